@@ -3,7 +3,7 @@
 //! that is refreshed before what it waits for.
 
 use crate::support::{Driver, assert_equal, count, name, newest_server, open, refresh, run};
-use trickle_client::{Alteration, IfExists, NewStreamTable, Trickle};
+use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshOptions, Trickle};
 
 const SALES: &str = "
     CREATE TABLE sales (id int PRIMARY KEY, shop int NOT NULL, amount int NOT NULL);
@@ -109,5 +109,29 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
         assert_ne!(count(t.connection(), "SELECT sum(total)::int8 FROM sums").await, before);
         run(t.connection(), "ALTER TABLE counts DROP CONSTRAINT never").await;
         assert_eq!(transactions(&mut t).await, 3);
+    });
+}
+
+/// One look tells which of many need nothing. What reads a stream table of which it cannot tell that is not among them.
+#[test]
+fn one_that_reads_what_is_refreshed_in_the_same_call_is_too() {
+    newest_server(async |db| {
+        let mut t = open(db).await;
+        make(&mut t, &["means", "best"]).await;
+        let different = "SELECT count(*) FROM best WHERE mean <> (SELECT max(total / n) FROM \
+             (SELECT sum(amount) AS total, count(*) AS n FROM sales GROUP BY shop) x)";
+        for alteration in
+            ["ALTER TABLE sales ADD COLUMN note text", "ALTER TABLE sales ALTER amount TYPE bigint"]
+        {
+            run(t.connection(), &format!("{alteration}; UPDATE sales SET amount = amount + 100")).await;
+            t.refresh_apart(&[name("best")], &RefreshOptions::default()).await.unwrap();
+            assert_eq!(count(t.connection(), different).await, 0, "{alteration}");
+        }
+        // One that the user paused is refreshed by hand all the same.
+        let paused = Alteration { suspended: Some(true), ..Alteration::default() };
+        t.alter(&name("sums"), &paused).await.unwrap();
+        run(t.connection(), "UPDATE sales SET amount = amount + 100").await;
+        t.refresh_apart(&[name("best")], &RefreshOptions::default()).await.unwrap();
+        assert_eq!(count(t.connection(), different).await, 0, "paused");
     });
 }

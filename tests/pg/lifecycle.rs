@@ -493,6 +493,19 @@ fn nobody_who_looks_waits_for_who_alters_a_table_under_a_view() {
             assert_equal(&mut t, what).await;
         }
         assert_eq!(count(&w, history).await, 0);
+        // The same query is the same then, too.
+        run(&w, "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
+        let again = NewStreamTable::new(
+            name("counted"),
+            "SELECT customer, count(*) AS n FROM large GROUP BY customer",
+        );
+        let again = NewStreamTable { if_exists: IfExists::Replace, ..again };
+        let ends = async {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            run(&w, "COMMIT").await;
+        };
+        let (made, ()) = tokio::join!(t.create(&again), ends);
+        assert!(!made.unwrap().made, "its rows stay");
         // Another view is another one, whoever looks when.
         run(
             &w,

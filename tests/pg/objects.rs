@@ -109,7 +109,10 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.merge_may_have_moved",
         "tells a trigger that a MERGE may have moved rows between partitions, of which it is not told",
     ),
-    ("function pgtrickle.view_text", "tells whether a view is as it was, and waits for nobody"),
+    (
+        "function pgtrickle.view_text",
+        "gives the text of a view, and a random one where it would have to wait",
+    ),
     (
         "function pgtrickle.empty_partitions",
         "tells the new partitions of a source that hold no row, and so change no result",

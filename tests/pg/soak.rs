@@ -1,5 +1,6 @@
-//! Many writers, many stream tables, a refresher that is killed and started again at random: in the end all is equal,
-//! nothing waits in the buffers, no refresh has failed, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
+//! Many writers, many stream tables, a migration a minute, a refresher that is killed and started again at random: in
+//! the end all is equal, nothing waits in the buffers, no refresh has failed, and no lock is left.
+//! `TRICKLE_SOAK_SECONDS` sets how long.
 
 use crate::support::{Db, newest_server, run};
 use std::cell::Cell;
@@ -136,6 +137,45 @@ async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
     }
 }
 
+/// Migrations under which the statements of the writers go on to mean something. Those of a pair come by turns.
+const MIGRATIONS: [[&str; 2]; 10] = [
+    ["ALTER TABLE a ADD COLUMN extra int DEFAULT 7", "ALTER TABLE a DROP COLUMN extra"],
+    ["ALTER TABLE a ALTER v TYPE numeric(12, 2)", "ALTER TABLE a ALTER v TYPE numeric(10, 2)"],
+    [
+        "ALTER TABLE b RENAME w TO x; ALTER TABLE b RENAME x TO w",
+        "ALTER TABLE a RENAME TO x; ALTER TABLE x RENAME TO a",
+    ],
+    ["CREATE UNIQUE INDEX b_both ON b (id, k)", "DROP INDEX b_both"],
+    ["ALTER TABLE b ALTER note TYPE varchar(40)", "ALTER TABLE b ALTER note TYPE text"],
+    [
+        "CREATE SCHEMA x; ALTER TABLE c SET SCHEMA x; ALTER TABLE x.c SET SCHEMA public; DROP SCHEMA x",
+        "VACUUM FULL c",
+    ],
+    ["ALTER TABLE a ALTER v SET DEFAULT 0, ALTER k SET STATISTICS 50", "ALTER TABLE a ALTER v DROP DEFAULT"],
+    ["ALTER TABLE c REPLICA IDENTITY FULL", "ALTER TABLE c REPLICA IDENTITY DEFAULT"],
+    ["ALTER TABLE b ALTER w TYPE bigint", "ALTER TABLE b ALTER w TYPE int"],
+    ["TRUNCATE c", "ALTER TABLE a ADD CHECK (id >= 0); ALTER TABLE a DROP CONSTRAINT a_id_check"],
+];
+
+/// Migrates as tools do: by a statement that waits for nobody for long, and is tried again. How often it did.
+async fn migrate(client: &Client, every: Duration, until: Instant) -> usize {
+    client.batch_execute("SET lock_timeout = '500ms'").await.unwrap();
+    let mut done = 0;
+    while Instant::now() + every < until {
+        tokio::time::sleep(every).await;
+        let migration = MIGRATIONS[done / 2 % MIGRATIONS.len()][done % 2];
+        while let Err(e) = client.batch_execute(migration).await {
+            let busy = e.as_db_error().is_some_and(|e| ["55P03", "40P01"].contains(&e.code().code()));
+            assert!(busy, "{migration}: {e:?}");
+            if Instant::now() > until {
+                return done;
+            }
+        }
+        done += 1;
+    }
+    done
+}
+
 /// What was refreshed since the last line: how often, and how late changes became visible.
 const LINE: &str = "
     SELECT format('%s refreshes, %s failed, lag %s / %s ms, at most %s; %s KiB of buffers', count(*) FILTER (WHERE status = 'COMPLETED'),
@@ -207,7 +247,12 @@ fn all_is_equal_after_writers_and_kills() {
         }
         let life = Cell::new(Life::default());
         let log = watch(db, &written, &life, until);
-        tokio::join!(futures_util::future::join_all(writers), kill(db, &life, until), log);
+        let every = Duration::from_secs(60).min(Duration::from_secs(seconds) / 4);
+        let s = db.session().await;
+        let migrations = migrate(s.client(), every, until);
+        let (_, (), (), migrated) =
+            tokio::join!(futures_util::future::join_all(writers), kill(db, &life, until), log, migrations);
+        assert!(migrated > 0);
         assert!(written.get() > seconds * 10, "{} transactions", written.get());
         settled(&mut t).await;
     });

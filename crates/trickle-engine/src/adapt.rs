@@ -27,6 +27,16 @@ pub(crate) struct Adapted {
     pub(crate) rebuilt: BTreeMap<i64, Rebuilt>,
 }
 
+/// A stream table that was planned anew.
+struct Anew {
+    /// Under the names of now.
+    e: Entry,
+    new: NewStreamTable,
+    design: Result<Design>,
+    /// Whether something that it reads had another name.
+    is_renamed: bool,
+}
+
 /// What it took to build a stream table beside, and what that made of its rows.
 pub(crate) struct Rebuilt {
     pub(crate) why: String,
@@ -65,6 +75,15 @@ impl<C: Connection> Trickle<C> {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
+    /// The same by what the catalog says now.
+    pub(crate) async fn fits_now(&mut self, e: &Entry) -> Result<bool> {
+        let registry = self.linked(&[e.relation.id]).await?;
+        match registry.get(e.id) {
+            Some(now) => Ok(self.fits(now).await),
+            None => Ok(false),
+        }
+    }
+
     /// The design of a query over stream tables that fit what they read themselves: those that do not are planned anew
     /// first, since that may give them other columns.
     ///
@@ -94,11 +113,13 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        if self.fits_after_waiting(e).await? {
+        let Anew { e, new, design, is_renamed } = self.designed_anew(e).await?;
+        let e = &e;
+        // While somebody altered what a view reads it was not known whether the view is as it was. Under other
+        // names it is not as it was planned for.
+        if !is_renamed && design.is_ok() && self.fits_now(e).await? {
             return Ok(None);
         }
-        let (e, new, design) = self.designed_anew(e).await?;
-        let e = &e;
         if let Ok(design) = &design
             && self.goes_on(e, &new, design).await?
         {
@@ -132,38 +153,31 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Whether a stream table need not be planned anew once nobody alters what a view reads: until then it
-    /// is not known whether the view is as it was (`pgtrickle.view_text`). The server waits for that to give
-    /// its text.
-    async fn fits_after_waiting(&mut self, e: &Entry) -> Result<bool> {
-        let views = "SELECT pg_get_viewdef(c.oid) FROM pgtrickle.pgt_dependencies d JOIN pg_class c ON c.oid = d.source_relid \
-             WHERE d.pgt_id = $1 AND c.relkind = 'v'";
-        let read = self.db().ask(views, &[&e.id]).await;
-        let read =
-            read.map_err(|err| Error::server(format!("look at the views that {} reads", shown(e)), err))?;
-        if read.is_empty() {
-            return Ok(false);
-        }
-        let registry = self.linked(&[e.relation.id]).await?;
-        match registry.get(e.id) {
-            Some(now) => Ok(self.fits(now).await),
-            None => Ok(false),
-        }
-    }
-
     /// A stream table under the names of now, and its design anew. To plan waits for who renames tables, and then finds what has a name
     /// by then: so the names are looked at again afterwards.
-    async fn designed_anew(&mut self, e: &Entry) -> Result<(Entry, NewStreamTable, Result<Design>)> {
+    async fn designed_anew(&mut self, e: &Entry) -> Result<Anew> {
+        let mut is_renamed = false;
         for _ in 0..ATTEMPTS {
             let e = match self.follow_names(e).await {
-                Ok(e) => e,
+                Ok(Some(e)) => {
+                    is_renamed = true;
+                    e
+                }
+                Ok(None) => e.clone(),
                 Err(error) if error.is_stale() => continue,
-                Err(error) => return Ok((e.clone(), e.as_new(own_name(e)), Err(error))),
+                Err(error) => {
+                    return Ok(Anew {
+                        new: e.as_new(own_name(e)),
+                        e: e.clone(),
+                        design: Err(error),
+                        is_renamed,
+                    });
+                }
             };
             let new = e.as_new(own_name(&e));
             let design = self.design(e.relation.clone(), e.id, &new).await;
             if !self.is_renamed(&e).await? {
-                return Ok((e, new, design));
+                return Ok(Anew { e, new, design, is_renamed });
             }
         }
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))

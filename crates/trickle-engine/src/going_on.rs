@@ -1,6 +1,6 @@
-//! Whether the stored rows of a stream table are those that another plan goes on from: the one place that
-//! decides it. A plan is noted here, where they are, or else by [`Trickle::redo`] and in the place of
-//! another ([`crate::alter`]), which forget how far the rows are and have them computed anew, by a full
+//! Whether the stored rows of a stream table are those that another plan goes on from. That is decided here, and for
+//! new partitions without rows in [`crate::capture::adopt`]. Any other plan is noted by [`Trickle::redo`], or with a table
+//! that was built beside ([`crate::alter`]): these forget how far the rows are and have them computed anew, by a full
 //! refresh that does not depend on them.
 
 use crate::alter::evolve::has_columns;
@@ -162,7 +162,7 @@ impl<C: Connection> Trickle<C> {
         let kept = old.exists && old.is_populated && !old.needs_reinit && old.status == "ACTIVE";
         Ok(same
             && kept
-            && self.fits(old).await
+            && self.fits_now(old).await?
             && has_columns(self.db(), old, &design.columns()).await?
             && self.is_as_made(old, design).await?)
     }

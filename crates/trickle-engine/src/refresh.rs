@@ -103,7 +103,7 @@ impl RefreshOptions {
 /// reads the clock keeps the time that its rows are of. One that somebody refreshes is left out: that
 /// refresh notes its own time, and over an older snapshot it could not after this.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
-     data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE greatest(data_timestamp, to_timestamp($2::int8 / 1000000.0)) END \
+     data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE to_timestamp($2::int8 / 1000000.0) END \
      WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
          SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid \
          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) \
@@ -203,16 +203,13 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for
-    /// all of them, and one for what their buffers still hold. The answer holds for a group if it holds for
-    /// each member. By hand it is noted when that was so.
+    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`, in whole groups: one
+    /// question for all of them, and one for what their buffers still hold. By hand it is noted when that was so.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
             // What was not kept is not in the buffer.
             let told = |d: &Dependency| !d.full;
-            // A refresh by hand gives one that failures suspended another chance.
-            let is_idle = e.status == "ACTIVE" || !options.is_by_hand();
-            e.own && e.exists && e.unchanged && is_idle && e.dependencies.iter().all(told)
+            e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
         };
         let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
         if options.full || asked.is_empty() {
@@ -227,33 +224,15 @@ impl<C: Connection> Trickle<C> {
         };
         let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
         self.drain(&quiet).await?;
-        let idle: BTreeSet<i64> = quiet.iter().map(|e| e.id).collect();
-        if let Some(begun) = begun {
-            self.note_idle(groups, &idle, begun).await?;
+        let idle = all_idle(groups, &quiet.iter().map(|e| e.id).collect());
+        if let Some(begun) = begun.filter(|_| !idle.is_empty()) {
+            let ids: Vec<i64> = idle.iter().copied().collect();
+            let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
+            // A failure to note it fails no refresh.
+            let noted = noted.map_err(|e| Error::server("note when stream tables were refreshed", e));
+            noted.map(drop).or_else(|e| if e.is_connection() { Err(e) } else { Ok(()) })?;
         }
         Ok(idle)
-    }
-
-    /// Notes when groups were seen to be idle, but for those that read what is not. Where it cannot be
-    /// noted, a refresh goes on.
-    async fn note_idle(&self, groups: &[Vec<Entry>], idle: &BTreeSet<i64>, begun: i64) -> Result<()> {
-        let (mut behind, mut noted) = (BTreeSet::new(), Vec::new());
-        for group in groups {
-            let reads_behind = |e: &Entry| e.dependencies.iter().any(|d| behind.contains(&d.relation.id));
-            if group.iter().all(|e| idle.contains(&e.id) && !reads_behind(e)) {
-                noted.extend(group.iter().map(|e| e.id));
-            } else {
-                behind.extend(group.iter().map(|e| e.relation.id));
-            }
-        }
-        if noted.is_empty() {
-            return Ok(());
-        }
-        let done = self.db().ask(NOTE_IDLE, &[&noted, &begun]).await;
-        match done.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
-            Err(e) if e.is_connection() => Err(e),
-            _ => Ok(()),
-        }
     }
 
     /// The server's time, in microseconds since 1970.
@@ -582,6 +561,21 @@ fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
 }
 
 /// What a refresh of a group is called.
+/// Those of groups whose members are all quiet, but for those that read a stream table that is not among them: what
+/// a refresh brings that one reaches them. Each group comes after those that it reads.
+fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
+    let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
+    for group in groups {
+        let reads_behind = |e: &Entry| e.dependencies.iter().any(|d| behind.contains(&d.relation.id));
+        if group.iter().all(|e| quiet.contains(&e.id) && !reads_behind(e)) {
+            idle.extend(group.iter().map(|e| e.id));
+        } else {
+            behind.extend(group.iter().map(|e| e.relation.id));
+        }
+    }
+    idle
+}
+
 fn doing(group: &[Entry]) -> String {
     match group {
         [] => "refreshing".to_owned(),

@@ -29,7 +29,7 @@ pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 /// user suspended, which has none, stays suspended. `now()` is when the transaction began, before its
 /// snapshot: what was committed by then is in the table, and what reads the clock read that time.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
-     data_timestamp = CASE WHEN t.reads_clock THEN now() ELSE greatest(t.data_timestamp, now()) END, last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
+     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model, auto_threshold = m.threshold \
      FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb, threshold float8) WHERE t.pgt_id = m.id";

@@ -216,8 +216,8 @@ impl<C: Connection> Trickle<C> {
     ///
     /// # Errors
     /// Those of [`Trickle::as_now`].
-    pub(crate) async fn follow_names(&mut self, e: &Entry) -> Result<Entry> {
-        let Some(renamed) = self.by_names_of_now(e).await? else { return Ok(e.clone()) };
+    pub(crate) async fn follow_names(&mut self, e: &Entry) -> Result<Option<Entry>> {
+        let Some(renamed) = self.by_names_of_now(e).await? else { return Ok(None) };
         if renamed.query != e.query {
             self.progress
                 .say(&format!("{}: something that it reads has another name; following it", shown(e)));
@@ -243,7 +243,8 @@ impl<C: Connection> Trickle<C> {
         }
         t.commit().await.map_err(|err| fail(e, err))?;
         let registry = self.linked(&[e.relation.id]).await?;
-        registry.get(e.id).cloned().ok_or_else(|| Error::stale(format!("{} is gone", shown(e))))
+        let now = registry.get(e.id).cloned();
+        now.map(Some).ok_or_else(|| Error::stale(format!("{} is gone", shown(e))))
     }
 
     /// Whether the query of a stream table has to be written with other names than those that were noted.

@@ -306,8 +306,7 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     }
 }
 
-/// How often it is tried while refreshers, which lock other tables of the catalog first, meet it in
-/// deadlocks.
+/// How often it is tried while refreshers lock tables of the catalog in another order, so that deadlocks end it.
 const ATTEMPTS: u32 = 5;
 
 async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {

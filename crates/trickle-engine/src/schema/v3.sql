@@ -337,8 +337,8 @@ COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of th
 UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
--- The text of a view, or where somebody alters what the view reads, for which the server would wait, one that is no other's: then it
--- is not known whether the view is as it was. So nobody who looks at stream tables waits for a migration.
+-- The text of a view. The server waits for whoever alters what the view reads; then this is a random text after 10 ms, and the view
+-- counts as another. So nobody who looks at stream tables waits for a migration.
 CREATE FUNCTION pgtrickle.view_text(view oid) RETURNS text LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
 BEGIN
@@ -347,7 +347,7 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN gen_random_uuid();
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; while somebody alters what it reads, one that is no other''s.';
+COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; a random one while somebody alters what it reads.';
 
 -- What a plan was made from of a relation, as if the tables in `without` were not its partitions or children.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -370,7 +370,7 @@ BEGIN
                 SELECT h.inhrelid, h.xmin::text FROM pg_inherits h WHERE h.inhparent = relation AND h.inhrelid <> ALL (without)
                 UNION SELECT h.inhrelid, h.xmin::text FROM tree JOIN pg_inherits h ON h.inhparent = tree.child AND h.inhrelid <> ALL (without))
              SELECT string_agg(concat_ws(' ', child, version, CASE WHEN EXISTS (SELECT FROM pg_attribute a
-                    WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(pg_get_expr(d.adbin, d.adrelid), ','
+                    WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(d.adbin::text, ','
                     ORDER BY d.adnum) FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
                     WHERE d.adrelid = child AND a.attgenerated <> '') END), ',' ORDER BY child, version) FROM tree),
             (SELECT pgtrickle.view_text(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
@@ -1186,7 +1186,7 @@ DECLARE
 BEGIN
     FOR look IN SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql'
-        AND p.proowner = (SELECT n.nspowner FROM pg_namespace n WHERE n.oid = p.pronamespace)
+        AND pg_has_role(p.proowner, 'USAGE')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', look);
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', look);

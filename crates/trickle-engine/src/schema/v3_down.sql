@@ -264,7 +264,7 @@ DECLARE
 BEGIN
     FOR look IN SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql'
-        AND p.proowner = (SELECT n.nspowner FROM pg_namespace n WHERE n.oid = p.pronamespace)
+        AND pg_has_role(p.proowner, 'USAGE')
     LOOP
         EXECUTE format('ALTER FUNCTION %s RESET enable_seqscan', look);
         EXECUTE format('ALTER FUNCTION %s RESET plan_cache_mode', look);

@@ -175,13 +175,11 @@ impl Scheduled {
         }
     }
 
-    /// From now on each statement of this process, and each wait for a lock, ends after so many milliseconds.
+    /// From now on this process waits for a lock for so many milliseconds at most.
     pub(crate) fn hurry(millis: &CStr) {
-        for name in [c"lock_timeout", c"pg_trickle.statement_timeout_ms"] {
-            let (context, source) = (pg_sys::GucContext::PGC_SIGHUP, pg_sys::GucSource::PGC_S_OVERRIDE);
-            // SAFETY: the process is connected; the server keeps copies of the texts.
-            unsafe { pg_sys::SetConfigOption(name.as_ptr(), millis.as_ptr(), context, source) };
-        }
+        let (context, source) = (pg_sys::GucContext::PGC_SUSET, pg_sys::GucSource::PGC_S_OVERRIDE);
+        // SAFETY: the process is connected; the server keeps copies of the texts.
+        unsafe { pg_sys::SetConfigOption(c"lock_timeout".as_ptr(), millis.as_ptr(), context, source) };
     }
 
     /// Whether this process is one.

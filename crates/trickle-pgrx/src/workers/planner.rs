@@ -2,7 +2,7 @@
 
 use super::scheduler::CATALOG;
 use super::{as_role, start, tell, transaction};
-use crate::unsafe_pg::Scheduled;
+use crate::unsafe_pg::{Limit, Scheduled};
 use pgrx::PgXactCallbackEvent::{Abort, Commit};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
@@ -14,13 +14,13 @@ use trickle_engine::db::Connection;
 /// The name of planners.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// How many milliseconds a statement of a planner takes at most, and waits for a lock: so DROP DATABASE,
-/// which waits five seconds for others, finds none, and its place is free for another process.
-const PATIENCE: &CStr = c"2000";
+/// How many milliseconds a planner waits for a lock, and has in all: so DROP DATABASE, which waits five seconds
+/// for others, finds none, and its place is free for another process.
+const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {
-    /// Whether this transaction starts a planner when it ends. One is enough: the next call tells of another
-    /// stream table.
+    /// Whether this transaction starts a planner when it ends. One at most, for the first stream table: calls in a
+    /// loop are not to fill the server with processes.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -45,7 +45,8 @@ pub(crate) fn plan(task: pg_sys::Datum) {
     let Some((database, id)) = Scheduled::task(task) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(Some(database), NAME);
-    Scheduled::hurry(PATIENCE);
+    Scheduled::hurry(PATIENCE.0);
+    let _limit = Limit::begin(PATIENCE.1);
     let owner = transaction(async |inside| {
         let db: &dyn Connection = &inside;
         let text = format!(

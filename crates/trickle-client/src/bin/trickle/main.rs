@@ -69,7 +69,7 @@ struct Global {
 }
 
 fn main() -> ExitCode {
-    // A shell's question is no line of ours to parse.
+    // A shell that asks for completions gives a line that is not whole yet.
     commands::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

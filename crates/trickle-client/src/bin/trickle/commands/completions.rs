@@ -76,6 +76,9 @@ fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<Completion
     let Ok(Some((registry, path))) = read else { return Vec::new() };
     let mut names = BTreeSet::new();
     for relation in registry.entries().filter(|e| e.own).flat_map(&of) {
+        if !is_plain(&relation.schema) || !is_plain(&relation.name) {
+            continue;
+        }
         let all = || registry.entries().flat_map(&of).filter(|r| r.name == relation.name);
         let first = path.iter().find(|schema| all().any(|r| *r.schema == ***schema));
         if first.is_some_and(|schema| **schema == *relation.schema) {
@@ -83,10 +86,12 @@ fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<Completion
         }
         names.insert(format!("{}.{}", relation.schema, relation.name));
     }
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c);
     let typed = typed.to_string_lossy();
-    let fits = |n: &String| n.starts_with(&*typed) && n.chars().all(plain);
-    names.into_iter().filter(fits).map(CompletionCandidate::new).collect()
+    names.into_iter().filter(|n| n.starts_with(&*typed)).map(CompletionCandidate::new).collect()
+}
+
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
 /// The stream tables, and the search path, of the database that the environment names. Where the line names
