@@ -23,11 +23,24 @@ pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     start_with(binaries, name, &settings).await
 }
 
+/// How processes and stream tables stand, for whoever waited in vain.
+const STANDING: &str = "SELECT concat_ws(E'\\n',
+    (SELECT string_agg(concat_ws(' ', backend_type, application_name, state, wait_event, now() - backend_start, left(query, 80)), E'\\n')
+        FROM pg_stat_activity WHERE backend_type LIKE 'pg_trickle%'),
+    (SELECT string_agg(to_jsonb(s)::text, E'\\n') FROM pgtrickle.pgt_stream_tables s),
+    (SELECT string_agg(to_jsonb(h)::text, E'\\n') FROM (SELECT * FROM pgtrickle.pgt_refresh_history ORDER BY refresh_id DESC LIMIT 5) h),
+    (SELECT string_agg(to_jsonb(l)::text, E'\\n') FROM pgtrickle.pgt_leases l))";
+
 /// Waits until a question is answered so.
 pub(super) async fn until(s: &Session, question: &str, wanted: i64) {
     let began = Instant::now();
     while count(s, question).await != wanted {
-        assert!(began.elapsed() < Duration::from_secs(60), "not {wanted}: {question}");
+        if began.elapsed() > Duration::from_secs(60) {
+            panic!(
+                "not {wanted}: {question}\n{:?}",
+                s.client().query(STANDING, &[]).await.map(|r| r[0].get::<_, String>(0))
+            );
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
