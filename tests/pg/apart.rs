@@ -112,7 +112,8 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
     });
 }
 
-/// One look tells which of many need nothing. What reads a stream table of which it cannot tell that is not among them.
+/// One look tells which of many need nothing. What reads a stream table of which it cannot tell that is not
+/// among them.
 #[test]
 fn one_that_reads_what_is_refreshed_in_the_same_call_is_too() {
     newest_server(async |db| {

@@ -115,8 +115,8 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
     with_combinations
 }
 
-/// Makes attempts by one way on every server: each day a half of them, on the next server the other half; by the
-/// extension a quarter.
+/// Makes attempts by one way on every server: each day a half of them, on the next server the other half; by
+/// the extension a quarter.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();

@@ -1,6 +1,6 @@
-//! Many writers, many stream tables, a migration a minute, a refresher that is killed and started again at random: in
-//! the end all is equal, nothing waits in the buffers, no refresh has failed, and no lock is left.
-//! `TRICKLE_SOAK_SECONDS` sets how long.
+//! Many writers, many stream tables, a migration a minute, a refresher that is killed and started again at
+//! random: in the end all is equal, nothing waits in the buffers, no refresh has failed, and no lock is
+//! left. `TRICKLE_SOAK_SECONDS` sets how long.
 
 use crate::support::{Db, newest_server, run};
 use std::cell::Cell;
@@ -137,7 +137,8 @@ async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
     }
 }
 
-/// Migrations under which the statements of the writers go on to mean something. Those of a pair come by turns.
+/// Migrations under which the statements of the writers go on to mean something. Those of a pair come by
+/// turns.
 const MIGRATIONS: [[&str; 2]; 10] = [
     ["ALTER TABLE a ADD COLUMN extra int DEFAULT 7", "ALTER TABLE a DROP COLUMN extra"],
     ["ALTER TABLE a ALTER v TYPE numeric(12, 2)", "ALTER TABLE a ALTER v TYPE numeric(10, 2)"],

@@ -115,8 +115,8 @@ impl<C: Connection> Trickle<C> {
         let name = shown(e);
         let Anew { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
-        // While somebody altered what a view reads it was not known whether the view is as it was. Under other
-        // names it is not as it was planned for.
+        // While somebody altered what a view reads it was not known whether the view is as it was. Under
+        // other names it is not as it was planned for.
         if !is_renamed && design.is_ok() && self.fits_now(e).await? {
             return Ok(None);
         }

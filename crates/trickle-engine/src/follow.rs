@@ -90,8 +90,8 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
 
-    /// Plans a stream table anew where something that it reads was altered, and suspends it if it can no longer be
-    /// planned.
+    /// Plans a stream table anew where something that it reads was altered, and suspends it if it can no
+    /// longer be planned.
     ///
     /// # Errors
     /// Those of the server.

@@ -1,7 +1,7 @@
-//! Whether the stored rows of a stream table are those that another plan goes on from. That is decided here, and for
-//! new partitions without rows in [`crate::capture::adopt`]. Any other plan is noted by [`Trickle::redo`], or with a table
-//! that was built beside ([`crate::alter`]): these forget how far the rows are and have them computed anew, by a full
-//! refresh that does not depend on them.
+//! Whether the stored rows of a stream table are those that another plan goes on from. That is decided here,
+//! and for new partitions without rows in [`crate::capture::adopt`]. Any other plan is noted by
+//! [`Trickle::redo`], or with a table that was built beside ([`crate::alter`]): these forget how far the
+//! rows are and have them computed anew, by a full refresh that does not depend on them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;

@@ -203,8 +203,9 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`, in whole groups: one
-    /// question for all of them, and one for what their buffers still hold. By hand it is noted when that was so.
+    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`, in whole groups:
+    /// one question for all of them, and one for what their buffers still hold. By hand it is noted when
+    /// that was so.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
             // What was not kept is not in the buffer.
@@ -560,9 +561,9 @@ fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
-/// What a refresh of a group is called.
-/// Those of groups whose members are all quiet, but for those that read a stream table that is not among them: what
-/// a refresh brings that one reaches them. Each group comes after those that it reads.
+/// What a refresh of a group is called. Those of groups whose members are all quiet, but for those that read
+/// a stream table that is not among them: what a refresh brings that one reaches them. Each group comes
+/// after those that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {

@@ -306,7 +306,8 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     }
 }
 
-/// How often it is tried while refreshers lock tables of the catalog in another order, so that deadlocks end it.
+/// How often it is tried while refreshers lock tables of the catalog in another order, so that deadlocks end
+/// it.
 const ATTEMPTS: u32 = 5;
 
 async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {

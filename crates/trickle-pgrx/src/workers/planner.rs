@@ -14,13 +14,13 @@ use trickle_engine::db::Connection;
 /// The name of planners.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// How many milliseconds a planner waits for a lock, and has in all: so DROP DATABASE, which waits five seconds
-/// for others, finds none, and its place is free for another process.
+/// How many milliseconds a planner waits for a lock, and has in all: so DROP DATABASE, which waits five
+/// seconds for others, finds none, and its place is free for another process.
 const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {
-    /// Whether this transaction starts a planner when it ends. One at most, for the first stream table: calls in a
-    /// loop are not to fill the server with processes.
+    /// Whether this transaction starts a planner when it ends. One at most, for the first stream table:
+    /// calls in a loop are not to fill the server with processes.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
