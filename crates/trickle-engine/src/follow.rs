@@ -97,8 +97,8 @@ impl<C: Connection> Trickle<C> {
     /// Those of the server.
     pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
         match self.adapt(&[id], "MANUAL").await {
-            Err(e) if !adapt::is_final(&e) => Err(e),
-            _ => Ok(()),
+            Err(e) if adapt::is_final(&e) => Ok(()),
+            done => done.map(drop),
         }
     }
 

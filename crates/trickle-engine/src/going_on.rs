@@ -176,7 +176,10 @@ impl<C: Connection> Trickle<C> {
             match statement {
                 Statement::AddPrimaryKey(_) => primary = true,
                 Statement::CreateIndex(index) => named.push(index.name.as_str().to_owned()),
-                _ => return Ok(false),
+                other => {
+                    let what = format!("{} has more than a key and indexes: {other:?}", shown(old));
+                    return Err(Error::input(what).detail("Nobody can tell whether it still has that."));
+                }
             }
         }
         let row = self.db().query_one(AS_MADE, &[&old.relation.id.0, &primary, &named]).await;

@@ -229,9 +229,12 @@ impl<C: Connection> Trickle<C> {
         if let Some(begun) = begun.filter(|_| !idle.is_empty()) {
             let ids: Vec<i64> = idle.iter().copied().collect();
             let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
-            // A failure to note it fails no refresh.
-            let noted = noted.map_err(|e| Error::server("note when stream tables were refreshed", e));
-            noted.map(drop).or_else(|e| if e.is_connection() { Err(e) } else { Ok(()) })?;
+            match noted.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
+                Err(e) if e.is_connection() => return Err(e),
+                // It fails no refresh, and is told.
+                Err(e) => self.progress.say(e.message()),
+                Ok(_) => {}
+            }
         }
         Ok(idle)
     }
@@ -561,9 +564,8 @@ fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
-/// What a refresh of a group is called. Those of groups whose members are all quiet, but for those that read
-/// a stream table that is not among them: what a refresh brings that one reaches them. Each group comes
-/// after those that it reads.
+/// The members of groups that are all quiet, but for groups that read a stream table that is not among these: what a
+/// refresh brings that one reaches them. Each group comes after those that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {
@@ -577,6 +579,7 @@ fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     idle
 }
 
+/// The name of a refresh of a group, for progress and errors.
 fn doing(group: &[Entry]) -> String {
     match group {
         [] => "refreshing".to_owned(),

@@ -3,7 +3,7 @@
 use super::{Ran, Role};
 use crate::support::newest_server;
 
-/// What bash offers for the last word of a line.
+/// The words that bash would offer for the last one of a line.
 fn offered(app: &Role, database_url: Option<&str>, line: &[&str]) -> Vec<String> {
     let mut command = app.command(&[&["--", "trickle"], line].concat());
     command.env("TRICKLE_COMPLETE", "bash").env("_CLAP_IFS", "\n");
@@ -56,7 +56,7 @@ fn names_of_stream_tables_and_sources_are_completed() {
                 .is_empty()
         );
         assert!(offered(&Role::superuser(db), None, &["refresh", "shop.s"]).is_empty());
-        // What a shell would run.
+        // A name that a shell would run is none of them.
         app.run_sql(db, "ALTER TABLE parts RENAME TO \"parts$(id)\"").await;
         assert!(offered(&app, None, &["disable", "p"]).is_empty());
     });

@@ -144,8 +144,7 @@ impl MemberReport {
 pub struct Report {
     /// One per member, in order.
     pub members: Vec<MemberReport>,
-    /// What the members have counted now; `None`: nothing was stored, as nothing
-    /// changed and the refresh was not by hand.
+    /// The frontier of the members now; `None`: nothing was stored, as nothing changed and the refresh was not by hand.
     pub frontier: Option<Frontier>,
     /// How often the transaction was started.
     pub attempts: u32,

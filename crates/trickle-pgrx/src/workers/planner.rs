@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 use std::cell::Cell;
 use std::ffi::CStr;
 use trickle_core::catalog::TableId;
+use trickle_engine::Error;
 use trickle_engine::db::Connection;
 
 /// The name of planners.
@@ -53,10 +54,14 @@ pub(crate) fn plan(task: pg_sys::Datum) {
             "SELECT c.relowner FROM pg_catalog.pg_class c, ({CATALOG}) k(owner, superusers) \
              WHERE c.oid = $1 AND (k.superusers OR k.owner = c.relowner)"
         );
-        db.query_opt(&text, &[&id]).await.ok().flatten().map(|r| r.get::<u32>(0))
+        let row = db.query_opt(&text, &[&id]).await;
+        row.map(|r| r.map(|r| r.get::<u32>(0))).map_err(|e| Error::server("look whose the table is", e))
     });
-    let Some(owner) = owner else { return };
-    if let Err(e) = as_role(owner, async |t| t.suspend_unplannable(TableId(id)).await) {
-        tell(&e);
-    }
+    let done = match owner {
+        // It was dropped, or the catalog is not one to trust.
+        Ok(None) => return,
+        Ok(Some(owner)) => as_role(owner, async |t| t.suspend_unplannable(TableId(id)).await),
+        Err(e) => Err(e),
+    };
+    done.unwrap_or_else(|e| tell(&e));
 }
