@@ -2,7 +2,7 @@
 //! type or a view has a function of his run with the rights of somebody else who reads it.
 
 use crate::program::Role;
-use crate::support::{Db, each_server, run};
+use crate::support::{Db, run, todays_server};
 
 /// What bob has: a table, a view of it, a domain, an enum and a function; and one that says as whom it ran.
 const SHOP: &str = "
@@ -125,7 +125,7 @@ async fn holds(db: &Db, owner: &Role, of: &Role) {
 
 #[test]
 fn a_function_of_a_stranger_needs_the_owners_consent() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (app, of) = (Role::owner(db).await, Role::create(db, "bob").await);
         app.does(&["init", "--quiet"]);
         holds(db, &app, &of).await;
@@ -138,7 +138,7 @@ fn a_function_of_a_stranger_needs_the_owners_consent() {
 
 #[test]
 fn consent_is_to_give_the_query_again() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (app, of) = (Role::owner(db).await, Role::create(db, "bob").await);
         app.does(&["init", "--quiet"]);
         bob(db, &of, SHOP).await;

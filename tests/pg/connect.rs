@@ -1,7 +1,7 @@
 //! The way to a real server, by the library and by the program: what is set arrives there, and what it refuses is said
 //! in its words with what to try.
 
-use crate::support::{Db, each_server, pid, planted};
+use crate::support::{Db, pid, planted, todays_server};
 use rcgen::{CertificateParams, KeyPair};
 use std::process::Output;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn settings_arrive_at_the_server() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = format!("{} options='-c work_mem=7MB -c TimeZone=Asia/Tokyo'", db.settings());
         let client = connect(&settings).await.unwrap();
         let sql = "SELECT current_setting('application_name') || ' ' || current_setting('work_mem') || ' ' || \
@@ -41,7 +41,7 @@ fn settings_arrive_at_the_server() {
 
 #[test]
 fn a_refusal_is_told_in_the_servers_words_with_what_to_try() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let refused = async |settings: String| connect(&settings).await.err().unwrap();
         let e = refused(format!("{} dbname=nowhere", db.settings())).await;
         assert!(e.message().ends_with("database \"nowhere\": database \"nowhere\" does not exist"), "{e}");
@@ -67,7 +67,7 @@ fn results(db: &Db, user: &str) -> (Option<i32>, serde_json::Value) {
 
 #[test]
 fn doctor_says_what_is_in_the_way_of_a_role() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         // Roles belong to the whole server: the name is this database's.
         let name: String =
@@ -141,7 +141,7 @@ async fn through(mut from: TcpStream, tls: TlsAcceptor, server: std::path::PathB
 
 #[test]
 fn a_statement_is_cancelled_over_tls_where_the_connection_is() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let port = tls_only(db).await;
         let settings = format!("{} host=127.0.0.1 port={port} sslmode=require", db.settings());
         let target = Target::resolve(Some(&settings), &|_| None).unwrap();
@@ -161,7 +161,7 @@ fn a_statement_is_cancelled_over_tls_where_the_connection_is() {
 
 #[test]
 fn the_program_says_that_it_cannot_connect_with_exit_code_3() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let out = doctor(&format!("{} dbname=nowhere", db.settings()), &[]);
         assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(3), ""));
         assert!(

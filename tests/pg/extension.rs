@@ -22,7 +22,7 @@ mod taken_over;
 mod upgrade;
 mod workers;
 
-use crate::support::{Db, count, create, each_server, is_nightly, open, refresh, run};
+use crate::support::{Db, count, create, is_nightly, open, refresh, run, todays_server};
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
 use trickle_client::Session;
@@ -61,7 +61,7 @@ async fn assert_totals(s: &Session) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_transaction_wrote_is_counted_once_whenever_it_refreshes() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SET pg_trickle.refresh_strategy = 'differential'; SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
@@ -88,7 +88,7 @@ fn what_a_transaction_wrote_is_counted_once_whenever_it_refreshes() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_snapshot_that_is_older_than_the_stream_table_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
@@ -109,7 +109,7 @@ fn a_snapshot_that_is_older_than_the_stream_table_is_refused() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_fails_is_undone_where_a_function_catches_it() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         // Which a refresh turns off, for itself.
@@ -139,7 +139,7 @@ fn what_fails_is_undone_where_a_function_catches_it() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn errors_say_what_why_and_what_to_do() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         let e = s
@@ -182,7 +182,7 @@ fn errors_say_what_why_and_what_to_do() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let s = db.session().await;
         run(&s, ORDERS).await;
@@ -221,7 +221,7 @@ async fn refused(s: &Session, sql: &str) -> String {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_in_the_middle_of_a_change_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
@@ -244,7 +244,7 @@ fn a_refresh_in_the_middle_of_a_change_is_refused() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_query_is_one_statement() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         for call in [
@@ -260,7 +260,7 @@ fn a_query_is_one_statement() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_cancelled_call_leaves_nothing() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_sleep(0.01); RETURN $1; END $$").await;
@@ -275,7 +275,7 @@ fn a_cancelled_call_leaves_nothing() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, ORDERS).await;
         run(&s, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders").await;
@@ -294,7 +294,7 @@ fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_somebody_broke_is_told_and_made_anew() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
@@ -338,7 +338,7 @@ fn what_somebody_broke_is_told_and_made_anew() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_stands_on_what_and_when_it_is_computed_anew_is_told() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
@@ -385,7 +385,7 @@ const SETTINGS: &str = "SELECT format('| `%s` | %s | %s | %s | %s %s |', name, \
 #[ignore = "needs the extension: ./x extension"]
 fn the_reference_of_settings_is_the_servers() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/extension.md");
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "SELECT pgtrickle.version()").await;
         let settings: Vec<String> =
@@ -426,7 +426,7 @@ const UNATTENDED: &str = "DO $$ DECLARE t regclass; BEGIN
 fn refreshes_leave_no_memory_behind() {
     let usual = if is_nightly() { 2400 } else { 960usize };
     let times = std::env::var("TRICKLE_REFRESHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
@@ -495,7 +495,7 @@ async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_rest_of_the_sql_api_does_what_it_says() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 9) i").await;
         let query = "SELECT k, count(*) AS n FROM t GROUP BY k";

@@ -5,7 +5,7 @@
 //! and in new ones, and at both isolation levels. His code notes as whom it ran.
 
 use crate::support::{
-    Db, Driver, assert_equal, count, create, each_server, name, open, open_with, refresh, run, try_refresh,
+    Db, Driver, assert_equal, count, create, name, open, open_with, refresh, run, todays_server, try_refresh,
 };
 use trickle_client::capture::CaptureOptions;
 use trickle_client::{NewStreamTable, RefreshMode, Session, Settings};
@@ -103,7 +103,7 @@ const FORGET: &str = "DROP TABLE public.ran; DROP SCHEMA bob CASCADE";
 
 #[test]
 fn capture_runs_no_code_of_the_owner_of_a_source() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         role(&s, "bob").await;
         for mode in MODES {
@@ -146,7 +146,7 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
 /// stream table shows it.
 #[test]
 fn writers_of_an_altered_source_go_on_and_lose_nothing() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         role(&s, "bob").await;
         for mode in MODES {
@@ -192,7 +192,7 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
 /// A segment that is gone keeps nobody from writing, and its changes are not lost.
 #[test]
 fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         role(&s, "bob").await;
         for mode in MODES {
@@ -228,7 +228,7 @@ fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
 /// A stream table that writers keep, over bob's table and another of his: his code, his renames and his REVOKE.
 #[test]
 fn immediate_runs_no_code_of_the_owner_of_a_source() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         role(&s, "bob").await;
         for query in [

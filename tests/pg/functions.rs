@@ -1,7 +1,7 @@
 //! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed, resolved or
 //! named otherwise than PostgreSQL does it, and one that is kept though it must not be.
 
-use crate::support::{assert_equal, create, each_server, mode, name, open, run};
+use crate::support::{assert_equal, create, mode, name, open, run, todays_server};
 use trickle_client::NewStreamTable;
 
 const TABLES: &str = r#"
@@ -29,7 +29,7 @@ const KEPT: &[(&str, &str)] = &[
 
 #[test]
 fn functions_that_a_server_knows() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, TABLES).await;
@@ -52,7 +52,7 @@ fn functions_that_a_server_knows() {
 
 #[test]
 fn functions_that_are_not_kept() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, TABLES).await;

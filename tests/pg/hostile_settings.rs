@@ -2,7 +2,7 @@
 //! may set, with values that nobody would give it. Catches results that depend on a setting that was not
 //! frozen, and failures that do not name it.
 
-use crate::support::{Db, Driver, count, each_server, is_todays, name, open, run, try_refresh};
+use crate::support::{Db, Driver, count, is_todays, name, open, run, todays_server, try_refresh};
 use std::fmt::Write;
 use trickle_client::{NewStreamTable, RefreshMode, Session, Settings, Trickle};
 use trickle_core::cost::Force;
@@ -170,7 +170,7 @@ async fn compare(control: &Session) -> Result<(), String> {
 
 #[test]
 fn no_setting_of_a_session_changes_a_result() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let control = db.session().await;
         run(&control, "CREATE SCHEMA evil; CREATE TABLE evil.h (LIKE pg_class); CREATE FUNCTION evil.to_tsvector(text) RETURNS text \
             LANGUAGE sql IMMUTABLE AS 'SELECT ''evil''::text'").await;

@@ -2,7 +2,7 @@
 //! transactions. Catches what a test of one connection cannot see: rows that commit behind the frontier.
 
 use crate::support::{
-    Driver, assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run,
+    Driver, assert_equal, blocked, count, create, name, open, open_with, pid, refresh, run, todays_server,
     try_refresh,
 };
 use std::pin::Pin;
@@ -25,7 +25,7 @@ const TABLES: [(&str, &str); 3] = [
 /// What a transaction wrote before a refresh and commits after it is in the next one, whatever its isolation.
 #[test]
 fn a_transaction_open_across_two_refreshes_is_counted_once() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (early, repeatable, other) = (db.session().await, db.session().await, db.session().await);
         run(&other, SOURCES).await;
@@ -59,7 +59,7 @@ fn a_transaction_open_across_two_refreshes_is_counted_once() {
 /// Neither the order of writes nor that of transaction numbers is the order of commits, and not all that was written is committed.
 #[test]
 fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (first, second, other) = (db.session().await, db.session().await, db.session().await);
         run(&other, SOURCES).await;
@@ -107,7 +107,7 @@ fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
 /// What a statement wrote to the buffer before another trigger refused it goes with it, and the rest of its transaction stays.
 #[test]
 fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(
@@ -150,7 +150,7 @@ fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
 /// statement that fails is answered for as without.
 #[test]
 fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
@@ -202,7 +202,7 @@ impl Watch for Meanwhile<'_> {
 
 #[test]
 fn writers_commit_between_any_two_statements_of_a_refresh() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let writer = db.session().await;
         run(&writer, SOURCES).await;
@@ -236,7 +236,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
 /// A writer that began before a source was captured, or before another column of it was, is waited for.
 #[test]
 fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (writer, admin) = (db.session().await, db.session().await);
         run(&admin, SOURCES).await;
@@ -271,7 +271,7 @@ fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
 /// Whoever takes the table first, the refresh sees all of it or nothing.
 #[test]
 fn truncate_and_rewriting_alter_while_a_refresh_starts() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (writer, admin) = (db.session().await, db.session().await);
         run(&admin, SOURCES).await;
@@ -322,7 +322,7 @@ impl Watch for AltersBeforeLock {
 /// A refresh that was planned for a query which is altered before it has its locks runs the new one.
 #[test]
 fn a_query_is_altered_after_a_refresh_was_planned() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (other, admin) = (open(db).await, db.session().await);
         run(&admin, SOURCES).await;
@@ -339,7 +339,7 @@ fn a_query_is_altered_after_a_refresh_was_planned() {
 /// Two refreshers at once: one waits for the other, and neither counts twice.
 #[test]
 fn two_refreshers_meet() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let mut u = open(db).await;
         let (admin, blocker) = (db.session().await, db.session().await);
@@ -371,7 +371,7 @@ fn two_refreshers_meet() {
 /// A TRUNCATE is a change like others, and rolled back like others.
 #[test]
 fn truncate_alone_with_inserts_and_of_one_side() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -398,7 +398,7 @@ fn truncate_alone_with_inserts_and_of_one_side() {
 /// Of two readers of one source, and with a reader of a reader, while segments are rotated and dropped as fast as they can be.
 #[test]
 fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, Settings { segment_bytes: 1, ..Settings::default() }).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -436,7 +436,7 @@ fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
 /// source has no index: opening one would tell the session of the new function.
 #[test]
 fn a_writer_outlives_the_segment_that_its_session_knows() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, Settings { segment_bytes: 1, ..Settings::default() }).await;
         let (w, admin, gate) = (db.session().await, db.session().await, db.session().await);
         run(
@@ -469,7 +469,7 @@ fn a_writer_outlives_the_segment_that_its_session_knows() {
 /// How long a refresh waited for others is told apart from what it did.
 #[test]
 fn waiting_for_a_lock_is_told_in_history() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (holder, watch) = (db.session().await, db.session().await);
         run(&holder, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1)").await;

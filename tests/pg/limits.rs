@@ -1,7 +1,7 @@
 //! A buffer that nobody drains stays below its limit: past it, triggers say only that something changed. Catches changes
 //! that are lost because somebody kept silent about them, and buffers that grow all the same.
 
-use crate::support::{Db, Driver, assert_equal, count, create, each_server, open_with, refresh, run};
+use crate::support::{Db, Driver, assert_equal, count, create, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
 use trickle_client::{Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
@@ -101,23 +101,23 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
 
 #[test]
 fn a_buffer_that_nobody_drains_stays_below_its_limit_by_statement() {
-    each_server(async |db| stays_below(db, Mode::Statement, false).await);
+    todays_server(async |db| stays_below(db, Mode::Statement, false).await);
 }
 
 #[test]
 fn a_buffer_that_nobody_drains_stays_below_its_limit_by_row() {
-    each_server(async |db| stays_below(db, Mode::Row, false).await);
+    todays_server(async |db| stays_below(db, Mode::Row, false).await);
 }
 
 #[test]
 fn a_buffer_that_nobody_drains_stays_below_its_limit_unlogged() {
-    each_server(async |db| stays_below(db, Mode::Statement, true).await);
+    todays_server(async |db| stays_below(db, Mode::Statement, true).await);
 }
 
 /// Whoever kept silent may commit after the refresh that recomputed: it must be recomputed again, and lose nothing.
 #[test]
 fn a_silent_writer_that_commits_late_is_not_lost() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for late in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
             let mut t = open_with(db, settings(Mode::Statement, false)).await;
             let (w, open) = (db.session().await, db.session().await);
@@ -157,7 +157,7 @@ fn a_silent_writer_that_commits_late_is_not_lost() {
 /// A snapshot from before the buffer was emptied must not take the mark that is gone for one that is there.
 #[test]
 fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, settings(Mode::Statement, false)).await;
         let (w, old) = (db.session().await, db.session().await);
         run(&w, SOURCES).await;
@@ -179,7 +179,7 @@ fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
 /// A wider reader comes while the buffer is full; and the limit is another one later.
 #[test]
 fn a_full_buffer_is_widened_and_its_limit_moves() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, settings(Mode::Statement, false)).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -217,7 +217,7 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
 /// Many writers meet the limit while refreshes come and go.
 #[test]
 fn writers_and_refreshes_meet_at_the_limit() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, settings(Mode::Statement, false)).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -262,7 +262,7 @@ fn writers_and_refreshes_meet_at_the_limit() {
 /// Clients that were told different limits do not make the triggers anew in turn: whoever ran `init` last decides.
 #[test]
 fn the_limit_is_one_for_all_clients() {
-    each_server(async |db| {
+    todays_server(async |db| {
         // Another segment is another function too: this one lasts.
         let one = Settings { segment_bytes: 1 << 20, ..settings(Mode::Statement, false) };
         let mut t = open_with(db, one.clone()).await;

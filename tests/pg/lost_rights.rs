@@ -3,7 +3,7 @@
 //! writers that fail for what concerns somebody else, and rows that are missing in silence.
 
 use crate::program::Role;
-use crate::support::{Db, Driver, count, each_server, name, open, run, try_refresh};
+use crate::support::{Db, Driver, count, name, open, run, todays_server, try_refresh};
 use trickle_client::{NewStreamTable, RefreshMode, Settings};
 
 const TABLES: &str = "
@@ -59,7 +59,7 @@ async fn admin(db: &Db, owner: &Role, sql: &str) {
 
 #[test]
 fn writers_go_on_where_an_owner_loses_a_right() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let owner = Role::owner(db).await;
         owner.does(&["init", "--quiet"]);
         admin(db, &owner, TABLES).await;
@@ -96,7 +96,7 @@ fn writers_go_on_where_an_owner_loses_a_right() {
 /// by then.
 #[test]
 fn triggers_made_again_ask_for_the_rights_of_now() {
-    each_server(async |db| {
+    todays_server(async |db| {
         // Where the extension is, only the owner of the catalog switches capture off by the library.
         if Driver::is_the_servers() {
             return;
@@ -136,7 +136,7 @@ fn triggers_made_again_ask_for_the_rights_of_now() {
 /// neither keep the stream table nor leave a mark that anybody would see.
 #[test]
 fn a_snapshot_from_before_an_object_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (old, s) = (db.session().await, db.session().await);
         run(&s, &TABLES.replace("SET SESSION AUTHORIZATION APP;", "").replace("APP", "CURRENT_USER")).await;

@@ -1,13 +1,13 @@
 //! Types of the user's own. Catches composites that IS NULL takes apart, domains whose collation or length is forgotten,
 //! operators that are not on the search path, and triggers that name a type where it is not found.
 
-use crate::support::{assert_equal, create, each_server, mode, open, open_with, refresh, run};
+use crate::support::{assert_equal, create, mode, open, open_with, refresh, run, todays_server};
 use trickle_client::Settings;
 use trickle_core::cost::Force;
 
 #[test]
 fn a_composite_with_nulls_in_it_is_a_value() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, Settings::default()).await;
         let w = db.session().await;
         run(&w, "CREATE TYPE pair AS (x int, y int); CREATE TABLE c (id int PRIMARY KEY, p pair)").await;
@@ -40,7 +40,7 @@ fn a_composite_with_nulls_in_it_is_a_value() {
 /// user's own and of extensions before ANY.
 #[test]
 fn what_only_the_server_resolves_is_kept_by_deltas() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
@@ -104,7 +104,7 @@ fn what_only_the_server_resolves_is_kept_by_deltas() {
 
 #[test]
 fn an_operator_off_the_search_path_is_not_taken_for_another() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
@@ -125,7 +125,7 @@ fn an_operator_off_the_search_path_is_not_taken_for_another() {
 
 #[test]
 fn a_table_with_an_enum_can_be_truncated() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open_with(db, Settings::default()).await;
         let w = db.session().await;
         run(&w, "CREATE TYPE mood AS ENUM ('low', 'high'); CREATE TABLE c (id int PRIMARY KEY, m mood)")
@@ -142,7 +142,7 @@ fn a_table_with_an_enum_can_be_truncated() {
 /// What the server alone can say of types: their operators, the fields of composites, functions of any range, collations.
 #[test]
 fn what_types_can_do_is_asked_of_the_server() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
@@ -215,7 +215,7 @@ fn what_types_can_do_is_asked_of_the_server() {
 /// Under a collation that is not deterministic a text is equal to others, and so is what is made of it.
 #[test]
 fn what_is_made_of_a_collated_text_compares_as_it_does() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
@@ -264,7 +264,7 @@ fn what_is_made_of_a_collated_text_compares_as_it_does() {
 
 #[test]
 fn a_domain_compares_under_its_collation() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         let loose = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
@@ -320,7 +320,7 @@ fn a_domain_compares_under_its_collation() {
 
 #[test]
 fn a_cast_to_a_domain_does_what_the_domain_says() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(

@@ -2,7 +2,7 @@
 //! columns better than the server's own. Catches a name in a statement of ours that is looked up where a stranger may create.
 
 use crate::program::Role;
-use crate::support::{count, each_server, newest_server, run};
+use crate::support::{count, newest_server, run, todays_server};
 use trickle_client::Session;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::parse::parse_query;
@@ -189,7 +189,7 @@ fn what_strangers_put_in_the_search_path_is_not_run() {
 /// Functions of a query may find something there: what is left out is told, and no more once nobody else may create in it.
 #[test]
 fn a_schema_that_is_left_out_of_the_path_is_told() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let app = Role::owner(db).await;
         let admin = db.session().await;
         run(

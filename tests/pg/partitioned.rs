@@ -2,7 +2,7 @@
 //! rows of a partition that nobody captured or that count twice.
 
 use crate::support::{
-    Driver, assert_equal, count, create, each_server, is_todays, name, open_with, run, try_refresh,
+    Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
 };
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -59,7 +59,7 @@ async fn gone(t: &mut Driver) {
 /// next refresh.
 #[test]
 fn a_partition_that_came_and_went_leaves_no_row() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         for mode in Mode::PLAIN {
             let mut t = open_with(db, settings(mode)).await;
@@ -120,7 +120,7 @@ fn a_partition_that_came_and_went_leaves_no_row() {
 /// it came.
 #[test]
 fn rows_of_a_partition_that_comes_count_once() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         for mode in Mode::PLAIN {
             let all = [
@@ -179,7 +179,7 @@ fn rows_of_a_partition_that_comes_count_once() {
 /// Two refreshes wait for the same writer; what was attached while a reader waited to be made is captured.
 #[test]
 fn partitions_come_while_others_wait() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         let (mut one, mut other) =
             (open_with(db, settings(Mode::Statement)).await, open_with(db, settings(Mode::Statement)).await);
@@ -273,7 +273,7 @@ impl Watch for Attaches<'_> {
 /// in none. A deadlock of the two is no way out: nothing is waited for.
 #[test]
 fn partitions_come_between_any_two_statements_of_a_refresh() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         let mut t = open_with(db, settings(Mode::Statement)).await;
         made(&s, &mut t).await;
@@ -334,7 +334,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     const PARTS: &str = "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
         CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (30) PARTITION BY RANGE (id); CREATE TABLE p2a PARTITION OF p2 FOR VALUES FROM (10) TO (20); \
         CREATE TABLE p2b PARTITION OF p2 FOR VALUES FROM (20) TO (30); INSERT INTO p VALUES (1, 1), (2, 2), (3, 3), (11, 1), (15, 5)";
-    each_server(async |db| {
+    todays_server(async |db| {
         for mode in [Mode::Statement, Mode::Row] {
             let s = db.session().await;
             let mut t = open_with(db, settings(mode)).await;
@@ -375,7 +375,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
 /// A table is captured before it has its first partition.
 #[test]
 fn a_table_may_get_its_first_partition_later() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for mode in [Mode::Statement, Mode::Row] {
             let s = db.session().await;
             let mut t = open_with(db, settings(mode)).await;

@@ -2,7 +2,7 @@
 //! apart: the server refuses to update and delete in those while they are published, ours and the user's
 //! alike.
 
-use crate::support::{Db, Driver, assert_equal, create, each_server, mode, name, open, refresh, run};
+use crate::support::{Db, Driver, assert_equal, create, mode, name, open, refresh, run, todays_server};
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, Session};
 
 const SOURCES: &str = "CREATE TABLE s (id int PRIMARY KEY, k int, v int); INSERT INTO s SELECT i, i % 5, i FROM generate_series(1, 50) i; \
@@ -58,7 +58,7 @@ const PUBLISHED: &str = "CREATE PUBLICATION everything FOR ALL TABLES";
 
 #[test]
 fn all_works_where_everything_is_published_before() {
-    each_server(async |db: &Db| {
+    todays_server(async |db: &Db| {
         let w = db.session().await;
         run(&w, PUBLISHED).await;
         let mut t = open(db).await;
@@ -69,7 +69,7 @@ fn all_works_where_everything_is_published_before() {
 
 #[test]
 fn all_works_where_everything_is_published_later() {
-    each_server(async |db: &Db| {
+    todays_server(async |db: &Db| {
         let w = db.session().await;
         let mut t = open(db).await;
         made(&mut t, &w).await;

@@ -1,6 +1,6 @@
 //! The commands of README.md, run as they stand there, one after the other.
 
-use crate::support::{each_server, run as run_sql};
+use crate::support::{run as run_sql, todays_server};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ fn every_command_of_the_readme_works() {
     }
     let run: Vec<&String> = all.iter().filter(|c| !ELSEWHERE.iter().any(|e| c.starts_with(e))).collect();
     assert!(run.len() > 10, "{run:?}");
-    each_server(async |db| {
+    todays_server(async |db| {
         let admin = db.session().await;
         run_sql(&admin, &format!("CREATE DATABASE {DATABASE}")).await;
         let own = db.settings();

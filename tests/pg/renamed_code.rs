@@ -3,7 +3,7 @@
 //! say one thing and new rows another, and triggers that fail for writers.
 
 use crate::support::{
-    Db, Driver, assert_equal, count, each_server, is_todays, name, newest_server, open, run, try_refresh,
+    Db, Driver, assert_equal, count, is_todays, name, newest_server, open, run, todays_server, try_refresh,
 };
 use trickle_client::{NewStreamTable, RefreshMode, Session};
 
@@ -131,7 +131,7 @@ async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&st
 
 #[test]
 fn values_attributes_and_functions_may_be_renamed() {
-    each_server(async |db| survive(db, TABLES, &QUERIES, &CHANGES, 7).await);
+    todays_server(async |db| survive(db, TABLES, &QUERIES, &CHANGES, 7).await);
 }
 
 const RESTING: &str = "
@@ -194,13 +194,13 @@ const REMADE: [&str; 21] = [
 /// another function's body.
 #[test]
 fn what_the_values_of_a_query_rest_on_may_be_remade() {
-    each_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
+    todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 
 /// Its owner may alter the table: its writers go on, and the next refresh makes it fit.
 #[test]
 fn an_immediate_stream_table_may_be_altered_itself() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         for change in [
             "ALTER TABLE kept RENAME d TO e",

@@ -3,7 +3,7 @@
 //! concerns is spread over roles, memberships, owners and views, none of which is the table.
 
 use crate::program::Role;
-use crate::support::{Db, each_server, run};
+use crate::support::{Db, run, todays_server};
 use trickle_client::Session;
 
 /// The rows of one tenant are for everybody.
@@ -226,7 +226,7 @@ impl<'d> Case<'d> {
 
 #[test]
 fn row_security_that_begins_or_ends_recomputes() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for (number, way) in STARTS.iter().enumerate().filter(|(_, w)| db.major() >= w.since) {
             let case = Case::begin(db, way, number).await;
             assert_eq!(case.mode().await, "DIFFERENTIAL", "{}", way.name);
@@ -249,7 +249,7 @@ fn row_security_that_begins_or_ends_recomputes() {
 
 #[test]
 fn other_policies_recompute_what_they_apply_to() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for (number, way) in POLICIES.iter().enumerate() {
             let case = Case::begin(db, way, 50 + number).await;
             assert_eq!(case.mode().await, "FULL", "{}", way.name);
@@ -268,7 +268,7 @@ fn other_policies_recompute_what_they_apply_to() {
 /// Writers keep no stream table of which they cannot tell what its owner may see.
 #[test]
 fn immediate_ends_where_row_security_begins() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for (number, way) in STARTS.iter().enumerate().filter(|(_, w)| db.major() >= w.since) {
             let case = Case::begin(db, way, 100 + number).await;
             let query = format!("SELECT id, tenant FROM {} WHERE id > 2", way.reads);

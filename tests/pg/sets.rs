@@ -2,7 +2,7 @@
 //! server gives for the clause itself. Catches sets that are expanded wrongly, and outputs that keep a value in a set
 //! without it.
 
-use crate::support::{difference, each_server};
+use crate::support::{difference, todays_server};
 use std::sync::Arc;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::lower::{Lowered, lower};
@@ -56,7 +56,7 @@ fn query(choice: &mut Choice) -> String {
 #[test]
 fn grouping_sets_are_those_of_the_server() {
     let catalog = MemoryCatalog::from_ddl(TABLE).unwrap();
-    each_server(async |db| {
+    todays_server(async |db| {
         let session = db.session().await;
         session.client().batch_execute(&format!("{TABLE}{ROWS}")).await.unwrap();
         let (mut read, mut several) = (0, 0);

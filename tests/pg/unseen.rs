@@ -1,6 +1,6 @@
 //! Changes that no trigger sees are noticed all the same.
 
-use crate::support::{assert_equal, count, create, each_server, name, open, open_with, refresh, run};
+use crate::support::{assert_equal, count, create, name, open, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
 use trickle_client::{RefreshOptions, Settings};
 use trickle_core::cost::Force;
@@ -26,7 +26,7 @@ const UNSEEN: [(&str, &str); 4] = [
 
 #[test]
 fn what_no_trigger_sees_is_noticed() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         for (what, change) in UNSEEN {
             run(t.connection(), SOURCE).await;
@@ -50,7 +50,7 @@ fn what_no_trigger_sees_is_noticed() {
 
 #[test]
 fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let capture = CaptureOptions { unlogged: true, ..CaptureOptions::default() };
         let mut t =
             open_with(db, Settings { capture, force: Some(Force::Incremental), ..Settings::default() }).await;
@@ -80,7 +80,7 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
 /// on the child all the same, also where the parent is captured too, or came later.
 #[test]
 fn what_is_written_through_a_parent_is_seen_on_the_child() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let tables = "CREATE TABLE ev (id int, day int) PARTITION BY RANGE (day);
             CREATE TABLE ev_1 PARTITION OF ev FOR VALUES FROM (0) TO (10);
@@ -117,7 +117,7 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
 
 #[test]
 fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let limits =
             Settings { segment_bytes: 8 << 10, buffer_limit_bytes: Some(64 << 10), ..Settings::default() };
         let mut t = open_with(db, limits).await;

@@ -4,7 +4,7 @@
 //! because their source was.
 
 use crate::support::{
-    Db, Driver, assert_equal, assert_same_bag, count, create, each_server, name, open, refresh, run,
+    Db, Driver, assert_equal, assert_same_bag, count, create, name, open, refresh, run, todays_server,
 };
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, RefreshOptions, Session};
 use trickle_core::refresh::Action;
@@ -28,7 +28,7 @@ async fn full(t: &mut Driver) {
 
 #[test]
 fn foreign_keys_are_not_violated_by_a_full_refresh() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (mut t, w) = kept(db).await;
         for action in ["CASCADE", "SET NULL", "NO ACTION", "RESTRICT"] {
             let table = format!(
@@ -54,7 +54,7 @@ fn foreign_keys_are_not_violated_by_a_full_refresh() {
 
 #[test]
 fn a_trigger_sees_an_update_as_an_update_and_no_other_row() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (mut t, w) = kept(db).await;
         run(
             &w,
@@ -82,7 +82,7 @@ fn a_trigger_sees_an_update_as_an_update_and_no_other_row() {
 
 #[test]
 fn readers_go_on_by_deltas_after_a_full_refresh() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (mut t, w) = kept(db).await;
         create(&mut t, "reader", "SELECT v % 10 AS d, count(*) AS n FROM k GROUP BY v % 10").await;
         run(&w, "UPDATE s SET v = v + 1 WHERE id = 7").await;
@@ -97,7 +97,7 @@ fn readers_go_on_by_deltas_after_a_full_refresh() {
 /// Under another query too.
 #[test]
 fn a_published_row_that_stays_is_not_written() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let (mut t, w) = kept(db).await;
         run(
             &w,
@@ -127,7 +127,7 @@ const KEYLESS: [(&str, &str, RefreshMode); 3] = [
 /// and rows that stay are not written; equal rows are counted.
 #[test]
 fn a_key_of_the_users_tells_which_rows_changed() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, "CREATE TABLE s (id int PRIMARY KEY, v int, j json); INSERT INTO s SELECT i, i, json_build_object('i', i % 3) FROM generate_series(1, 60) i")
@@ -201,7 +201,7 @@ fn a_key_of_the_users_tells_which_rows_changed() {
 /// writes within WITH: such rows are deleted and inserted.
 #[test]
 fn rows_that_no_update_can_change_are_written_too() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, "CREATE TABLE s (id int PRIMARY KEY, v int); INSERT INTO s SELECT i, i FROM generate_series(1, 9) i; CREATE TABLE log (id int)")

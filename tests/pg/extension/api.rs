@@ -2,7 +2,7 @@
 //! what is asked for takes effect.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
-use crate::support::{count, each_server, run};
+use crate::support::{count, run, todays_server};
 use std::path::Path;
 use trickle_client::Session;
 
@@ -160,7 +160,7 @@ async fn prepared(s: &Session) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_refusal_says_what_to_do_in_sql() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         prepared(&s).await;
         for Refusal(call, code, message, detail, hint) in REFUSALS {
@@ -195,7 +195,7 @@ fn each_refusal_says_what_to_do_in_sql() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_is_asked_for_takes_effect() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
@@ -277,7 +277,7 @@ fn what_is_asked_for_takes_effect() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nobody_writes_a_stream_table_by_himself() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         for mode in ["DIFFERENTIAL", "IMMEDIATE"] {
@@ -309,7 +309,7 @@ fn nobody_writes_a_stream_table_by_himself() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
@@ -342,7 +342,7 @@ const DEFINERS: [&str; 5] =
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_has_more_rights_than_its_caller_is_listed() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         let definers = "SELECT replace(p.oid::regprocedure::text, 'pgtrickle.', '') FROM pg_proc p \
              WHERE p.prosecdef AND p.pronamespace = 'pgtrickle'::regnamespace";
@@ -363,7 +363,7 @@ const SIGNATURES: &str = "SELECT format('%s(%s) → %s, %s%s', p.proname, pg_get
 #[ignore = "needs the extension: ./x extension"]
 fn the_functions_are_those_that_are_promised() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/pg/extension/functions.txt");
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         let found: Vec<String> = rows(&s, SIGNATURES).await.into_iter().flatten().flatten().collect();
         let found = found.join("\n") + "\n";
@@ -384,7 +384,7 @@ fn the_first_stream_table_of_the_documentation_is_made() {
     let (_, block) = section.split_once("```sql\n").unwrap();
     let (sql, _) = block.split_once("```").unwrap();
     assert!(sql.contains("CREATE EXTENSION") && sql.contains("TABLE sales"), "{sql}");
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         run(&s, sql).await;
         let expected = "SELECT region, sum(amount) AS total, count(*) AS n FROM orders GROUP BY region";

@@ -2,7 +2,7 @@
 //! that gets lost on the way past the executor.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
-use crate::support::{Db, count, each_server, is_todays, open, refresh, run};
+use crate::support::{Db, count, is_todays, open, refresh, run, todays_server};
 use trickle_client::Session;
 
 /// Columns of every kind: by value and not, fixed and not, packed, out of line, of a domain, of an enum, generated.
@@ -100,7 +100,7 @@ async fn both(s: &Session, change: &str) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_is_copied_is_what_a_statement_writes() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = pair(db).await;
         let modes = rows(&s, "SELECT source_relid::regclass, trigger_mode FROM pgtrickle.pgt_buffers").await;
         let modes: Vec<String> = modes.into_iter().flatten().map(Option::unwrap).collect();
@@ -134,7 +134,7 @@ fn what_is_copied_is_what_a_statement_writes() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_altered_segment_is_written_by_the_statement() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let altered = [
             "CREATE INDEX lookup ON $segment (id)",
             "ALTER TABLE $segment ADD CHECK (id <> 5003)",
@@ -174,7 +174,7 @@ fn an_altered_segment_is_written_by_the_statement() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_change_of_an_altered_source_is_marked_and_not_copied() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = pair(db).await;
         let altered =
             "ALTER EVENT TRIGGER pg_trickle_alters DISABLE; ALTER TABLE by_copy ALTER COLUMN k TYPE bigint";
@@ -190,7 +190,7 @@ fn a_change_of_an_altered_source_is_marked_and_not_copied() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_renamed_column_is_copied_as_before() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = pair(db).await;
         run(&s, "ALTER EVENT TRIGGER pg_trickle_alters DISABLE; ALTER TABLE by_copy RENAME COLUMN k TO kk")
             .await;
@@ -211,7 +211,7 @@ fn s_name(db: &Db) -> String {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_and_columns_that_are_not_stored_are_copied_as_they_are_read() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         let computed = if db.major() >= 18 {
             ", g int GENERATED ALWAYS AS (v * 2) VIRTUAL"
@@ -248,7 +248,7 @@ fn partitions_and_columns_that_are_not_stored_are_copied_as_they_are_read() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn triggers_go_on_where_the_extension_goes() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;

@@ -3,7 +3,7 @@
 
 use super::{installed, rows};
 use crate::partman::{EVENTS, MAINTENANCE, SUMS, is_there};
-use crate::support::{count, each_server, is_todays, newest_server, run};
+use crate::support::{count, is_todays, newest_server, run, todays_server};
 use trickle_client::Session;
 
 const MADE: &str = "
@@ -46,7 +46,7 @@ async fn suspended(s: &Session, table: &str) -> Option<String> {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_stream_table_that_is_dropped_leaves_nothing() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         for drop in [
             "DROP TABLE joined; DROP TABLE tops",
@@ -80,7 +80,7 @@ fn a_stream_table_that_is_dropped_leaves_nothing() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_stream_table_is_known_by_the_name_that_it_has() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, MADE).await;
         run(&s, "CREATE SCHEMA one; ALTER TABLE joined RENAME TO j; ALTER TABLE tops SET SCHEMA one").await;
@@ -111,7 +111,7 @@ enum Then {
 #[ignore = "needs the extension: ./x extension"]
 fn writers_of_an_altered_table_go_on_at_once() {
     use Then::{Followed, Kept, Suspended};
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         for (change, write, then) in [
             ("ALTER TABLE a ADD COLUMN more int DEFAULT 3", "UPDATE a SET v = v + more", Kept),
@@ -168,7 +168,7 @@ fn writers_of_an_altered_table_go_on_at_once() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn writers_go_on_when_the_schema_of_a_table_gets_another_name() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(
             &s,
@@ -201,7 +201,7 @@ fn writers_go_on_when_the_schema_of_a_table_gets_another_name() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_is_captured_from_when_it_is_one() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
                  SELECT pgtrickle.create_stream_table('sums', 'SELECT v, count(*) AS n FROM p GROUP BY v', NULL)")
@@ -253,7 +253,7 @@ fn an_empty_partition_costs_its_readers_nothing() {
         ("kept", "SELECT id, v FROM p WHERE v > 0"),
         ("above", "SELECT count(*) AS n, sum(n) AS s FROM sums"),
     ];
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
         const MODES: [&str; 3] = [
@@ -302,7 +302,7 @@ fn an_empty_partition_costs_its_readers_nothing() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_of_pg_partman_are_followed_at_no_cost() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         if !is_there(&s).await {
             return;
@@ -324,7 +324,7 @@ fn partitions_of_pg_partman_are_followed_at_no_cost() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)").await;
         let query = "SELECT v, count(*) AS n FROM p GROUP BY v";
@@ -347,7 +347,7 @@ fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
 #[ignore = "needs the extension: ./x extension"]
 fn what_writers_keep_follows_partitions_at_once() {
     const QUERY: &str = "SELECT v, count(*) AS n, sum(id) AS s FROM p GROUP BY v";
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
                  CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY LIST (v); \
@@ -412,7 +412,7 @@ fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_writers_keep_is_made_anew_at_once() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         let query = "SELECT a.k, sum(f(a.v) + b.w) AS s FROM a JOIN v_b b USING (k) GROUP BY a.k";
         for change in [
@@ -453,7 +453,7 @@ fn what_writers_keep_is_made_anew_at_once() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn writers_go_on_when_a_function_is_dropped_that_a_stream_table_calls() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = installed(db).await;
         let made = "CREATE FUNCTION f(x int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT x + 1'";
         let query = "SELECT id, f(v) AS v FROM a";

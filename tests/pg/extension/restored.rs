@@ -3,7 +3,7 @@
 
 use super::workers::{scheduled, until};
 use crate::restored::tool;
-use crate::support::private::{connect, each_version, has, start};
+use crate::support::private::{connect, has, start, todays_version};
 use crate::support::{count, run};
 use std::path::Path;
 use trickle_client::Session;
@@ -52,7 +52,7 @@ async fn moved(binaries: &Path, server: &Server) -> Session {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_restored_catalog_finds_its_tables_by_itself() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         if !has(binaries, "pg_dump") {
             return;
         }
@@ -73,7 +73,7 @@ fn a_restored_catalog_finds_its_tables_by_itself() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         if !has(binaries, "pg_dump") {
             return;
         }
@@ -106,7 +106,7 @@ fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn definitions_and_data_restored_apart_are_found_again() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         if !has(binaries, "pg_dump") {
             return;
         }

@@ -4,7 +4,7 @@
 
 use super::rows;
 use super::workers::{scheduled, until};
-use crate::support::private::{connect, each_version};
+use crate::support::private::{connect, todays_version};
 use crate::support::{count, run};
 use std::path::Path;
 use trickle_client::Session;
@@ -65,7 +65,7 @@ const FOREIGN: &str = "SELECT count(*) FROM (
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_is_hidden_belongs_to_the_catalogs_owner() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "hidden").await;
         run(&admin, "CREATE TABLE loot (who text); CREATE ROLE guest; GRANT app TO guest").await;
         run(
@@ -157,7 +157,7 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_setting_gives_nobody_a_right() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "settings").await;
         run(&admin, "CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA app TO guest").await;
         run(&app, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA app TO guest")
@@ -204,7 +204,7 @@ async fn stands(admin: &Session, name: &str) -> Vec<Option<String>> {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_stream_table_goes_on_under_another_owner() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "owner").await;
         run(&admin, "CREATE ROLE own1 LOGIN; CREATE ROLE own2 LOGIN; GRANT app TO own1; GRANT USAGE, CREATE ON SCHEMA app TO own1, own2").await;
         // One who may do what the owner of the sources may: deltas go on.
@@ -266,7 +266,7 @@ fn a_stream_table_goes_on_under_another_owner() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_former_owner_reads_no_changes_and_stops_no_writer() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "former").await;
         run(&admin, "CREATE ROLE carol LOGIN; GRANT USAGE, CREATE ON SCHEMA app TO carol").await;
         let oid = text(&admin, "SELECT 'app.t'::regclass::oid").await;

@@ -3,7 +3,7 @@
 
 use super::rows;
 use super::workers::{scheduled, until};
-use crate::support::private::{connect, each_version};
+use crate::support::private::{connect, todays_version};
 use crate::support::{count, run};
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
@@ -44,7 +44,7 @@ async fn refused(s: &Session, sql: &str) -> (String, String) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_owners_stream_tables_are_refreshed_as_that_owner() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "owners").await;
         let whom = "SELECT current_user::text AS who, count(*) AS n FROM t";
         run(&app, &format!("SELECT pgtrickle.create_stream_table('whom', '{whom}', '1s', 'FULL')")).await;
@@ -90,7 +90,7 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "names").await;
         run(
             &admin,
@@ -152,7 +152,7 @@ CREATE FUNCTION climb(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_query_calls_gets_no_rights_but_its_owners() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "climb").await;
         run(&admin, "CREATE SCHEMA secret; CREATE TABLE secret.loot (who text)").await;
         run(&app, CLIMB).await;
@@ -189,7 +189,7 @@ fn what_a_query_calls_gets_no_rights_but_its_owners() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nobody_writes_in_the_catalog_what_is_anothers() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "rows").await;
         run(
             &admin,
@@ -249,7 +249,7 @@ fn nobody_writes_in_the_catalog_what_is_anothers() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn who_reads_the_same_table_loses_nothing_by_the_other() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "both").await;
         run(&admin, "CREATE ROLE report; GRANT app TO report; CREATE SCHEMA report AUTHORIZATION report; SELECT pgtrickle.grant_to('report')").await;
         let report = connect(&server, "postgres").await;
@@ -282,7 +282,7 @@ fn who_reads_the_same_table_loses_nothing_by_the_other() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn row_security_of_the_owner_holds_whoever_refreshes() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "rls").await;
         run(&admin, "CREATE TABLE all_rows (id int PRIMARY KEY, whose name); ALTER TABLE all_rows ENABLE ROW LEVEL SECURITY; \
                      CREATE POLICY own ON all_rows USING (whose = current_user); GRANT SELECT ON all_rows TO app; \
@@ -304,7 +304,7 @@ fn row_security_of_the_owner_holds_whoever_refreshes() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn who_may_maintain_a_table_may_refresh_it() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "maintain").await;
         run(&app, "SELECT pgtrickle.pause_scheduler(); UPDATE t SET k = 5").await;
         run(
@@ -336,7 +336,7 @@ fn who_may_maintain_a_table_may_refresh_it() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "shadow").await;
         run(
             &admin,
@@ -394,7 +394,7 @@ fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (_server, admin, app) = let_in(binaries, "copied").await;
         run(&admin, "CREATE TABLE secret (xid xid8, w int2, id int, k int); CREATE ROLE nobody; GRANT CREATE ON SCHEMA public TO PUBLIC; \
                 GRANT USAGE ON LANGUAGE pgtrickle_copy TO app")
@@ -474,7 +474,7 @@ END $do$"#;
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "writers").await;
         run(&admin, "CREATE ROLE guest LOGIN; CREATE SCHEMA evil AUTHORIZATION guest").await;
         run(&app, "GRANT USAGE ON SCHEMA app TO guest; GRANT SELECT, INSERT, UPDATE, TRUNCATE ON t TO guest")

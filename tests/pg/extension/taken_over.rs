@@ -2,7 +2,7 @@
 //! have put there to be run with a superuser's rights, and stream tables that are made anew or do not go on.
 
 use super::rows;
-use crate::support::private::{connect, each_version, start};
+use crate::support::private::{connect, start, todays_version};
 use crate::support::{Driver, assert_same_bag, count, create, planted, run};
 use std::path::Path;
 use std::process::Output;
@@ -65,7 +65,7 @@ async fn follows(app: &Session) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_catalog_of_an_ordinary_role_is_taken_over_and_adopted() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, _) = made(binaries, "takes").await;
         let app = session(&server, "app").await;
         let refused = admin.client().batch_execute("CREATE EXTENSION pg_trickle").await.unwrap_err();
@@ -107,7 +107,7 @@ fn the_catalog_of_an_ordinary_role_is_taken_over_and_adopted() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_catalog_of_an_older_version_is_taken_over_and_brought_up_to_date() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, mut t) = made(binaries, "elder").await;
         t.migrate(1).await.unwrap();
         let ran = program(&server, "postgres", &["init", "--take-over"]);
@@ -192,7 +192,7 @@ const FUNCTIONS: &str =
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nothing_of_its_former_owner_is_run_by_a_superuser() {
-    each_version(async |binaries| {
+    todays_version(async |binaries| {
         let (server, admin, _) = made(binaries, "strange").await;
         let app = session(&server, "app").await;
         run(

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::live::run;
-use super::server::runtime;
+use super::server::{is_nightly, runtime, todays};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use trickle_client::throwaway::{self, Server};
@@ -56,11 +56,22 @@ pub(crate) fn each_version_beside(test: impl AsyncFn(&Path) + Sync) {
     assert!(failed.is_empty(), "failed with {}", failed.join(", "));
 }
 
+/// Runs a test with the binaries of one version (see [`todays_server`](super::todays_server)).
+pub(crate) fn todays_version(test: impl AsyncFn(&Path)) {
+    let found = throwaway::find().unwrap();
+    let todays = todays(found.len());
+    for (nth, binaries) in found.into_values().enumerate() {
+        if is_nightly() || nth == todays {
+            block_on(test(&binaries));
+        }
+    }
+}
+
 /// Runs a test with the binaries of the newest version, and of every one in the long run of `just nightly`
 /// (see [`newest_server`](super::newest_server)).
 pub(crate) fn newest_version(test: impl AsyncFn(&Path)) {
     let found = throwaway::find().unwrap();
-    let few = if super::is_nightly() { found.len() } else { 1 };
+    let few = if is_nightly() { found.len() } else { 1 };
     for binaries in found.into_values().rev().take(few) {
         block_on(test(&binaries));
     }

@@ -71,10 +71,15 @@ pub(crate) fn is_nightly() -> bool {
 /// Whether the nth of a list is in the part of it that runs today: one in `of`, another each day, and all in the long
 /// run. Through the SQL API half as many, as the program has run the others.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
+    let of = if sql_api::is_meant() { 2 * of } else { of };
+    is_nightly() || nth as u64 % of == today() % of
+}
+
+/// The day since 1970, the same for the whole run.
+fn today() -> u64 {
     static DAY: OnceLock<u64> = OnceLock::new();
     let seconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let of = if sql_api::is_meant() { 2 * of } else { of };
-    is_nightly() || nth as u64 % of == DAY.get_or_init(|| seconds() / 86_400) % of
+    *DAY.get_or_init(|| seconds() / 86_400)
 }
 
 /// A test's own database on one server.
@@ -141,6 +146,25 @@ impl Drop for Db {
 /// failed.
 pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
+}
+
+/// Runs a test on one of the servers, chosen by its name and the day, and on every one in the long run of `just nightly`: tests
+/// of what might differ between servers and has differed only where the traps look, which run on each.
+pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
+    let all = servers();
+    let todays = todays(all.len());
+    on_servers(
+        all.iter().enumerate().filter(|(nth, _)| is_nightly() || *nth == todays).map(|(_, s)| s),
+        test,
+    );
+}
+
+/// The place of the server among so many on which the test of this thread runs today. It is drawn as by lot, so that each part of
+/// a list (`is_todays`) meets each server in time.
+pub(super) fn todays(of: usize) -> usize {
+    let name = std::thread::current().name().unwrap_or_default().bytes().map(u64::from).sum::<u64>();
+    let lot = (name + today()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    (lot % of.max(1) as u64) as usize
 }
 
 /// Runs a test on the newest server, and on every one in the long run of `just nightly`: tests of processes,
