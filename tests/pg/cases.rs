@@ -136,7 +136,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
         assert!(verdict.contains("can never be") || e.sqlstate() == Some(UNSUPPORTED), "{e}");
         return;
     }
-    let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == "DIFFERENTIAL";
+    let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == trickle_client::Mode::Differential;
     // The server knows more functions than the core does without it.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
     let all = match composed {

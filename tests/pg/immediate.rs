@@ -3,7 +3,7 @@
 //! changes together, and objects that stay behind.
 
 use crate::support::{
-    Db, Driver, assert_equal, blocked, count, create, each_server, mode, name, open, pid, refresh, run,
+    Db, Driver, assert_equal, blocked, count, create, mode, name, open, pid, refresh, run, todays_server,
 };
 use futures_util::SinkExt;
 use std::pin::pin;
@@ -30,7 +30,7 @@ const TABLES: [(&str, &str); 6] = [
 async fn keep(t: &mut Driver, what: &str, query: &str) {
     let new = NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name(what), query) };
     let made = t.create(&new).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
-    assert_eq!(made.mode, "IMMEDIATE");
+    assert_eq!(made.mode, trickle_client::Mode::Immediate);
 }
 
 async fn keep_all(db: &Db) -> Driver {
@@ -56,7 +56,7 @@ async fn fails(s: &Session, sql: &str) -> String {
 
 #[test]
 fn each_kind_of_statement_is_applied_as_it_ends() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         for statement in [
             "INSERT INTO a VALUES (100, 1, 7), (101, 9, -7), (102, NULL, NULL)",
@@ -97,7 +97,7 @@ fn each_kind_of_statement_is_applied_as_it_ends() {
 /// Cascades, and triggers of the user's that write from within a statement, before and after ours.
 #[test]
 fn what_a_statement_sets_off_is_applied_once() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         run(
             t.connection(),
@@ -152,7 +152,7 @@ fn what_a_statement_sets_off_is_applied_once() {
 /// What a statement sets off on its own table ends before it does, and takes away what the statement has yet to bring.
 #[test]
 fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         run(
             t.connection(),
@@ -191,7 +191,7 @@ fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
 
 #[test]
 fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         keep(&mut t, "divided", "SELECT a.id, 100 / b.w AS q FROM a JOIN b USING (k)").await;
         let s = db.session().await;
@@ -237,7 +237,7 @@ fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
 /// Who writes what a delta reads waits for whoever wrote before, whatever source that was, and then reads what that one wrote.
 #[test]
 fn writers_of_both_sides_of_a_join_wait_for_each_other() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         run(t.connection(), SOURCES).await;
         keep(&mut t, "joined", "SELECT a.id, a.v, b.w FROM a JOIN b USING (k)").await;
@@ -261,7 +261,7 @@ fn writers_of_both_sides_of_a_join_wait_for_each_other() {
 
 #[test]
 fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         let (old, other) = (db.session().await, db.session().await);
         let writes = [
@@ -292,7 +292,7 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
 /// A row that comes where another was deleted after the snapshot, which shows both.
 #[test]
 fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (old, other) = (db.session().await, db.session().await);
         run(&other, SOURCES).await;
@@ -312,7 +312,7 @@ fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
 /// A refresh computes them while nobody writes; what somebody writes afterwards over a snapshot from before is no delta of that.
 #[test]
 fn a_snapshot_from_before_a_refresh_is_refused() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let (old, other) = (db.session().await, db.session().await);
         run(&other, SOURCES).await;
@@ -343,7 +343,7 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
 /// Rows of different keys and, but for one pair in a thousand, groups are written side by side.
 #[test]
 fn writers_of_different_groups_do_not_wait_for_each_other() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         run(t.connection(), SOURCES).await;
         for (what, query) in &TABLES[..2] {
@@ -373,7 +373,7 @@ fn writers_of_different_groups_do_not_wait_for_each_other() {
 /// Many writers of everything, at every isolation level, some of which are refused and try something else.
 #[test]
 fn after_a_storm_of_writers_all_are_equal() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         let writer = async |n: u64| {
             let s = db.session().await;
@@ -423,7 +423,7 @@ fn after_a_storm_of_writers_all_are_equal() {
 /// What reads a stream table and a table beside it is waited for in one order with what reads their tables.
 #[test]
 fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         run(t.connection(), SOURCES).await;
         let all = [
@@ -464,7 +464,7 @@ fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
 /// What belongs to a stream table goes with it, and with its mode; nobody's writes fail meanwhile.
 #[test]
 fn modes_come_and_go_with_all_that_belongs_to_them() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = open(db).await;
         let s = db.session().await;
         run(&s, SOURCES).await;
@@ -523,7 +523,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
 /// A trigger that somebody switched off, or a source that is another table now, is made good for by the next refresh.
 #[test]
 fn what_was_broken_is_noticed_by_the_next_refresh() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         let s = db.session().await;
         for broken in [
@@ -575,7 +575,7 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
 
 #[test]
 fn readers_of_what_writers_keep() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         let s = db.session().await;
         create(&mut t, "deltas", "SELECT s, count(*) AS n FROM by_group GROUP BY s").await;
@@ -622,7 +622,7 @@ fn readers_of_what_writers_keep() {
 /// Who may write a source needs no right on what is kept of it, and gets none.
 #[test]
 fn writers_need_no_rights_and_get_none() {
-    each_server(async |db| {
+    todays_server(async |db| {
         let mut t = keep_all(db).await;
         let s = db.session().await;
         run(

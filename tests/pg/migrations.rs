@@ -4,12 +4,12 @@
 
 use crate::objects::compare;
 use crate::support::{
-    Db, Driver, assert_equal, count, create, each_server, is_todays, name, newest_server, open, run,
+    Db, Driver, assert_equal, count, create, is_todays, name, newest_server, open, run, todays_server,
     try_refresh,
 };
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
-use trickle_client::{IfExists, NewStreamTable, RefreshMode, Session};
+use trickle_client::{Activity, IfExists, NewStreamTable, RefreshMode, Session};
 use trickle_core::refresh::Action;
 
 /// The effect on a stream table that reads what was altered.
@@ -291,7 +291,7 @@ async fn made(db: &Db, s: &Session) -> Driver {
 /// How often a stream table was computed.
 async fn computed(t: &Driver, what: &str) -> usize {
     let history = t.history(&name(what), 1000).await.unwrap();
-    history.iter().filter(|h| ["FULL", "REINITIALIZE"].contains(&h.action.as_str())).count()
+    history.iter().filter(|h| matches!(h.action, Action::Full | Action::Reinitialize)).count()
 }
 
 /// The effect on those that writers keep, which in the extension the command itself has.
@@ -352,7 +352,7 @@ async fn write(s: &Session) {
 #[test]
 fn each_kind_of_ddl_has_the_effect_that_is_promised() {
     let wrong = Mutex::new(Vec::new());
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         let all = KINDS.iter().flat_map(|(_, kinds)| *kinds).enumerate();
         for (_, kind) in all.filter(|(nth, _)| is_todays(*nth, 6)) {
@@ -399,7 +399,7 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
 /// Writers of an IMMEDIATE stream table that has another name or schema go on, and the next refresh follows.
 #[test]
 fn writers_go_on_under_an_immediate_table_that_is_renamed() {
-    each_server(async |db| {
+    todays_server(async |db| {
         for (change, now) in [
             ("ALTER TABLE kept RENAME TO called", "called"),
             ("ALTER TABLE kept SET SCHEMA away", "away.kept"),
@@ -474,7 +474,7 @@ fn renames_are_followed_as_under_a_view() {
         "ALTER TABLE k DROP gap; ALTER TABLE k RENAME v TO gap; ALTER TABLE t RENAME TO old; ALTER TABLE k RENAME TO t; ALTER TABLE old RENAME TO k",
         "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (LIKE t_old); ALTER TABLE k RENAME id TO was; ALTER TABLE k ADD id int DEFAULT 9",
     ];
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         for (_, rename) in RENAMES.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 9)) {
             run(&s, GONE).await;
@@ -501,7 +501,7 @@ fn renames_are_followed_as_under_a_view() {
                         assert_equal(&mut t, &of).await;
                         let e = t.find(&name(&of)).await.unwrap();
                         assert!(
-                            e.status == "ACTIVE" && !e.query.contains("stands_in"),
+                            e.status == Activity::Active && !e.query.contains("stands_in"),
                             "{rename}: {of}: {}",
                             e.query
                         );
@@ -566,7 +566,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
         ("none", "SELECT count(*) AS n FROM f WHERE v IS NULL OR g IS NULL"),
         ("joined", "SELECT a.u, b.v FROM f a JOIN f b ON b.u = a.id"),
     ];
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         let all = LOST.into_iter().flat_map(|l| [(l, false), (l, true)]).enumerate();
         for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 5)) {
@@ -710,7 +710,7 @@ fn keys_and_children_that_change_are_noticed_by_one_reader() {
             "UPDATE p SET v = v + 1 WHERE id % 3 = 0",
         ),
     ];
-    each_server(async |db| {
+    todays_server(async |db| {
         let s = db.session().await;
         for (since, tables, query, change, write) in all {
             if db.major() < since {

@@ -58,7 +58,7 @@ async fn rebuilt_and_right(t: &mut Driver, w: &Session, reason: &str) {
         let e = t.find(&name(what)).await.unwrap();
         let done = refresh(t, what).await;
         let history = t.history(&name(what), 1).await.unwrap();
-        assert_eq!(history[0].action, "REINITIALIZE", "{what}: {done:?} {e:?}");
+        assert_eq!(history[0].action, trickle_client::Action::Reinitialize, "{what}: {done:?} {e:?}");
         let why = history[0].strategy_reason.clone().unwrap();
         assert!(why.contains(reason), "{what}: {why}");
         assert_equal(t, what).await;

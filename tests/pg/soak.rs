@@ -202,7 +202,7 @@ async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) 
         let (name, _) = VIEWS[minute % VIEWS.len()];
         minute += 1;
         let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
-        assert_ne!(e.status, "SUSPENDED", "{name}: {:?}", e.last_error);
+        assert_ne!(e.status, trickle_client::Activity::Suspended, "{name}: {:?}", e.last_error);
         let checked = t.check(&e, 5).await.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(checked.different, 0, "{checked:?}");
         let line: String = t.connection().client().query_one(LINE, &[]).await.unwrap().get(0);
@@ -264,7 +264,7 @@ fn all_is_equal_after_writers_and_kills() {
 async fn settled(t: &mut Trickle) {
     for (name, _) in VIEWS {
         let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
-        assert_ne!(e.status, "SUSPENDED", "{name}: {:?}", e.last_error);
+        assert_ne!(e.status, trickle_client::Activity::Suspended, "{name}: {:?}", e.last_error);
         let checked = t.check(&e, 5).await.unwrap();
         assert_eq!(checked.different, 0, "{checked:?}");
     }

@@ -142,12 +142,17 @@ fn sources_that_the_query_cannot_do_without() {
             // What was altered is followed at once where event triggers are; what was dropped, by the refresh.
             if Driver::notes_failures() || !change.starts_with("DROP") {
                 let entry = t.find(&name("joined")).await.unwrap();
-                assert_eq!(entry.status, "SUSPENDED", "{change}");
+                assert_eq!(entry.status, trickle_client::Activity::Suspended, "{change}");
                 assert!(entry.last_error.is_some_and(|e| !e.is_empty()), "{change}");
                 let history = t.history(&name("joined"), 1).await.unwrap();
-                assert_eq!((entry.consecutive_errors, history[0].status.as_str()), (1, "FAILED"), "{change}");
+                assert_eq!(
+                    (entry.consecutive_errors, history[0].status),
+                    (1, trickle_client::Ending::Failed),
+                    "{change}"
+                );
                 assert!(
-                    history[0].error_message.is_some() && history[0].initiated_by == "MANUAL",
+                    history[0].error_message.is_some()
+                        && history[0].initiated_by == trickle_client::Initiator::Manual,
                     "{history:?}"
                 );
             }

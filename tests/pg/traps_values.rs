@@ -134,7 +134,8 @@ fn constants_mean_the_same_under_all_settings() {
 /// Asserts that these stream tables are kept by full refreshes, and all others by deltas.
 async fn assert_full(t: &Trickle, wanted: &[&str]) {
     let registry = t.registry().await.unwrap();
-    let mut full: Vec<_> = registry.entries().filter(|e| e.mode != "DIFFERENTIAL").collect();
+    let mut full: Vec<_> =
+        registry.entries().filter(|e| e.mode != trickle_client::Mode::Differential).collect();
     full.sort_by(|a, b| a.relation.name.cmp(&b.relation.name));
     let found: Vec<&str> = full.iter().map(|e| &*e.relation.name).collect();
     let reasons: Vec<_> = full.iter().map(|e| &e.mode_reason).collect();

@@ -29,10 +29,10 @@ pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
 pub use trickle_engine::{
-    Alteration, Beside, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists,
-    LastRefresh, Name, NewStreamTable, Plans, REFRESHER, ROUNDING, RefreshMode, RefreshOptions, Refreshed,
-    Refresher, Result, Settings, SourceStatus, Status, Waited, capture, catalog, locks, progress, registry,
-    schema,
+    Action, Activity, Alteration, Beside, BufferStatus, Checked, Created, Difference, Ending, Error,
+    Explained, HistoryEntry, IfExists, Initiator, LastRefresh, Mode, Name, NewStreamTable, Plans, REFRESHER,
+    ROUNDING, RefreshMode, RefreshOptions, Refreshed, Refresher, Result, Settings, SourceStatus, Status,
+    Waited, capture, catalog, locks, progress, registry, schema,
 };
 pub use wire::failed;
 

@@ -111,6 +111,7 @@ pub mod stream_table;
 pub mod testing;
 pub mod types;
 pub mod verdict;
+pub mod vocabulary;
 pub mod window;
 
 pub use error::{Error, Result, Span};

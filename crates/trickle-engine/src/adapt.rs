@@ -1,7 +1,7 @@
 //! Stream tables follow their sources.
 
 use crate::alter::{Readers, Way, Written, evolve};
-use crate::capture::{self, State};
+use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
 use crate::db::Connection;
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Relation, record_failure};
+use trickle_core::vocabulary::{Activity, Capture, Initiator};
 
 /// Stream tables that fit what they read.
 pub(crate) struct Adapted {
@@ -54,7 +55,7 @@ impl<C: Connection> Trickle<C> {
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
-    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Adapted> {
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: Initiator) -> Result<Adapted> {
         // What was kept of the catalog led here.
         self.memory.recent.clear();
         let registry = self.linked(wanted).await?;
@@ -103,14 +104,14 @@ impl<C: Connection> Trickle<C> {
             registry.with_upstream(read.iter().copied())?.into_iter().cloned().collect();
         for e in &upstream {
             if e.own && !self.fits(e).await {
-                self.adapt(&read, "MANUAL").await?;
+                self.adapt(&read, Initiator::Manual).await?;
                 return self.design(relation, id, new).await;
             }
         }
         Ok(design)
     }
 
-    async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
+    async fn adapt_one(&mut self, e: &Entry, initiated_by: Initiator) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
         let Anew { e, new, design, is_renamed } = self.designed_anew(e).await?;
@@ -208,7 +209,7 @@ impl<C: Connection> Trickle<C> {
 
     /// Builds a stream table beside, from the query that it has, and lets that take its place. What the query raises is one failure of a
     /// refresh, as it would be otherwise.
-    async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: &str) -> Result<Rebuilt> {
+    async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: Initiator) -> Result<Rebuilt> {
         let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
         match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
             Ok((_, written)) => Ok(Rebuilt { why, written, took: began.elapsed() }),
@@ -226,7 +227,7 @@ impl<C: Connection> Trickle<C> {
 
     /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would
     /// fail for writers. Whoever dies between the two is followed by somebody who suspends it again.
-    async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: &str) -> Result<()> {
+    async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: Initiator) -> Result<()> {
         let broken: Vec<u32> = self.broken_sources(e).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(&mut self.connection, patience, &broken, &*progress, async |t| {
@@ -235,12 +236,12 @@ impl<C: Connection> Trickle<C> {
             t.execute(text, &[&e.id]).await.map_err(|err| Error::server("suspend a stream table", err))?;
             immediate::remove(t, e.id).await?;
             for source in &broken {
-                capture::switch_off(t, *source, State::Off).await?;
+                capture::switch_off(t, *source, Capture::Off).await?;
             }
             Ok(())
         })
         .await?;
-        self.memory.unplannable = (e.status != "SUSPENDED").then_some(e.relation.id);
+        self.memory.unplannable = (e.status != Activity::Suspended).then_some(e.relation.id);
         // No other try can succeed: the first failure is the last.
         let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
         self.connection.step(&failed).await.map(|_| ())

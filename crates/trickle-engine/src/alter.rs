@@ -6,7 +6,7 @@ mod swap;
 use crate::adapt::is_final;
 use crate::capture;
 use crate::copies::reads_copies;
-use crate::create::{Created, Design, NewStreamTable, RefreshMode, consistency};
+use crate::create::{Created, Design, NewStreamTable, consistency};
 use crate::db::{Bind, Connection, Json, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
@@ -24,6 +24,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
+use trickle_core::vocabulary::{Mode, RefreshMode};
 
 /// What is to be different; `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,8 +62,7 @@ impl<C: Connection> Trickle<C> {
         if let Some(Some(schedule)) = &wanted.schedule {
             Schedule::parse(schedule)?;
         }
-        let mut done =
-            Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
+        let mut done = Created { id: e.id, name: shown(&e), made: false, mode: e.mode, reasons: Vec::new() };
         if wanted.query.is_some() || wanted.mode.is_some() {
             let mut new = match &wanted.query {
                 None => self.as_now(&e, name.clone()).await?,
@@ -132,7 +132,7 @@ impl<C: Connection> Trickle<C> {
                     self.fill(id).await?;
                 }
             }
-            _ => {
+            Way::Same(_) | Way::Another => {
                 (design, _) = self.swap(&old, new, way, follows).await?;
                 if design.requested == RefreshMode::Immediate {
                     self.fill(id).await.map_err(|e| {
@@ -240,7 +240,7 @@ impl<C: Connection> Trickle<C> {
             }
         }
         // Writers keep what they kept from when it is computed.
-        let kept = registry.entries().filter(reads).filter(|e| e.own && e.mode == "IMMEDIATE");
+        let kept = registry.entries().filter(reads).filter(|e| e.own && e.mode == Mode::Immediate);
         let kept: Vec<TableId> = kept.map(|e| e.relation.id).collect();
         if why.is_none() && !kept.is_empty() {
             self.refresh_linked(&kept, &RefreshOptions::default()).await?;
@@ -292,35 +292,16 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// A mode as the catalog names it.
-pub(crate) fn mode_name(mode: &str) -> &'static str {
-    match mode {
-        "FULL" => "FULL",
-        "IMMEDIATE" => "IMMEDIATE",
-        _ => "DIFFERENTIAL",
-    }
-}
-
 impl Entry {
     /// What would make this stream table: its query as it was resolved, under the settings that it was made under.
     pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
         NewStreamTable {
-            mode: Some(self.requested()),
+            mode: Some(self.requested),
             schedule: Some(self.schedule.clone()),
             apart: Some(self.apart),
             settings: Some(self.settings.clone()),
             agreed: self.agreed.clone(),
             ..NewStreamTable::new(name, self.query.clone())
-        }
-    }
-
-    /// The mode that was asked for.
-    pub(crate) fn requested(&self) -> RefreshMode {
-        match self.requested_mode.as_str() {
-            "FULL" => RefreshMode::Full,
-            "DIFFERENTIAL" => RefreshMode::Differential,
-            "IMMEDIATE" => RefreshMode::Immediate,
-            _ => RefreshMode::Auto,
         }
     }
 }
@@ -346,7 +327,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.canonical,
             &design.query,
             &design.schedule,
-            &design.mode(),
+            &design.mode().name(),
             &design.requested.name(),
             &design.mode_reason(),
             &Json(&design.settings),

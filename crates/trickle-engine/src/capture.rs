@@ -12,6 +12,7 @@ use trickle_core::catalog::{Catalog, TableDef, TableId};
 use trickle_core::cdc::{Buffer, Children, Mode, Segment};
 use trickle_core::sql::ast::{DropObject, ObjectKind, Statement};
 use trickle_core::sql::{Qualified, print};
+use trickle_core::vocabulary::Capture;
 
 /// The schema of buffers and hidden state tables.
 pub(crate) const HIDDEN: &str = "pgtrickle_changes";
@@ -32,42 +33,12 @@ struct StoredSegment {
     columns: Vec<i16>,
 }
 
-/// Whether changes are captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// They are.
-    On,
-    /// They are not, until a reader of the table is planned again.
-    Off,
-    /// They are not to be: the user switched them off ([`crate::Trickle::disable`]), and alone switches them on again.
-    Held,
-}
-
-impl State {
-    fn parse(stored: &str) -> State {
-        match stored {
-            "ON" => State::On,
-            "HELD" => State::Held,
-            _ => State::Off,
-        }
-    }
-
-    /// As the catalog writes it.
-    fn name(self) -> &'static str {
-        match self {
-            State::On => "ON",
-            State::Off => "OFF",
-            State::Held => "HELD",
-        }
-    }
-}
-
 /// A buffer as the catalog notes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     pub(crate) buffer: Buffer,
     pub(crate) mode: Mode,
-    pub(crate) state: State,
+    pub(crate) state: Capture,
     pub(crate) attnums: Vec<i16>,
 }
 
@@ -139,17 +110,13 @@ pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<O
     let doing = |e| Error::server("read how changes are captured", e);
     let Some(row) = db.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
     let attnums = attnums(db, table.id).await?;
-    let mut captured = restore(&row, table, attnums);
+    let mut captured = restore(&row, table, attnums)?;
     captured.buffer = with_children(db, captured.buffer).await?;
     Ok(Some(captured))
 }
 
-fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
-    let mode = match row.get(0) {
-        "ROW" => Mode::Row,
-        "COPY" => Mode::Copy,
-        _ => Mode::Statement,
-    };
+fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Result<Captured> {
+    let mode = Mode::parse(row.get(0))?;
     let generation = u32::try_from(row.get::<i32>(2)).unwrap_or(1);
     let stored: Json<Vec<StoredSegment>> = row.get(3);
     let position = |a: &i16| attnums.iter().position(|b| a == b);
@@ -166,7 +133,7 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
         Some(all) => buffer.knowing(Children { all, partitioned: row.get(7) }),
         None => buffer,
     };
-    Captured { buffer, mode, state: State::parse(row.get(4)), attnums }
+    Ok(Captured { buffer, mode, state: Capture::parse(row.get(4))?, attnums })
 }
 
 async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
@@ -214,11 +181,6 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
 
 /// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
 async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
-    let mode = match mode {
-        Mode::Statement => "STATEMENT",
-        Mode::Row => "ROW",
-        Mode::Copy => "COPY",
-    };
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     let paired: Vec<i64> =
         buffer.paired_by().iter().filter_map(|c| attnums.get(*c)).map(|n| i64::from(*n)).collect();
@@ -233,7 +195,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
          relied = excluded.relied, paired = excluded.paired, children = excluded.children",
         &[
             &buffer.table().id.0,
-            &mode,
+            &mode.name(),
             &buffer.is_unlogged(),
             &generation,
             &stored(buffer, attnums),
@@ -273,7 +235,7 @@ pub(crate) async fn ensure(
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     grow(t, table.id).await?;
     match read(t, table).await? {
-        Some(c) if c.state == State::Held => Ok(()),
+        Some(c) if c.state == Capture::Held => Ok(()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());
@@ -363,7 +325,7 @@ pub(crate) async fn rebuild(
     options: CaptureOptions,
 ) -> Result<bool> {
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
-    let Some(c) = read(t, table).await?.filter(|c| c.state == State::On) else { return Ok(false) };
+    let Some(c) = read(t, table).await?.filter(|c| c.state == Capture::On) else { return Ok(false) };
     let mode = if is_by_row(t, table, &doing).await? { Mode::Row } else { options.mode };
     if c.mode == mode && c.buffer.is_unlogged() == options.unlogged && fresh(t, &c).await? {
         return Ok(false);
@@ -421,7 +383,7 @@ pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
             None => None,
         };
         if let Some(table) = table
-            && let Some(c) = read(db, &table).await?.filter(|c| c.state == State::On)
+            && let Some(c) = read(db, &table).await?.filter(|c| c.state == Capture::On)
         {
             run_as_keeper(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
         }
@@ -543,7 +505,7 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
         if !fresh(db, &c).await? {
             let source = c.buffer.table().id.0;
             rebuild_readers(db, source, "the table was altered before the catalog was upgraded").await?;
-            switch_off(db, source, State::Off).await?;
+            switch_off(db, source, Capture::Off).await?;
             continue;
         }
         let drop = DropObject { kind: ObjectKind::View, name: c.buffer.view(), cascade: false };
@@ -606,7 +568,7 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
     let there = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1)";
     let fail = |e| Error::server("switch capture off", e);
     if !kept_by_writers || t.query_one(there, &[&source]).await.map_err(fail)?.get(0) {
-        return switch_off(t, source, State::Held).await;
+        return switch_off(t, source, Capture::Held).await;
     }
     let text = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
          schema_fingerprint) VALUES ($1, 'STATEMENT', false, 1, '[]', 'HELD', pgtrickle.fingerprint($1))";
@@ -615,13 +577,13 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
 
 /// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by
 /// full refreshes from now on. What the user holds off stays so.
-pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: State) -> Result<()> {
+pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: Capture) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
     let text = "SELECT capture FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
     let Some(row) = t.query_opt(text, &[&source]).await.map_err(fail)? else {
         return Err(Error::input("its changes are not captured").hint("There is nothing to switch off."));
     };
-    if State::parse(row.get(0)) == State::Held {
+    if Capture::parse(row.get(0))? == Capture::Held {
         return Ok(());
     }
     let off = format!(

@@ -14,6 +14,7 @@ use trickle_core::sql::ast::Scalar;
 use trickle_core::sql::{Ident, image};
 use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
+use trickle_core::vocabulary::{Activity, Initiator};
 
 /// A row that is there too often or too seldom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl<C: Connection> Trickle<C> {
     /// Those of a refresh; the query itself fails.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
         require_own(e)?;
-        let registry = self.adapt(&[e.relation.id], RefreshOptions::default().by()).await?.registry;
+        let registry = self.adapt(&[e.relation.id], Initiator::Manual).await?.registry;
         let e = registry.get(e.id).unwrap_or(e);
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
         self.heal(&group).await?;
@@ -84,7 +85,7 @@ impl<C: Connection> Trickle<C> {
     async fn suspend_again(&self, group: &[Entry]) -> Result<()> {
         let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = $2, last_error_message = $3, \
              updated_at = now() WHERE pgt_id = $1 AND status = 'ACTIVE'";
-        for e in group.iter().filter(|e| e.status == "SUSPENDED") {
+        for e in group.iter().filter(|e| e.status == Activity::Suspended) {
             let again = self.db().execute(text, &[&e.id, &e.consecutive_errors, &e.last_error]).await;
             again.map_err(|err| Error::server(format!("leave {} suspended", shown(e)), err))?;
         }

@@ -7,7 +7,7 @@
 
 use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
-use crate::create::{Design, IfExists, NewStreamTable, RefreshMode};
+use crate::create::{Design, IfExists, NewStreamTable};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::Relation;
 use trickle_core::sql::Qualified;
+use trickle_core::vocabulary::RefreshMode;
 
 /// Copies of the current role's by the qualified names of their sources, as they are called now: a source that was dropped
 /// and made anew is another table of the same name. What another role may read of a source need not be the same.

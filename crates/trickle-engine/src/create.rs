@@ -2,7 +2,7 @@
 
 mod design;
 
-use crate::alter::{Readers, Way, mode_name};
+use crate::alter::{Readers, Way};
 use crate::capture;
 use crate::catalog::{self, PgCatalog, PlannedWith};
 use crate::copies::is_copy;
@@ -10,7 +10,7 @@ use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
-use crate::registry::{Entry, StoredSetting, options};
+use crate::registry::{StoredSetting, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::say;
 use crate::schema;
@@ -25,35 +25,10 @@ use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, Verdict};
+use trickle_core::vocabulary::{Mode, RefreshMode};
 use trickle_core::{Cause, Reason, ReasonKind};
 
 pub(crate) use design::Design;
-
-/// How a stream table is to be kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RefreshMode {
-    /// By deltas where that is possible, else by full refreshes, with the reason.
-    #[default]
-    Auto,
-    /// By deltas; an error where that is impossible.
-    Differential,
-    /// By full refreshes.
-    Full,
-    /// Within the transactions that write.
-    Immediate,
-}
-
-impl RefreshMode {
-    /// As the catalog writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            RefreshMode::Auto => "AUTO",
-            RefreshMode::Differential => "DIFFERENTIAL",
-            RefreshMode::Full => "FULL",
-            RefreshMode::Immediate => "IMMEDIATE",
-        }
-    }
-}
 
 /// What to do where the name is taken by a stream table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,7 +107,7 @@ pub struct Created {
     /// Whether anything was made.
     pub made: bool,
     /// The mode in force.
-    pub mode: &'static str,
+    pub mode: Mode,
     /// Why it is not incremental.
     pub reasons: Vec<Reason>,
 }
@@ -250,13 +225,13 @@ impl<C: Connection> Trickle<C> {
                 })
             }
             IfExists::Skip => {
-                let mode = there.map_or("FULL", |e| mode_name(&e.mode));
+                let mode = there.map_or(Mode::Full, |e| e.mode);
                 Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
             }
             IfExists::Replace => {
                 let new = NewStreamTable {
                     schedule: new.schedule.clone().or(there.map(|e| e.schedule.clone())),
-                    mode: new.mode.or(there.map(Entry::requested)),
+                    mode: new.mode.or(there.map(|e| e.requested)),
                     apart: new.apart.or(there.map(|e| e.apart)),
                     ..new.clone()
                 };
@@ -312,9 +287,16 @@ impl<C: Connection> Trickle<C> {
             let what = match row.get::<&str>(2) {
                 "v" => "view",
                 "m" => "materialized view",
-                "i" => "index",
+                "i" | "I" => "index",
                 "S" => "sequence",
-                _ => "table",
+                "c" => "composite type",
+                "f" => "foreign table",
+                "r" | "p" => "table",
+                unknown => {
+                    return Err(Error::input(format!(
+                        "the server has relations of the unknown kind \"{unknown}\""
+                    )));
+                }
             };
             let shown = Qualified::new(&relation.schema, &relation.name);
             return Err(Error::input(format!("{what} {shown} already exists and is no stream table"))

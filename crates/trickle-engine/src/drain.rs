@@ -7,7 +7,7 @@
 //! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
 //! done now is done after another refresh.
 
-use crate::capture::{self, State};
+use crate::capture;
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -19,6 +19,7 @@ use trickle_core::catalog::TableDef;
 use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
 use trickle_core::refresh::{PENDING, stored_frontiers};
 use trickle_core::sql::{Qualified, print};
+use trickle_core::vocabulary::Capture;
 
 impl<C: Connection> Trickle<C> {
     /// Drains the buffers of what these stream tables read.
@@ -131,7 +132,7 @@ impl<C: Connection> Trickle<C> {
         for source in unlogged {
             let Some(table) = self.source_table(source).await? else { continue };
             let fail = |e| Error::server("look for what a crash emptied", e);
-            let known = capture::read(self.db(), &table).await?.filter(|c| c.state == State::On);
+            let known = capture::read(self.db(), &table).await?.filter(|c| c.state == Capture::On);
             let Some(lost) = known.and_then(|c| c.buffer.has_lost()) else { continue };
             // Without a lock: what heals locks out the other readers, in a caller's transaction for as long as that lasts.
             if self.db().query_opt(&print(&lost).text, &[]).await.map_err(fail)?.is_none() {
@@ -141,7 +142,7 @@ impl<C: Connection> Trickle<C> {
             // One healer at a time, so that there is one sentinel.
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
             t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
-            if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == State::On) {
+            if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == Capture::On) {
                 capture::run_as_keeper(&t, &c.buffer.heal(), "make good for a crash").await?;
             }
             t.commit().await.map_err(|e| Error::server("commit", e))?;
@@ -173,7 +174,7 @@ impl<C: Connection> Trickle<C> {
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
         let Some(captured) =
-            capture::read(&t, &table).await?.filter(|c| held.is_some() && c.state == State::On)
+            capture::read(&t, &table).await?.filter(|c| held.is_some() && c.state == Capture::On)
         else {
             return Ok(());
         };

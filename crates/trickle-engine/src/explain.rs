@@ -2,7 +2,7 @@
 
 use crate::catalog::{self, Reach};
 use crate::copies::compared;
-use crate::create::{Design, NewStreamTable, RefreshMode};
+use crate::create::{Design, NewStreamTable};
 use crate::db::Connection;
 use crate::error::Result;
 use crate::names::Name;
@@ -18,6 +18,7 @@ use trickle_core::refresh::{Program, Recompute, Relation, Windows};
 use trickle_core::schedule;
 use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
+use trickle_core::vocabulary::RefreshMode;
 
 /// How a query is kept, or would be.
 #[derive(Clone, Debug)]

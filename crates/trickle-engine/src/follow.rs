@@ -10,6 +10,7 @@ use crate::schema::LETS_OWNER_IN;
 use crate::trickle::Trickle;
 use crate::{RefreshOptions, adapt};
 use trickle_core::catalog::TableId;
+use trickle_core::vocabulary::Initiator;
 
 /// Renames in the catalog what was renamed or moved.
 pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_schema = n.nspname, pgt_name = c.relname, updated_at = now() \
@@ -96,7 +97,7 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// Those of the server.
     pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
-        match self.adapt(&[id], "MANUAL").await {
+        match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(()),
             done => done.map(drop),
         }
@@ -108,7 +109,7 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// Those of the server.
     pub async fn follow(&mut self, id: TableId) -> Result<Option<String>> {
-        match self.adapt(&[id], "MANUAL").await {
+        match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
             Err(e) => Err(e),
             Ok(adapted) => {

@@ -18,6 +18,7 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::Setting;
 use trickle_core::sql::Qualified;
 use trickle_core::sql::ast::Statement;
+use trickle_core::vocabulary::{Activity, Mode};
 
 /// From which properties of its sources the plans of a stream table are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl<C: Connection> Trickle<C> {
         let altered = e.dependencies.iter().filter(altered);
         let former: BTreeMap<TableId, PlannedWith> =
             altered.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect();
-        if former.is_empty() || !["DIFFERENTIAL", "IMMEDIATE"].contains(&e.mode.as_str()) {
+        if former.is_empty() || e.mode == Mode::Full {
             return Ok(false);
         }
         match self.design_with(e.relation.clone(), e.id, new, former).await {
@@ -155,11 +156,11 @@ impl<C: Connection> Trickle<C> {
         let setting = |s: &Setting| (s.name.clone(), s.values.clone());
         let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());
         let same = old.query == design.resolved.canonical
-            && (old.mode.as_str(), old.requested_mode.as_str()) == (design.mode(), design.requested.name())
+            && (old.mode, old.requested) == (design.mode(), design.requested)
             && old.layout_hash == design.layout_hash()
             && old.agreed.as_ref() == Some(&design.agreed)
             && old.settings.iter().map(setting).eq(design.settings.iter().map(stored));
-        let kept = old.exists && old.is_populated && !old.needs_reinit && old.status == "ACTIVE";
+        let kept = old.exists && old.is_populated && !old.needs_reinit && old.status == Activity::Active;
         Ok(same
             && kept
             && self.fits_now(old).await?
@@ -197,7 +198,7 @@ fn is_alike(e: &Entry, design: &Design) -> bool {
         .map(|d| (d.relation.id.0, d.columns.iter().map(String::as_str).collect()))
         .collect();
     let planned = design.read_columns();
-    (e.mode == "DIFFERENTIAL" || e.is_immediate())
+    (e.mode == Mode::Differential || e.is_immediate())
         && design.mode() == e.mode
         && !e.needs_reinit
         && e.query == design.resolved.canonical

@@ -5,13 +5,14 @@
 //! owner and keep their rows. What is text (views and functions) is made anew from what the catalog says of
 //! it. All else is dropped, and its readers are computed anew: no change is lost.
 
-use crate::capture::{self, State};
+use crate::capture;
 use crate::catalog::PgCatalog;
 use crate::db::Connection;
 use crate::drop::drop_states;
 use crate::error::{Error, Result};
 use crate::immediate;
 use trickle_core::sql::print;
+use trickle_core::vocabulary::Capture;
 
 const DOING: &str = "hand hidden objects over to the catalog's owner";
 
@@ -89,7 +90,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
         Some(table) => capture::read(db, table).await?,
         None => None,
     };
-    let Some(c) = known.filter(|c| c.state == State::On) else { return abandon(db, source).await };
+    let Some(c) = known.filter(|c| c.state == Capture::On) else { return abandon(db, source).await };
     if !capture::fresh(db, &c).await? {
         return abandon(db, source).await;
     }
@@ -111,7 +112,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
 /// Drops a buffer that is not as it was made; whoever reads its table captures again, and is computed anew.
 async fn abandon(db: &dyn Connection, source: u32) -> Result<()> {
     capture::rebuild_readers(db, source, REBUILT).await?;
-    capture::switch_off(db, source, State::Off).await
+    capture::switch_off(db, source, Capture::Off).await
 }
 
 /// Drops the states of a stream table that are not as they were made: it is planned and computed anew.

@@ -20,6 +20,7 @@ use trickle_core::immediate::{Immediate, Key, Needs};
 use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
 use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
+use trickle_core::vocabulary::Mode;
 use trickle_core::{Cause, Reason, ReasonKind};
 use xxhash_rust::xxh64::xxh64;
 
@@ -120,7 +121,7 @@ impl<C: Connection> Trickle<C> {
 
 /// Refuses to make a stream table one that refreshes keep while others that writers keep read it.
 pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -> Result<()> {
-    if design.mode() == "IMMEDIATE" || !e.is_immediate() {
+    if design.mode() == Mode::Immediate || !e.is_immediate() {
         return Ok(());
     }
     let reads = |r: &&Entry| r.is_immediate() && r.read().any(|d| d.relation.id == e.relation.id);

@@ -74,7 +74,7 @@ pub mod words;
 
 pub use alter::Alteration;
 pub use check::{Checked, Difference, ROUNDING};
-pub use create::{Created, IfExists, NewStreamTable, RefreshMode};
+pub use create::{Created, IfExists, NewStreamTable};
 pub use error::{Error, Result};
 pub use explain::Explained;
 pub use hand_over::hand_over;
@@ -87,4 +87,5 @@ pub use security::{Agreed, SHUT};
 pub use status::{BufferStatus, HistoryEntry, LastRefresh, REFRESHER, Refresher, SourceStatus, Status};
 pub use stored::Beside;
 pub use trickle::{Memory, Settings, Trickle};
+pub use trickle_core::vocabulary::{Action, Activity, Ending, Initiator, Mode, RefreshMode};
 pub use wait::Waited;

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Reader, Relation, Source, glance_text, peek_text};
 use trickle_core::sql::Qualified;
+use trickle_core::vocabulary::Mode;
 
 /// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
 const QUESTIONS: usize = 8;
@@ -203,7 +204,7 @@ pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
     if e.is_immediate() {
         return Vec::new();
     }
-    e.read().map(|d| source(e, d, e.mode != "FULL" || !d.columns.is_empty())).collect()
+    e.read().map(|d| source(e, d, e.mode != Mode::Full || !d.columns.is_empty())).collect()
 }
 
 /// A source, with the buffer that holds its changes where they are `wanted` of it.

@@ -21,6 +21,7 @@ use trickle_core::refresh::{
     Transaction, record_failure, record_skip,
 };
 use trickle_core::schedule::Time;
+use trickle_core::vocabulary::{Activity, Initiator};
 
 /// How often a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
@@ -67,8 +68,8 @@ impl Refreshed {
 pub struct RefreshOptions {
     /// Recompute even where nothing changed.
     pub full: bool,
-    /// Who asks: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
-    pub initiated_by: Option<&'static str>,
+    /// Who asks.
+    pub initiated_by: Initiator,
     /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
     pub polled: Option<BTreeSet<TableId>>,
     /// The lease under which it is committed: on schedule.
@@ -78,14 +79,9 @@ pub struct RefreshOptions {
 }
 
 impl RefreshOptions {
-    /// Who asks, as history names it.
-    pub(crate) fn by(&self) -> &'static str {
-        self.initiated_by.unwrap_or("MANUAL")
-    }
-
     /// Whether it was asked for by hand: its times move then even if nothing changed.
     fn is_by_hand(&self) -> bool {
-        self.by() == "MANUAL"
+        self.initiated_by == Initiator::Manual
     }
 
     /// Whether what it reads and is not captured counts as changed.
@@ -95,7 +91,7 @@ impl RefreshOptions {
 
     /// For the first refresh of a stream table.
     pub(crate) fn initial() -> RefreshOptions {
-        RefreshOptions { initiated_by: Some("INITIAL"), ..RefreshOptions::default() }
+        RefreshOptions { initiated_by: Initiator::Initial, ..RefreshOptions::default() }
     }
 }
 
@@ -183,7 +179,7 @@ impl<C: Connection> Trickle<C> {
         let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
         let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
-            let due = |e: &&Entry| e.own && e.status != "SUSPENDED" && !e.is_beside();
+            let due = |e: &&Entry| e.own && e.status != Activity::Suspended && !e.is_beside();
             wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
         }
         let groups = groups(&registry, &wanted)?;
@@ -348,7 +344,7 @@ impl<C: Connection> Trickle<C> {
         loop {
             let linked = match first.take() {
                 Some(group) => vec![group],
-                None => match self.adapt(&wanted, options.by()).await {
+                None => match self.adapt(&wanted, options.initiated_by).await {
                     Ok(adapted) => {
                         rebuilt.extend(adapted.rebuilt);
                         own_groups(&adapted.registry, &wanted)?
@@ -487,7 +483,7 @@ impl<C: Connection> Trickle<C> {
         }
         let quiet = |at| u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX);
         let request = Request {
-            initiated_by: options.by(),
+            initiated_by: options.initiated_by,
             full: options.full,
             store_empty: options.is_by_hand(),
             lease: options.lease,
@@ -530,7 +526,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    pub(crate) async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
+    pub(crate) async fn note_failure(&self, e: &Entry, message: &str, initiated_by: Initiator) -> Result<()> {
         let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
         self.connection.step(&s).await.map(|_| ())
     }

@@ -10,7 +10,7 @@ use crate::names::Name;
 use crate::say;
 use crate::security::Agreed;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::apply::Identity;
@@ -22,16 +22,8 @@ use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Rel
 use trickle_core::schedule::{self, Schedule, Time, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
+use trickle_core::vocabulary::{Activity, Mode, RefreshMode};
 use xxhash_rust::xxh64::xxh64;
-
-/// Kinds of sources, as `pgt_dependencies.source_type` names them.
-const KINDS: [(&str, TableKind); 5] = [
-    ("TABLE", TableKind::Table),
-    ("STREAM_TABLE", TableKind::StreamTable),
-    ("VIEW", TableKind::View),
-    ("MATVIEW", TableKind::MaterializedView),
-    ("FOREIGN_TABLE", TableKind::ForeignTable),
-];
 
 /// What a query reads of one relation.
 #[derive(Clone, Debug)]
@@ -74,13 +66,13 @@ pub struct Entry {
     /// Its schedule as text; `None` is manual.
     pub schedule: Option<String>,
     /// The mode in force.
-    pub mode: String,
+    pub mode: Mode,
     /// The mode that was asked for.
-    pub requested_mode: String,
+    pub requested: RefreshMode,
     /// Why it is not incremental.
     pub mode_reason: Option<String>,
-    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
-    pub status: String,
+    /// Whether it is refreshed.
+    pub status: Activity,
     /// Whether it was ever filled.
     pub is_populated: bool,
     /// What was committed by then is in it; `None` where it was never filled.
@@ -145,7 +137,7 @@ impl Entry {
 
     /// Whether the writers of what it reads keep it. While the user holds the capture of a source off, refreshes do.
     pub fn is_immediate(&self) -> bool {
-        self.mode == "IMMEDIATE" && !self.read().any(|d| d.held)
+        self.mode == Mode::Immediate && !self.read().any(|d| d.held)
     }
 
     /// Whether it is built to take the place of another (`alter/swap`): nobody's yet, and kept by no schedule.
@@ -159,13 +151,13 @@ impl Entry {
         if self.is_immediate() {
             return false;
         }
-        if self.mode == "FULL" && self.read().next().is_none() {
+        if self.mode == Mode::Full && self.read().next().is_none() {
             return true;
         }
-        let unknown = |d: &Dependency| match self.mode.as_str() {
-            "FULL" => d.buffer.is_none() || d.columns.is_empty(),
+        let unknown = |d: &Dependency| match self.mode {
+            Mode::Full => d.buffer.is_none() || d.columns.is_empty(),
             // What the plan does not read need not be captured.
-            _ => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
+            Mode::Differential | Mode::Immediate => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
         };
         self.read().any(unknown)
     }
@@ -173,19 +165,12 @@ impl Entry {
     /// Why its result may change while none of the tables does that it reads, if it may.
     pub(crate) fn unseen(&self) -> Option<Arc<str>> {
         let told = |d: &Dependency| d.held || !matches!(d.kind, TableKind::Table | TableKind::StreamTable);
-        if self.mode != "FULL" || !self.polls() || self.read().any(told) {
+        if self.mode != Mode::Full || !self.polls() || self.read().any(told) {
             return None;
         }
-        let why = self.mode_reason.as_deref().filter(|_| self.requested_mode != "FULL");
+        let why = self.mode_reason.as_deref().filter(|_| self.requested != RefreshMode::Full);
         let why = why.and_then(|why| why.lines().next());
         Some(why.unwrap_or("nothing tells whether what it shows has changed").into())
-    }
-}
-
-impl Dependency {
-    /// What kind it is, as the catalog names it.
-    pub fn kind_name(&self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("TABLE", |(name, _)| name)
     }
 }
 
@@ -264,7 +249,10 @@ impl Registry {
         let mut registry = Registry::default();
         for r in &rows {
             let id: i64 = r.get(0);
-            let entry = registry.entries.entry(id).or_insert_with(|| entry(r));
+            let entry = match registry.entries.entry(id) {
+                btree_map::Entry::Occupied(known) => known.into_mut(),
+                btree_map::Entry::Vacant(new) => new.insert(entry(r)?),
+            };
             registry.by_table.insert(entry.relation.id, id);
             if r.get::<Option<u32>>(READ).is_some() {
                 entry.dependencies.push(dependency(r)?);
@@ -401,15 +389,9 @@ fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
 }
 
 fn dependency(r: &Row) -> Result<Dependency> {
-    let named: &str = r.get(READ + 3);
-    let kind = KINDS
-        .iter()
-        .find(|(name, _)| *name == named)
-        .map(|(_, kind)| *kind)
-        .ok_or_else(|| Error::input(format!("the catalog lists a source of the unknown type {named}")))?;
     Ok(Dependency {
         relation: relation(r.get(READ), r.get(READ + 1), r.get(READ + 2)),
-        kind,
+        kind: TableKind::parse(r.get(READ + 3))?,
         columns: r.get(READ + 4),
         fingerprint: r.get(READ + 5),
         buffer: r.get(READ + 6),
@@ -425,7 +407,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
     })
 }
 
-fn entry(r: &Row) -> Entry {
+fn entry(r: &Row) -> Result<Entry> {
     let settings: Json<Vec<StoredSetting>> = r.get(13);
     let settings: Vec<Setting> =
         settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect();
@@ -434,16 +416,16 @@ fn entry(r: &Row) -> Entry {
         "search_path" => Setting { name: s.name.clone(), values: path.clone() },
         _ => s.clone(),
     };
-    Entry {
+    Ok(Entry {
         id: r.get(0),
         relation: relation(r.get(1), r.get(2), r.get(3)),
         query: r.get(4),
         original: r.get(5),
         schedule: r.get(6),
-        mode: r.get(7),
-        requested_mode: r.get(8),
+        mode: Mode::parse(r.get(7))?,
+        requested: RefreshMode::parse(r.get(8))?,
         mode_reason: r.get(9),
-        status: r.get(10),
+        status: Activity::parse(r.get(10))?,
         consecutive_errors: r.get(11),
         last_error: r.get(12),
         in_force: settings.iter().map(safe).collect(),
@@ -465,7 +447,7 @@ fn entry(r: &Row) -> Entry {
         functions: r.get(29),
         types: r.get(30),
         objects: r.get(31),
-    }
+    })
 }
 
 /// The engine's options for a stream table of this name and id.
@@ -507,7 +489,7 @@ pub(crate) async fn compile_entry(
     server: u32,
 ) -> Result<Runnable> {
     let copy = is_copy(&e.relation);
-    if e.mode != "FULL" || copy {
+    if e.mode != Mode::Full || copy {
         if reads_copies(e) {
             catalog.put_copies(copies(db).await?);
         }

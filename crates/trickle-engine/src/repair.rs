@@ -11,6 +11,7 @@ use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Inputs, Model, threshold};
+use trickle_core::vocabulary::Activity;
 
 /// What the cost of a refresh depends on, as it is expected: what refreshes have cost, rows of the sources, of the result.
 const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c \
@@ -79,7 +80,7 @@ impl<C: Connection> Trickle<C> {
     /// Those of the server.
     pub async fn suspended(&mut self) -> Result<Vec<String>> {
         let registry = self.registry().await?;
-        let suspended = |e: &&Entry| e.own && e.status == "SUSPENDED" && !e.is_beside();
+        let suspended = |e: &&Entry| e.own && e.status == Activity::Suspended && !e.is_beside();
         Ok(registry.entries().filter(suspended).map(shown).collect())
     }
 
@@ -97,7 +98,7 @@ impl<C: Connection> Trickle<C> {
         let entries: Vec<&Entry> = wanted.iter().filter_map(|id| registry.by_table(*id)).collect();
         entries.iter().try_for_each(|e| require_own(e))?;
         let mut done = Vec::new();
-        for e in entries.into_iter().filter(|e| (e.status == "SUSPENDED") != suspended) {
+        for e in entries.into_iter().filter(|e| (e.status == Activity::Suspended) != suspended) {
             if suspended {
                 let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = 0, updated_at = now() \
                      WHERE pgt_id = $1";

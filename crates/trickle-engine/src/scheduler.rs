@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::{self, Agenda, Known, Schedule, Time};
+use trickle_core::vocabulary::{Activity, Initiator};
 
 pub use trickle_core::schedule::{Due, Outcome};
 
@@ -44,7 +45,7 @@ impl RefreshOptions {
     /// How what is due is refreshed, by who holds this lease.
     pub fn on_schedule(due: &Due, lease: Option<Lease>) -> RefreshOptions {
         RefreshOptions {
-            initiated_by: Some("SCHEDULER"),
+            initiated_by: Initiator::Scheduler,
             polled: Some(due.polled.clone()),
             lease,
             quiet_at: due.quiet_at,
@@ -358,7 +359,7 @@ fn known(e: &registry::Entry) -> Known {
     Known {
         schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()),
         polls: e.polls(),
-        suspended: e.status == "SUSPENDED",
+        suspended: e.status == Activity::Suspended,
         errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
         refreshed: e.data_at,
     }

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use trickle_core::catalog::TableId;
+use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{Reader, Source, pending_text};
 use trickle_core::schedule;
 use trickle_core::sql::Qualified;
+use trickle_core::vocabulary::{Action, Activity, Ending, Initiator, Mode, RefreshMode};
 
 /// How a stream table stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,13 +27,13 @@ pub struct Status {
     /// `schema.name`, quoted where needed.
     pub name: String,
     /// The mode in force.
-    pub mode: String,
+    pub mode: Mode,
     /// The mode that was asked for.
-    pub requested_mode: String,
+    pub requested_mode: RefreshMode,
     /// Why it is not incremental.
     pub mode_reason: Option<String>,
-    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
-    pub status: String,
+    /// Whether it is refreshed.
+    pub status: Activity,
     /// The stream table that it reads, directly or through others, and without which it is not refreshed on schedule, since that
     /// one is suspended.
     pub waits_for: Option<String>,
@@ -87,12 +88,12 @@ pub struct Status {
 }
 
 /// What the last refresh of a stream table did, whether it succeeded or not.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastRefresh {
     /// As [`HistoryEntry::action`] has it.
-    pub action: String,
+    pub action: Action,
     /// As [`HistoryEntry::status`] has it.
-    pub status: String,
+    pub status: Ending,
     /// Milliseconds since it ended, by the database's clock.
     pub age_ms: i64,
     /// Rows of changes that it read.
@@ -113,7 +114,7 @@ pub struct SourceStatus {
     /// `schema.name`, quoted where needed.
     pub name: String,
     /// As `pgt_dependencies.source_type` names it.
-    pub kind: &'static str,
+    pub kind: TableKind,
     /// The columns whose changes matter.
     pub columns: Vec<String>,
     /// Whether its changes are captured.
@@ -165,12 +166,12 @@ pub struct HistoryEntry {
     pub end_time: Option<String>,
     /// What was committed by then is in the stream table.
     pub data_timestamp: Option<String>,
-    /// `NO_DATA`, `FULL`, `DIFFERENTIAL`, `REINITIALIZE` or `SKIP`.
-    pub action: String,
-    /// `RUNNING`, `COMPLETED`, `FAILED` or `SKIPPED`.
-    pub status: String,
-    /// `SCHEDULER`, `MANUAL` or `INITIAL`.
-    pub initiated_by: String,
+    /// What it did.
+    pub action: Action,
+    /// How it ended.
+    pub status: Ending,
+    /// Who began it.
+    pub initiated_by: Initiator,
     /// Rows of changes that it read.
     pub delta_row_count: Option<i64>,
     /// Rows inserted into the stream table.
@@ -304,7 +305,7 @@ impl<C: Connection> Trickle<C> {
             let told = status(e, more.get(&e.id)?, pending.get(&e.id), periods.get(&e.id).copied());
             let upstream = dag.refresh_set(&BTreeSet::from([e.relation.id])).into_iter();
             let mut upstream = upstream.filter_map(|id| registry.by_table(id)).filter(|u| u.id != e.id);
-            let waits_for = upstream.find(|u| u.status == "SUSPENDED").map(shown);
+            let waits_for = upstream.find(|u| u.status == Activity::Suspended).map(shown);
             Some(Status { waits_for, ..told })
         };
         Ok(wanted.into_iter().filter_map(of).collect())
@@ -387,7 +388,7 @@ impl<C: Connection> Trickle<C> {
     /// from one that the plan does not read: where there is one, the plan is asked.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
-        if e.mode == "FULL" || !e.read().any(unsure) {
+        if e.mode == Mode::Full || !e.read().any(unsure) {
             return Ok(listed_sources(e));
         }
         let runnable = self.runnable(e).await?;
@@ -433,7 +434,7 @@ impl<C: Connection> Trickle<C> {
         );
         let rows = self.db().query(&text, &[&e.id, &i64::from(limit)]).await;
         let rows = rows.map_err(|e| Error::server("read history", e))?;
-        Ok(rows.iter().map(history_entry).collect())
+        rows.iter().map(history_entry).collect()
     }
 
     /// How the capture of every source stands.
@@ -501,10 +502,10 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         period_alone.zip(took).map(|(wanted, took)| (wanted, schedule::effective_period(wanted, took)));
     Status {
         name: shown(e),
-        mode: e.mode.clone(),
-        requested_mode: e.requested_mode.clone(),
+        mode: e.mode,
+        requested_mode: e.requested,
         mode_reason: e.mode_reason.clone(),
-        status: e.status.clone(),
+        status: e.status,
         waits_for: None,
         schedule: e.schedule.clone(),
         diamond_consistency: consistency(e.apart),
@@ -538,7 +539,7 @@ fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
     let waiting = |d: &Dependency| pending.and_then(|p| *p.sources.get(&d.relation.id)?);
     let source = |d: &Dependency| SourceStatus {
         name: Qualified::new(&d.relation.schema, &d.relation.name).to_string(),
-        kind: d.kind_name(),
+        kind: d.kind,
         columns: d.columns.clone(),
         captured: d.buffer.is_some(),
         held: d.held,
@@ -548,15 +549,15 @@ fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
     e.dependencies.iter().map(source).collect()
 }
 
-fn history_entry(r: &Row) -> HistoryEntry {
-    HistoryEntry {
+fn history_entry(r: &Row) -> Result<HistoryEntry> {
+    Ok(HistoryEntry {
         refresh_id: r.get(0),
         start_time: r.get(1),
         end_time: r.get(2),
         data_timestamp: r.get(3),
-        action: r.get(4),
-        status: r.get(5),
-        initiated_by: r.get(6),
+        action: Action::parse(r.get(4))?,
+        status: Ending::parse(r.get(5))?,
+        initiated_by: Initiator::parse(r.get(6))?,
         delta_row_count: r.get(7),
         rows_inserted: r.get(8),
         rows_updated: r.get(9),
@@ -566,5 +567,5 @@ fn history_entry(r: &Row) -> HistoryEntry {
         phase_ms: r.get::<Option<Json<Value>>>(13).map(|j| j.0),
         error_message: r.get(14),
         lag_ms: r.get(15),
-    }
+    })
 }

@@ -458,14 +458,9 @@ fn schedule(text: &str) -> Option<String> {
 }
 
 fn mode(name: &str) -> Result<RefreshMode> {
-    Ok(match name.to_ascii_uppercase().as_str() {
-        "AUTO" => RefreshMode::Auto,
-        "DIFFERENTIAL" => RefreshMode::Differential,
-        "FULL" => RefreshMode::Full,
-        "IMMEDIATE" => RefreshMode::Immediate,
-        other => {
-            return Err(Error::input(format!("there is no refresh_mode \"{other}\""))
-                .hint("Use 'AUTO', 'DIFFERENTIAL', 'FULL' or 'IMMEDIATE'."));
-        }
+    let found = RefreshMode::ALL.iter().find(|mode| mode.name().eq_ignore_ascii_case(name));
+    found.copied().ok_or_else(|| {
+        Error::input(format!("there is no refresh_mode \"{name}\""))
+            .hint("Use 'AUTO', 'DIFFERENTIAL', 'FULL' or 'IMMEDIATE'.")
     })
 }

@@ -87,10 +87,10 @@ mod pgtrickle {
         TableIterator::new(all.into_iter().map(|s| {
             (
                 s.name,
-                s.mode,
-                s.requested_mode,
+                s.mode.to_string(),
+                s.requested_mode.to_string(),
                 s.mode_reason,
-                s.status,
+                s.status.to_string(),
                 s.schedule,
                 s.staleness_ms,
                 s.lag_ms,
@@ -142,9 +142,9 @@ mod pgtrickle {
                 super::instant(&h.start_time),
                 h.end_time.as_deref().and_then(super::instant),
                 h.data_timestamp.as_deref().and_then(super::instant),
-                h.action,
-                h.status,
-                h.initiated_by,
+                h.action.to_string(),
+                h.status.to_string(),
+                h.initiated_by.to_string(),
                 h.delta_row_count,
                 h.rows_inserted,
                 h.rows_updated,
@@ -283,7 +283,9 @@ mod pgtrickle {
         (name!(mode, String), name!(requested_mode, String), name!(mode_reason, Option<String>)),
     > {
         let all = super::status(&[name]);
-        TableIterator::new(all.into_iter().map(|s| (s.mode, s.requested_mode, s.mode_reason)))
+        TableIterator::new(
+            all.into_iter().map(|s| (s.mode.to_string(), s.requested_mode.to_string(), s.mode_reason)),
+        )
     }
 
     /// A hash of a text (xxHash64, seed 0).

@@ -57,7 +57,7 @@ fn is_kept_by_deltas(suite: &Suite) {
         for (query, sql) in suite.queries {
             let made = t.create(&NewStreamTable::new(name(query), *sql)).await;
             let made = made.unwrap_or_else(|e| panic!("{query}: {e:?}"));
-            assert_eq!(made.mode, "DIFFERENTIAL", "{query}");
+            assert_eq!(made.mode, trickle_client::Mode::Differential, "{query}");
         }
         for cycle in 0..CYCLES {
             run(client, suite.change, ":cycle", cycle).await;

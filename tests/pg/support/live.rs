@@ -73,7 +73,7 @@ pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
 /// The mode in force and why it is not another.
 pub(crate) async fn mode(t: &Trickle, what: &str) -> (String, String) {
     let e = t.find(&name(what)).await.unwrap();
-    (e.mode, e.mode_reason.unwrap_or_default())
+    (e.mode.to_string(), e.mode_reason.unwrap_or_default())
 }
 
 pub(crate) async fn run(s: &Session, sql: &str) {

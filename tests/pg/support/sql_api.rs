@@ -80,9 +80,7 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
 /// What became of a stream table.
 async fn made(t: &Trickle, name: &Name, made: bool) -> Result<Created> {
     let e = t.find(name).await?;
-    let modes = [RefreshMode::Differential, RefreshMode::Full, RefreshMode::Immediate].map(RefreshMode::name);
-    let mode = *modes.iter().find(|m| **m == e.mode).unwrap();
-    Ok(Created { id: e.id, name: e.relation.name.to_string(), made, mode, reasons: Vec::new() })
+    Ok(Created { id: e.id, name: e.relation.name.to_string(), made, mode: e.mode, reasons: Vec::new() })
 }
 
 /// As `diamond_consistency` says it.
@@ -137,7 +135,9 @@ pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -
             return Ok(false);
         }
     }
-    Ok(options.polled.is_none() && options.initiated_by.is_none() && options.lease.is_none())
+    Ok(options.polled.is_none()
+        && options.initiated_by == trickle_client::Initiator::Manual
+        && options.lease.is_none())
 }
 
 /// The current role's stream tables.

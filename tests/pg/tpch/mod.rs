@@ -81,7 +81,7 @@ fn all_of_tpch_is_kept_by_deltas_and_exact() {
         for (query, sql) in QUERIES {
             let made = t.create(&NewStreamTable::new(name(query), sql)).await;
             let made = made.unwrap_or_else(|e| panic!("{query}: {e:?}"));
-            assert_eq!(made.mode, "DIFFERENTIAL", "{query}");
+            assert_eq!(made.mode, trickle_client::Mode::Differential, "{query}");
         }
         for (cycle, new) in increments.iter().enumerate() {
             change(writer.client(), cycle, new).await;

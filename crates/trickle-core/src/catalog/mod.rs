@@ -107,6 +107,16 @@ pub enum TableKind {
     ForeignTable,
 }
 
+crate::vocabulary::words! {
+    impl TableKind: "kind of source" {
+        Table = "TABLE",
+        StreamTable = "STREAM_TABLE",
+        View = "VIEW",
+        MaterializedView = "MATVIEW",
+        ForeignTable = "FOREIGN_TABLE",
+    }
+}
+
 /// An order of texts, and which of them are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collation {

@@ -54,6 +54,14 @@ pub enum Mode {
     Copy,
 }
 
+crate::vocabulary::words! {
+    impl Mode: "mode of capture" {
+        Statement = "STATEMENT",
+        Row = "ROW",
+        Copy = "COPY",
+    }
+}
+
 impl Mode {
     /// The modes of any server.
     pub const PLAIN: [Mode; 2] = [Mode::Statement, Mode::Row];

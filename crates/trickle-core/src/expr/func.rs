@@ -17,6 +17,14 @@ pub enum Volatility {
     Volatile,
 }
 
+crate::vocabulary::words! {
+    impl Volatility: "volatility" {
+        Immutable = "i",
+        Stable = "s",
+        Volatile = "v",
+    }
+}
+
 /// What sort of function, and how a call to it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FuncKind {

@@ -10,6 +10,7 @@ use crate::catalog::{TableId, TableKind};
 use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
 use crate::sql::{Ident, Qualified, quoted};
+use crate::vocabulary::Initiator;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -479,7 +480,7 @@ pub(super) fn record<'f>(
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD);
     let quiet = request.quiet_ms.map_or(Value::Null, |ms| Value::Int8(i64::try_from(ms).unwrap_or(i64::MAX)));
     let rows = Value::text(serde_json::Value::Array(rows).to_string());
-    s.params = vec![rows, Value::text(request.initiated_by), quiet];
+    s.params = vec![rows, Value::text(request.initiated_by.name()), quiet];
     s.fetch = true;
     s
 }
@@ -494,21 +495,26 @@ fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
 }
 
 /// Records that a refresh was given up, and why; to be run after the rollback.
-pub fn record_skip(id: i64, why: &str, initiated_by: &str) -> Statement {
+pub fn record_skip(id: i64, why: &str, initiated_by: Initiator) -> Statement {
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD_SKIP);
-    s.params = vec![Value::Int8(id), Value::text(why), Value::text(initiated_by)];
+    s.params = vec![Value::Int8(id), Value::text(why), Value::text(initiated_by.name())];
     s.pipeline = false;
     s
 }
 
 /// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the
 /// table after `max_consecutive_errors` in a row (0: never). Only for [`super::FailureKind::Statement`].
-pub fn record_failure(id: i64, message: &str, initiated_by: &str, max_consecutive_errors: u32) -> Statement {
+pub fn record_failure(
+    id: i64,
+    message: &str,
+    initiated_by: Initiator,
+    max_consecutive_errors: u32,
+) -> Statement {
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD_FAILURE);
     s.params = vec![
         Value::Int8(id),
         Value::text(message),
-        Value::text(initiated_by),
+        Value::text(initiated_by.name()),
         Value::Int8(i64::from(max_consecutive_errors)),
     ];
     s.pipeline = false;

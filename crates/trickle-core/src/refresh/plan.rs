@@ -6,6 +6,7 @@ use crate::cost::{Policy, Strategy};
 use crate::error::Result;
 use crate::expr::Moment;
 use crate::schedule::Time;
+use crate::vocabulary::Initiator;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -206,7 +207,7 @@ impl<'p> From<&'p Member> for Reader<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// 'SCHEDULER', 'MANUAL' or 'INITIAL' in history.
-    pub initiated_by: &'static str,
+    pub initiated_by: Initiator,
     /// Recompute everything even where nothing changed.
     pub full: bool,
     /// Store frontier and times even if nothing changed; history gets no row.
@@ -229,7 +230,13 @@ pub struct Lease {
 
 impl Default for Request {
     fn default() -> Request {
-        Request { initiated_by: "MANUAL", full: false, store_empty: false, lease: None, quiet_ms: None }
+        Request {
+            initiated_by: Initiator::Manual,
+            full: false,
+            store_empty: false,
+            lease: None,
+            quiet_ms: None,
+        }
     }
 }
 

@@ -5,33 +5,8 @@ use super::{DbError, Phase};
 use crate::cost::{self, Decision, Inputs, Model, Policy, Strategy};
 use crate::frontier::Frontier;
 use crate::sql::Qualified;
+pub use crate::vocabulary::Action;
 use serde::{Deserialize, Serialize};
-
-/// What was done to a stream table, as history names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Action {
-    /// Its window was empty.
-    NoData,
-    /// A delta was applied.
-    Differential,
-    /// It was recomputed.
-    Full,
-    /// It was recomputed because its frontier was missing, foreign, or given up.
-    Reinitialize,
-}
-
-impl Action {
-    /// The name in `pgt_refresh_history.action`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Action::NoData => "NO_DATA",
-            Action::Differential => "DIFFERENTIAL",
-            Action::Full => "FULL",
-            Action::Reinitialize => "REINITIALIZE",
-        }
-    }
-}
 
 /// Microseconds per phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The table of a stream table becomes that of another query, and stays what users know it as.
 
 use crate::alter::Readers;
-use crate::capture::{self, State};
+use crate::capture;
 use crate::catalog::spelled;
 use crate::create::{Design, guard};
 use crate::db::{Connection, Transaction};
@@ -12,6 +12,7 @@ use crate::resolve::OutputColumn;
 use trickle_core::apply::index_names;
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
+use trickle_core::vocabulary::Capture;
 
 /// Makes the result table fit; hidden tables go. It stays the same object: its columns must be kept in order.
 pub(super) async fn evolve(
@@ -141,7 +142,7 @@ async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> R
     let read = t.query_one(text, &[&old.relation.id.0, &gone.to_vec()]).await;
     let read = read.map_err(|e| Error::server(format!("look who reads {}", shown(old)), e))?;
     match read.get(0) {
-        true => capture::switch_off(t, old.relation.id.0, State::Off).await,
+        true => capture::switch_off(t, old.relation.id.0, Capture::Off).await,
         false => Ok(()),
     }
 }

@@ -10,7 +10,7 @@
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
-use crate::create::{Design, IfExists, NewStreamTable, RefreshMode, comment, guard};
+use crate::create::{Design, IfExists, NewStreamTable, comment, guard};
 use crate::db::{Bind, Connection, Transaction};
 use crate::drive::put_in_force;
 use crate::drop::{drop_states, forget, release_sources, remove};
@@ -25,6 +25,7 @@ use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 use trickle_core::sql::{Ident, Qualified, print};
+use trickle_core::vocabulary::{Mode, RefreshMode};
 
 /// How often what was built beside is brought up to date, since its sources were altered meanwhile.
 const ATTEMPTS: u32 = 3;
@@ -121,11 +122,15 @@ impl<C: Connection> Trickle<C> {
     /// Refuses to take columns away from writers who keep a stream table over them: they would count what goes as nothing.
     async fn require_not_kept_over(&self, old: &Entry, gone: &[String]) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
-        let mut read = registry.readers(old.relation.id).filter(|r| r.mode == "IMMEDIATE").flat_map(|r| {
-            let columns =
-                r.dependencies.iter().filter(|d| d.relation.id == old.relation.id).flat_map(|d| &d.columns);
-            columns.map(move |c| (r, c))
-        });
+        let mut read =
+            registry.readers(old.relation.id).filter(|r| r.mode == Mode::Immediate).flat_map(|r| {
+                let columns = r
+                    .dependencies
+                    .iter()
+                    .filter(|d| d.relation.id == old.relation.id)
+                    .flat_map(|d| &d.columns);
+                columns.map(move |c| (r, c))
+            });
         match read.find(|(_, column)| gone.contains(*column)) {
             None => Ok(()),
             Some((reader, column)) => {
@@ -139,7 +144,7 @@ impl<C: Connection> Trickle<C> {
     /// Refuses to let another table take the place of one that a stream table reads which cannot be planned anew from here.
     async fn require_movable(&self, old: &Entry) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
-        match registry.readers(old.relation.id).find(|e| !e.own || e.mode == "IMMEDIATE") {
+        match registry.readers(old.relation.id).find(|e| !e.own || e.mode == Mode::Immediate) {
             None => Ok(()),
             Some(e) if !e.own => {
                 Err(Error::input(format!("{} of {} reads {}", shown(e), e.owner, shown(old))))
@@ -206,7 +211,7 @@ impl<C: Connection> Trickle<C> {
         let mut attempt = 1;
         loop {
             let beside = self.built(built).await?;
-            if beside.mode != "FULL" || attempt > 1 {
+            if beside.mode != Mode::Full || attempt > 1 {
                 // What changed while it was built.
                 self.refresh_linked(&[beside.relation.id], &RefreshOptions::initial()).await?;
             }

@@ -28,6 +28,19 @@ WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'p
     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
 ORDER BY p.oid";
 
+/// The kind of a function by `pg_proc.prokind` and `proretset`. A procedure is in no query.
+pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
+    match (prokind, returns_set) {
+        ("f", true) => Ok(FuncKind::SetReturning),
+        ("f", false) => Ok(FuncKind::Scalar),
+        ("a", _) => Ok(FuncKind::Aggregate),
+        ("w", _) => Ok(FuncKind::Window),
+        (unknown, _) => {
+            Err(Error::input(format!("the server has functions of the unknown kind \"{unknown}\"")))
+        }
+    }
+}
+
 /// All functions of a name whose types the engine can say.
 pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
@@ -51,12 +64,7 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
         };
         let (Some(args), Some(ret)) = (args, ret) else { continue };
         let (schema, prokind, volatile): (String, String, String) = (r.get(0), r.get(1), r.get(5));
-        let kind = match prokind.as_str() {
-            "a" => FuncKind::Aggregate,
-            "w" => FuncKind::Window,
-            _ if r.get(2) => FuncKind::SetReturning,
-            _ => FuncKind::Scalar,
-        };
+        let kind = kind(&prokind, r.get(2))?;
         let sig = FuncSig {
             schema: (schema != "pg_catalog").then(|| Arc::from(schema.as_str())),
             name: Arc::from(name.1.as_str()),
@@ -65,11 +73,7 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
             ret,
             columns: columns.iter().map(|c| Arc::from(c.as_str())).collect(),
             form: Vec::new(),
-            volatility: match volatile.as_str() {
-                "i" => Volatility::Immutable,
-                "s" => Volatility::Stable,
-                _ => Volatility::Volatile,
-            },
+            volatility: Volatility::parse(&volatile)?,
             strict: r.get(6),
             never_null: false,
             raises: true,

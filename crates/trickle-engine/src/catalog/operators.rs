@@ -102,11 +102,7 @@ pub(super) async fn call(
     types.load(db, [best.get(4)]).await?;
     let Some(ret) = types.by_oid(best.get(4)) else { return Ok(None) };
     let schema: String = best.get(0);
-    let volatility = match best.get::<&str>(1) {
-        "i" => Volatility::Immutable,
-        "s" => Volatility::Stable,
-        _ => Volatility::Volatile,
-    };
+    let volatility = Volatility::parse(best.get(1))?;
     let builtin = schema == "pg_catalog";
     if call.operator && volatility != Volatility::Immutable {
         return Ok(None);
@@ -116,11 +112,7 @@ pub(super) async fn call(
     Ok(Some(Arc::new(FuncSig {
         schema,
         name: Arc::from(call.name.1.as_str()),
-        kind: match best.get(5) {
-            _ if call.operator => FuncKind::Operator,
-            "a" => FuncKind::Aggregate,
-            _ => FuncKind::Scalar,
-        },
+        kind: if call.operator { FuncKind::Operator } else { super::functions::kind(best.get(5), false)? },
         args: call.args.clone(),
         ret,
         columns: Vec::new(),

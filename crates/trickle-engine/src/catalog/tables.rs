@@ -114,7 +114,7 @@ pub(super) async fn read(
     let columns = db.query(&columns, &[&oid]).await.map_err(doing)?;
     types.load_columns(db, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
-    let mut columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
+    let mut columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect::<Result<_>>()?;
     let former = former.get(&TableId(oid));
     if let Some(former) = former {
         let other = columns.iter_mut().filter(|c| !former.never_null.contains(&c.number));
@@ -143,7 +143,7 @@ pub(super) async fn read(
     Ok(Some(Relation::Table(Arc::new(TableDef {
         keys,
         foreign_keys,
-        kind: kind(&row),
+        kind: kind(&row)?,
         descendants,
         ..TableDef::new(TableId(oid), row.get::<String>(1), row.get::<String>(2), columns)
     }))))
@@ -196,18 +196,20 @@ pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> 
 
 /// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such
 /// a table is read whole, like a view.
-fn kind(row: &Row) -> TableKind {
+fn kind(row: &Row) -> Result<TableKind> {
     let (relkind, hidden, stream): (String, bool, bool) = (row.get(3), row.get(4), row.get(7));
     match relkind.as_str() {
-        _ if stream => TableKind::StreamTable,
-        _ if hidden => TableKind::View,
-        "m" => TableKind::MaterializedView,
-        "f" => TableKind::ForeignTable,
-        _ => TableKind::Table,
+        _ if stream => Ok(TableKind::StreamTable),
+        _ if hidden => Ok(TableKind::View),
+        "r" | "p" => Ok(TableKind::Table),
+        "v" => Ok(TableKind::View),
+        "m" => Ok(TableKind::MaterializedView),
+        "f" => Ok(TableKind::ForeignTable),
+        unknown => Err(Error::input(format!("the server has relations of the unknown kind \"{unknown}\""))),
     }
 }
 
-fn column(types: &Types, c: &Row) -> ColumnDef {
+fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
     let spelled: String = c.get(3);
     let ty = types.column(c.get(2), &spelled);
     let ty = match c.get::<Option<String>>(5) {
@@ -225,21 +227,27 @@ fn column(types: &Types, c: &Row) -> ColumnDef {
         })),
     };
     let expression: Option<String> = c.get(8);
-    let generated = expression.map(|e| match c.get(7) {
-        "v" => Generated::Virtual(e.into()),
-        _ => Generated::Stored(e.into()),
-    });
+    let generated = match (expression, c.get(7)) {
+        (None, _) => None,
+        (Some(e), "s") => Some(Generated::Stored(e.into())),
+        (Some(e), "v") => Some(Generated::Virtual(e.into())),
+        (Some(_), unknown) => {
+            return Err(Error::input(format!(
+                "the server has generated columns of the unknown kind \"{unknown}\""
+            )));
+        }
+    };
     let (ty, read_as) = match types.is_array_of_domain(c.get(2)) {
         true => (opaque(&spelled, false, false, false), Some(ty)),
         false => (ty, None),
     };
-    ColumnDef {
+    Ok(ColumnDef {
         generated,
         read_as,
         number: c.get(0),
         type_id: c.get(2),
         ..ColumnDef::new(c.get::<String>(1), ty, !c.get::<bool>(4))
-    }
+    })
 }
 
 /// Attribute numbers as positions; `None` where one is not a column.

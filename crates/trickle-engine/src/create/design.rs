@@ -1,6 +1,6 @@
 //! The design of a stream table: its tables are made by it, and the catalog notes it.
 
-use super::{RefreshMode, comment, consistency, guard};
+use super::{comment, consistency, guard};
 use crate::capture::{run_all, run_as_keeper, whole_rows};
 use crate::copies::is_copy;
 use crate::db::{Json, Transaction};
@@ -15,6 +15,7 @@ use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::refresh::Relation;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::StreamTable;
+use trickle_core::vocabulary::{Mode, RefreshMode};
 
 /// A query that is ready to become a stream table, or the new query of one.
 pub(crate) struct Design {
@@ -35,12 +36,12 @@ pub(crate) struct Design {
 
 impl Design {
     /// The mode in force.
-    pub(crate) fn mode(&self) -> &'static str {
+    pub(crate) fn mode(&self) -> Mode {
         let is_incremental = self.table.is_some() && !is_copy(&self.relation);
         match (self.requested, is_incremental) {
-            (RefreshMode::Immediate, _) => "IMMEDIATE",
-            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, true) => "DIFFERENTIAL",
-            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, false) => "FULL",
+            (RefreshMode::Immediate, _) => Mode::Immediate,
+            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, true) => Mode::Differential,
+            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, false) => Mode::Full,
         }
     }
 
@@ -138,7 +139,7 @@ impl Design {
                 &self.resolved.canonical,
                 &self.query,
                 &self.schedule,
-                &self.mode(),
+                &self.mode().name(),
                 &self.requested.name(),
                 &self.mode_reason(),
                 &Json(&self.settings),

@@ -7,10 +7,11 @@ mod carry_out;
 mod plan;
 
 use crate::alter::{Readers, Way};
-use crate::create::{NewStreamTable, RefreshMode};
+use crate::create::NewStreamTable;
 use crate::error::Error;
 use crate::names::Name;
 use crate::registry::{Entry, Registry};
+use trickle_core::vocabulary::{Mode, RefreshMode};
 
 /// A stream table as it is to be.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ pub struct Step {
     /// `pgt_id` of the stream table, where there is one.
     pub id: Option<i64>,
     /// The mode that it will be in force, where that can be told now.
-    pub mode: Option<&'static str>,
+    pub mode: Option<Mode>,
     /// What a table that stays loses: columns, and what is the user's over them, such as `index totals_by_region`. `None` where
     /// that cannot be told now.
     pub loses: Option<Vec<String>>,
@@ -126,8 +127,9 @@ impl Plan {
         let mut readers = registry.readers(e.relation.id);
         match what {
             What::Remake => Way::Another,
-            _ if readers.all(|r| self.changes(r)) => Way::Same(Readers::Change),
-            _ => Way::Same(Readers::Stay),
+            What::Rename(_) | What::Create | What::Change | What::Set | What::Take | What::Drop => {
+                Way::Same(if readers.all(|r| self.changes(r)) { Readers::Change } else { Readers::Stay })
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use trickle_core::parse::{find_name, parse_query};
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
+use trickle_core::vocabulary::Mode;
 
 /// The declarations, with what the database has of them.
 struct Survey<'d> {
@@ -42,7 +43,7 @@ struct Seen {
     columns: Vec<OutputColumn>,
     reads: Vec<(TableId, Vec<String>)>,
     functions: Vec<u32>,
-    mode: Option<&'static str>,
+    mode: Option<Mode>,
     reasons: Vec<String>,
 }
 
@@ -216,7 +217,7 @@ impl<C: Connection> Trickle<C> {
             before != after
         };
         let follows = d.snapshots && !reads_copies(&e);
-        let mode = differs("mode", &e.requested().name().to_lowercase(), &d.mode.name().to_lowercase());
+        let mode = differs("mode", &e.requested.name().to_lowercase(), &d.mode.name().to_lowercase());
         let manual = |s: &Option<String>| s.clone().unwrap_or_else(|| "manual".to_owned());
         let schedule = differs("schedule", &manual(&e.schedule), &manual(&d.schedule));
         let apart = differs("diamond_consistency", consistency(e.apart), consistency(d.apart));
@@ -255,7 +256,7 @@ impl<C: Connection> Trickle<C> {
             }
             What::Remake => step.why.push("its columns are in another order".to_owned()),
             What::Take => {}
-            _ => step.mode = None,
+            What::Rename(_) | What::Create | What::Set | What::Drop => step.mode = None,
         }
         if e.declared.is_none() {
             step.why.push("it was made by itself, and belongs to these declarations from now on".to_owned());
@@ -452,8 +453,8 @@ fn require_no_circle(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::create::RefreshMode;
     use crate::names::Name;
+    use trickle_core::vocabulary::RefreshMode;
 
     fn declared(name: &str, query: &str) -> Declared {
         Declared {

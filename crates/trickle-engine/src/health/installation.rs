@@ -6,6 +6,7 @@ use crate::say;
 use crate::schema::{self, VERSION};
 use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
+use trickle_core::vocabulary::Activity;
 
 /// What there is of a catalog, and whether it can be used.
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
@@ -244,9 +245,9 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
     for source in &off {
         found.push(format!("stopped for {source}, which its readers do not fit any more"));
         let readers = tables.iter().filter(|t| t.sources.iter().any(|s| s.name == *source));
-        let ways = readers.map(|t| match t.status.as_str() {
-            "SUSPENDED" => format!("{}, or {}", say::alter_query(&t.name), say::drop(&t.name)),
-            _ => say::refresh(&t.name),
+        let ways = readers.map(|t| match t.status {
+            Activity::Suspended => format!("{}, or {}", say::alter_query(&t.name), say::drop(&t.name)),
+            Activity::Initializing | Activity::Active | Activity::Error => say::refresh(&t.name),
         });
         advice.extend(ways);
     }
@@ -295,9 +296,9 @@ fn standing(tables: &[Status]) -> Check {
     let mut advice = Vec::new();
     for s in tables {
         let name = &s.name;
-        let (what, then) = match s.status.as_str() {
+        let (what, then) = match s.status {
             _ if !s.exists => ("its table is gone".to_owned(), format!("{} forgets it", say::drop(name))),
-            "SUSPENDED" if s.sources_changed => (
+            Activity::Suspended if s.sources_changed => (
                 "suspended, for it does not fit what it reads".to_owned(),
                 format!(
                     "{} gives it a query that fits; {} drops it",
@@ -305,7 +306,7 @@ fn standing(tables: &[Status]) -> Check {
                     say::drop(name)
                 ),
             ),
-            "SUSPENDED" => (
+            Activity::Suspended => (
                 "suspended".to_owned(),
                 match s.last_error {
                     Some(_) => {
@@ -318,8 +319,8 @@ fn standing(tables: &[Status]) -> Check {
                     None => format!("{} puts it back on schedule", say::resume(name)),
                 },
             ),
-            "INITIALIZING" => ("never filled".to_owned(), format!("{} fills it", say::refresh(name))),
-            _ if s.consecutive_errors > 0 => (
+            Activity::Initializing => ("never filled".to_owned(), format!("{} fills it", say::refresh(name))),
+            Activity::Active | Activity::Error if s.consecutive_errors > 0 => (
                 count(
                     usize::try_from(s.consecutive_errors).unwrap_or(0),
                     "failure in a row",
@@ -327,7 +328,7 @@ fn standing(tables: &[Status]) -> Check {
                 ),
                 format!("{} shows the last error", say::status(name)),
             ),
-            _ => continue,
+            Activity::Active | Activity::Error => continue,
         };
         found.push(format!("{name}: {what}"));
         advice.push(format!("{name}: {then}"));
@@ -344,7 +345,7 @@ fn standing(tables: &[Status]) -> Check {
 }
 
 fn altered(tables: &[Status]) -> Check {
-    let changed = tables.iter().filter(|s| s.sources_changed && s.exists && s.status != "SUSPENDED");
+    let changed = tables.iter().filter(|s| s.sources_changed && s.exists && s.status != Activity::Suspended);
     let changed = changed.map(|s| s.name.clone());
     let changed: Vec<String> = changed.collect();
     if changed.is_empty() {
@@ -388,7 +389,7 @@ fn processes(pids: &[i32]) -> String {
 
 async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], by: Scheduling) -> Result<Check> {
     let refresher = trickle.refresher().await?;
-    let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != "SUSPENDED").count();
+    let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != Activity::Suspended).count();
     let (verdict, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
         ([], false) if due > 0 && !by.is_enabled() => {
             (Verdict::Warning, "enabled is false here, so none refreshes".to_owned())

@@ -71,7 +71,7 @@ impl Run for Alter {
         let now = trickle.status(std::slice::from_ref(&name)).await?;
         drop(trickle);
         drop(meter);
-        if done.made && done.mode == "FULL" && self.mode.is_none_or(|m| m == Mode::Auto) {
+        if done.made && done.mode == trickle_client::Mode::Full && self.mode.is_none_or(|m| m == Mode::Auto) {
             notice(&done, &typed, output);
         }
         if output.is_json() {

@@ -195,7 +195,10 @@ fn show(plan: &Plan, output: &mut Output) {
         [
             (s.what.name().to_owned(), tone),
             (s.name.clone(), None),
-            (s.mode.unwrap_or_default().to_owned(), (s.mode == Some("FULL")).then_some(Tone::Warning)),
+            (
+                s.mode.map_or("", trickle_client::Mode::name).to_owned(),
+                (s.mode == Some(trickle_client::Mode::Full)).then_some(Tone::Warning),
+            ),
             (schedule(plan, s).unwrap_or_default().to_owned(), None),
             (why.join("; "), None),
         ]

@@ -96,7 +96,7 @@ async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Res
     for v in VIEWS {
         let mut new = NewStreamTable::new(Name::parse(v.name)?, v.query);
         new.schedule = Some(Some("1s".into()));
-        let mode = trickle.create(&new).await?.mode.to_lowercase();
+        let mode = trickle.create(&new).await?.mode.name().to_lowercase();
         let anew = shop::compute_anew(shop, v).await?;
         say(&format!("  {}: {} ({mode}); to compute it anew takes {}", v.name, v.shows, duration(anew)));
         board.add(v.name, &mode, anew);

@@ -6,6 +6,7 @@ use crate::output::{Output, Tone, duration};
 use crate::server;
 use serde_json::json;
 use std::time::Duration;
+use trickle_client::Ending;
 use trickle_client::{HistoryEntry, Name};
 
 /// Show the last refreshes of a stream table, newest first.
@@ -37,7 +38,7 @@ impl Run for History {
 }
 
 fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
-    let failed = h.status == "FAILED";
+    let failed = h.status == Ending::Failed;
     let number = |n: Option<i64>| n.map_or_else(|| "–".to_owned(), |n| n.to_string());
     let rows = match (h.rows_inserted, h.rows_updated, h.rows_deleted) {
         (Some(i), Some(u), Some(d)) => format!("+{i} ~{u} -{d}"),
@@ -48,8 +49,8 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
     let why = if failed { h.error_message.clone() } else { h.strategy_reason.clone() };
     [
         (started, None),
-        (if failed { h.status.clone() } else { h.action.clone() }, failed.then_some(Tone::Bad)),
-        (h.initiated_by.clone(), None),
+        (if failed { h.status.name() } else { h.action.name() }.to_owned(), failed.then_some(Tone::Bad)),
+        (h.initiated_by.to_string(), None),
         (number(h.delta_row_count), None),
         (rows, None),
         (took(h), None),

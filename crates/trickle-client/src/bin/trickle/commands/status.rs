@@ -11,7 +11,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
+use trickle_client::{Activity, Mode};
 use trickle_client::{Name, Status as Standing, Trickle};
+use trickle_core::catalog::TableKind;
 use trickle_core::schedule::Schedule;
 
 /// Show how stream tables stand: mode, schedule, how stale, what is pending, what went wrong.
@@ -85,8 +87,9 @@ impl Run for Status {
         for s in &all {
             output.print(remarks(s, !names.is_empty()));
         }
-        let scheduled =
-            |s: &&Standing| s.schedule.is_some() && s.status != "SUSPENDED" && s.mode != "IMMEDIATE";
+        let scheduled = |s: &&Standing| {
+            s.schedule.is_some() && s.status != Activity::Suspended && s.mode != Mode::Immediate
+        };
         if !is_kept && all.iter().any(|s| scheduled(&s)) {
             output.print("\nno refresher runs: trickle run keeps what is on schedule fresh\n");
         }
@@ -104,7 +107,7 @@ async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Resul
     let mut wanted = Vec::new();
     for s in all {
         meter.begin(format!("planning {}", s.name));
-        wanted.push(match s.exists && s.mode != "FULL" {
+        wanted.push(match s.exists && s.mode != Mode::Full {
             true => {
                 let explained = trickle.explain(&Name::parse(&s.name)?).await?;
                 indexes(&explained).map_err(|e| Failure::failed(e.to_string()))?
@@ -133,15 +136,15 @@ fn advised(all: &[Standing], wanted: &Wanted) -> String {
 }
 
 fn row(s: &Standing) -> [(String, Option<Tone>); 7] {
-    let tone = match s.status.as_str() {
-        "ACTIVE" => Tone::Good,
-        "INITIALIZING" => Tone::Warning,
-        _ => Tone::Bad,
+    let tone = match s.status {
+        Activity::Active => Tone::Good,
+        Activity::Initializing => Tone::Warning,
+        Activity::Suspended | Activity::Error => Tone::Bad,
     };
     [
         (s.name.clone(), None),
-        (s.mode.clone(), None),
-        (s.status.clone(), Some(tone)),
+        (s.mode.to_string(), None),
+        (s.status.to_string(), Some(tone)),
         (schedule(s), None),
         (staleness(s), None),
         (pending(s), None),
@@ -217,7 +220,7 @@ fn remarks(s: &Standing, full: bool) -> String {
         let why = format!("{} was changed more than its buffer may hold", source.name);
         line("its next refresh computes it anew", &why);
     }
-    if s.status == "SUSPENDED" && s.consecutive_errors == 0 {
+    if s.status == Activity::Suspended && s.consecutive_errors == 0 {
         line("paused", &format!("trickle resume {} puts it back on schedule", s.name));
     }
     if let Some(error) = &s.last_error {
@@ -237,14 +240,16 @@ fn remarks(s: &Standing, full: bool) -> String {
         line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
         for source in &s.sources {
             let capture = match source.pending_changes {
-                _ if source.kind == "VIEW" => "looked through to the tables that it reads".to_owned(),
+                _ if source.kind == TableKind::View => {
+                    "looked through to the tables that it reads".to_owned()
+                }
                 Some(n) if source.captured => format!("captured, {n} pending"),
                 None if source.captured => "captured".to_owned(),
                 _ if source.held => format!("not captured until trickle enable {}", source.name),
                 _ => "not captured".to_owned(),
             };
             line(
-                &format!("reads {} {}", source.kind.to_lowercase().replace('_', " "), source.name),
+                &format!("reads {} {}", source.kind.name().to_lowercase().replace('_', " "), source.name),
                 &capture,
             );
         }

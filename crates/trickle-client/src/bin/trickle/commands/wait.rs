@@ -7,6 +7,7 @@ use crate::output::{Output, count, duration, milliseconds};
 use crate::server;
 use serde_json::json;
 use std::time::Duration;
+use trickle_client::Activity;
 use trickle_client::{Name, Refresher, Status, Trickle};
 use trickle_core::schedule::Schedule;
 
@@ -77,8 +78,10 @@ async fn behind(trickle: &mut Trickle, name: &Name) -> Result<(String, String), 
 
 fn advice(s: &Status, refresher: &Refresher) -> String {
     let name = &s.name;
-    match (s.status.as_str(), &s.schedule, refresher.is_running()) {
-        ("SUSPENDED", ..) => format!("It is suspended: trickle alter {name} --resume takes it up again."),
+    match (s.status, &s.schedule, refresher.is_running()) {
+        (Activity::Suspended, ..) => {
+            format!("It is suspended: trickle alter {name} --resume takes it up again.")
+        }
         (_, None, _) => format!("It has no schedule: trickle refresh {name} brings it up to date."),
         (_, _, false) => {
             format!("No refresher seems to run: start trickle run, or use trickle refresh {name}.")

@@ -6,8 +6,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trickle_client::{Activity, Ending, Mode};
 use trickle_client::{BufferStatus, LastRefresh, Refresher, Status};
 use trickle_core::catalog::TableId;
+use trickle_core::catalog::TableKind;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_engine::health::OpenTransaction;
 
@@ -39,9 +41,9 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) name: String,
-    pub(crate) mode: String,
+    pub(crate) mode: Mode,
     pub(crate) mode_reason: Option<String>,
-    pub(crate) status: String,
+    pub(crate) status: Activity,
     pub(crate) schedule: Option<String>,
     pub(crate) health: Health,
     /// How long something may have been committed that it does not show; zero where it shows everything, `None` where it was
@@ -125,7 +127,7 @@ impl Health {
         let period = s.period_ms.map(Duration::from_millis);
         match (behind, period) {
             _ if !s.exists || s.consecutive_errors > 0 => Health::Failed,
-            _ if s.status == "SUSPENDED" || s.status == "ERROR" => Health::Failed,
+            _ if matches!(s.status, Activity::Suspended | Activity::Error) => Health::Failed,
             (None, Some(_)) => Health::Late,
             (None, None) => Health::Manual,
             (Some(Duration::ZERO), _) => Health::Fresh,
@@ -154,7 +156,7 @@ impl Table {
     /// When its last refresh was, and what it did: `3 s ago, DIFFERENTIAL`.
     pub(crate) fn last(&self) -> String {
         let Some(last) = &self.last_refresh else { return "never".to_owned() };
-        let what = if last.status == "FAILED" { &last.status } else { &last.action };
+        let what = if last.status == Ending::Failed { last.status.name() } else { last.action.name() };
         format!("{} ago, {what}", ago(last.age_ms))
     }
 
@@ -244,9 +246,9 @@ fn table(s: &Status, behind: Option<Duration>, bytes: &BTreeMap<&str, i64>) -> T
     sources.dedup();
     Table {
         name: s.name.clone(),
-        mode: s.mode.clone(),
+        mode: s.mode,
         mode_reason: s.mode_reason.clone(),
-        status: s.status.clone(),
+        status: s.status,
         schedule: s.schedule.clone(),
         health: Health::of(s, behind),
         behind_ms: behind.map(|b| u64::try_from(b.as_millis()).unwrap_or(u64::MAX)),
@@ -295,10 +297,10 @@ fn graph(all: &[Status]) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let mut ids: BTreeMap<&str, TableId> = BTreeMap::new();
     let mut names: Vec<Arc<str>> = Vec::new();
     let read = |s: &Status| -> Vec<String> {
-        s.sources.iter().filter(|s| s.kind != "VIEW").map(|s| s.name.clone()).collect()
+        s.sources.iter().filter(|s| s.kind != TableKind::View).map(|s| s.name.clone()).collect()
     };
     let every = all.iter().flat_map(|s| {
-        let sources = s.sources.iter().filter(|s| s.kind != "VIEW").map(|s| s.name.as_str());
+        let sources = s.sources.iter().filter(|s| s.kind != TableKind::View).map(|s| s.name.as_str());
         std::iter::once(s.name.as_str()).chain(sources)
     });
     for name in every {

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
+use trickle_client::Activity;
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
@@ -158,7 +159,7 @@ fn row(t: &Table) -> Markup {
         }
     };
     let values = [
-        html! { i.dot {} (t.health.word()) @if t.status != "ACTIVE" { " " small { (t.status) } } },
+        html! { i.dot {} (t.health.word()) @if t.status != Activity::Active { " " small { (t.status) } } },
         mode,
         html! { (t.schedule()) },
         html! { (t.behind()) },
@@ -199,7 +200,7 @@ fn errors(now: &Snapshot) -> Markup {
                             dd {
                                 pre { (error) }
                                 p.note {
-                                    @if t.status == "SUSPENDED" { "It is suspended; trickle alter --resume goes on." }
+                                    @if t.status == Activity::Suspended { "It is suspended; trickle alter --resume goes on." }
                                     @else if t.consecutive_errors > 0 {
                                         (count(usize::try_from(t.consecutive_errors).unwrap_or(0), "failure", "failures"))
                                         " in a row."

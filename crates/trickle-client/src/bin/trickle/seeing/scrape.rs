@@ -52,7 +52,7 @@ fn standing(to: &Registry, now: &Snapshot) -> Result<()> {
         if let Some(rows) = t.pending_changes {
             pending.with_label_values(&[name]).set(rows);
         }
-        status.with_label_values(&[name, &t.status]).set(1);
+        status.with_label_values(&[name, t.status.name()]).set(1);
         consecutive.with_label_values(&[name]).set(i64::from(t.consecutive_errors));
     }
     let (bytes, limit) = (BUFFER.count(to)?, LIMIT.count(to)?);

@@ -7,7 +7,7 @@ use trickle_client::SourceStatus;
 pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     let source = |name: &&str| SourceStatus {
         name: (*name).to_owned(),
-        kind: if name.starts_with('s') { "STREAM_TABLE" } else { "TABLE" },
+        kind: if name.starts_with('s') { TableKind::StreamTable } else { TableKind::Table },
         columns: Vec::new(),
         captured: true,
         held: false,
@@ -16,10 +16,10 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     };
     Status {
         name: name.to_owned(),
-        mode: "DIFFERENTIAL".into(),
-        requested_mode: "AUTO".into(),
+        mode: Mode::Differential,
+        requested_mode: trickle_client::RefreshMode::Auto,
         mode_reason: None,
-        status: "ACTIVE".into(),
+        status: Activity::Active,
         waits_for: None,
         schedule: Some("1s".into()),
         diamond_consistency: "atomic",
@@ -32,8 +32,8 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
         lag_ms: None,
         last_refresh_at: None,
         last_refresh: Some(LastRefresh {
-            action: "DIFFERENTIAL".into(),
-            status: "COMPLETED".into(),
+            action: trickle_client::Action::Differential,
+            status: Ending::Completed,
             age_ms: 3_400,
             delta_rows: Some(7),
             rows_inserted: Some(3),
@@ -104,7 +104,7 @@ pub(crate) fn several() -> Vec<Status> {
     };
     let manual = Status { schedule: None, period_ms: None, ..behind("s_manual", &["customers"], 7_200_000) };
     let full = Status {
-        mode: "FULL".into(),
+        mode: Mode::Full,
         mode_reason: Some("last_value() is not kept".into()),
         slowed_to_ms: Some(2_500),
         ..behind("s_late", &["orders", "customers"], 65_000)

@@ -5,6 +5,7 @@ use crate::seeing::model::{Health, Table, bytes};
 use ratatui::layout::Alignment;
 use ratatui::style::Style;
 use ratatui::text::Span;
+use trickle_client::Activity;
 
 /// Between two columns.
 pub(super) const GAP: u16 = 2;
@@ -35,7 +36,7 @@ const fn column(
 
 /// From left to right.
 pub(super) const COLUMNS: [Column; 8] = [
-    column("mode", Alignment::Left, 12, 6, |t| t.mode.clone(), plain),
+    column("mode", Alignment::Left, 12, 6, |t| t.mode.to_string(), plain),
     column("status", Alignment::Left, 9, 0, status, |t| tone(t.health)),
     column("lag", Alignment::Right, 10, 1, Table::behind, |t| tone(t.health)),
     column("last refresh", Alignment::Left, 28, 5, Table::last, plain),
@@ -54,7 +55,7 @@ fn failures(t: &Table) -> Style {
 }
 
 fn status(t: &Table) -> String {
-    if t.status == "ACTIVE" { t.health.word().to_owned() } else { t.status.clone() }
+    if t.status == Activity::Active { t.health.word().to_owned() } else { t.status.to_string() }
 }
 
 /// How the columns share the room of a line.

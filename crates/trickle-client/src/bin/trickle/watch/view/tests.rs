@@ -71,7 +71,10 @@ fn wide() -> Vec<trickle_client::Status> {
         (last.rows_inserted, last.rows_updated) = (Some(1_234_567), Some(89_012));
         all.push(s);
     }
-    all.push(trickle_client::Status { status: "SUSPENDED".into(), ..status("s_suspended", &["orders"]) });
+    all.push(trickle_client::Status {
+        status: trickle_client::Activity::Suspended,
+        ..status("s_suspended", &["orders"])
+    });
     all.push(trickle_client::Status { staleness_ms: None, ..status("s_unfilled", &["orders"]) });
     all
 }
