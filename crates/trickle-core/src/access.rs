@@ -1,9 +1,10 @@
-//! How a delta reads what did not change: which tables it probes, by which columns, and what it reads whole.
+//! How a delta reads the data that did not change: the tables that it probes, the columns by which it probes
+//! them, and the nodes that it reads whole.
 //!
-//! The cost of a refresh follows the change only where every table is reached through an index on the columns that the
-//! delta brings. This is where those columns are known: a walk over ΔQ from its roots, which carries the columns by
-//! which a node's rows are looked up down to the tables. It reads properties of the plan alone; whether an index
-//! exists is for the caller to say.
+//! The cost of a refresh follows the change only where every table is reached through an index on the columns
+//! that the delta brings. This module finds those columns. It walks over ΔQ from the roots to the tables, and
+//! carries along the columns by which the rows of a node are looked up. It reads only properties of the plan;
+//! the caller knows which indexes exist.
 
 use crate::catalog::{TableDef, TableId};
 use crate::error::Result;
@@ -14,19 +15,19 @@ use crate::stream_table::StreamTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// What computing a node of a delta costs, indexes granted. The worse of two is the greater.
+/// The cost of computing a node of a delta, if all indexes exist. The worse of two costs is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
     /// In proportion to the change.
     Change,
-    /// Some rows of it are looked up, for keys that the change brings.
+    /// Some rows of the node are looked up, by keys that the change brings.
     Probe,
-    /// All of it is computed, in proportion to the data.
+    /// The whole node is computed, in proportion to the data.
     Whole,
 }
 
 impl Cost {
-    /// `Δ`, `probe` or `whole`: the note in plans.
+    /// Returns the note in plans: `Δ`, `probe` or `whole`.
     pub fn note(self) -> &'static str {
         match self {
             Cost::Change => "Δ",
@@ -41,11 +42,11 @@ impl Cost {
 pub struct Access {
     /// The table that is read.
     pub table: Arc<TableDef>,
-    /// The columns (positions) by whose values its rows are looked up, ascending.
+    /// The columns (positions) by whose values rows of the table are looked up, ascending.
     pub columns: Vec<usize>,
-    /// Columns of which such a look-up reads a range, ascending.
+    /// The columns of which a look-up reads a range of values, ascending.
     pub range: Vec<usize>,
-    /// The tables whose change makes it so; [`TableId::CLOCK`] where time does.
+    /// The tables whose change causes this access; [`TableId::CLOCK`] where the passing of time does.
     pub changed: BTreeSet<TableId>,
 }
 
@@ -54,26 +55,28 @@ impl Access {
     pub fn is_whole(&self) -> bool {
         self.columns.is_empty() && self.range.is_empty()
     }
-    /// The columns of an index that finds the rows: what is looked up, then what a range is read of.
+    /// Returns the columns of an index that finds the rows: the columns of equality, then one column of a
+    /// range.
     pub fn index(&self) -> Vec<usize> {
         self.columns.iter().chain(self.range.first()).copied().collect()
     }
-    /// Whether an index (or key) over these columns, in its order, finds the rows: it starts with those that are looked up, in
-    /// any order, and goes on with one of which a range is read, where there is one.
+    /// Whether an index (or key) over these columns, in their order, finds the rows. It must begin with all
+    /// columns of equality, in any order, and go on with a column of a range, where there is one.
     pub fn is_served_by(&self, index: &[usize]) -> bool {
         let Some((equal, rest)) = index.split_at_checked(self.columns.len()) else { return false };
         let ranged = self.range.is_empty() || rest.first().is_some_and(|c| self.range.contains(c));
         !self.is_whole() && equal.iter().all(|c| self.columns.contains(c)) && ranged
     }
-    /// Whether the table's own keys serve it: a whole key is among the columns looked up, or a key starts with them.
+    /// Whether a key of the table serves the access: all its columns are looked up, or it begins with the
+    /// columns looked up.
     pub fn is_served_by_keys(&self) -> bool {
         let inside = |k: &Vec<usize>| !k.is_empty() && k.iter().all(|c| self.columns.contains(c));
         self.table.keys.iter().any(|k| self.is_served_by(k) || inside(k))
     }
 }
 
-/// How `table` is refreshed when one of its sources changed, the usual case, or time passed where it reads the clock: every
-/// table that is then read beside the changes. Tables in order of their id.
+/// Returns the tables that a refresh of `table` reads beside the changes, in order of their ids. It covers
+/// the usual cases: one source changed, or time passed where the query reads the clock.
 ///
 /// # Errors
 /// Those of [`StreamTable::delta`].
@@ -94,35 +97,35 @@ pub fn accesses(table: &StreamTable) -> Result<Vec<Access>> {
     Ok(found.into_values().collect())
 }
 
-/// The cost of every node of a delta that `roots` reach.
+/// Returns the cost of every node of a delta that `roots` reach.
 pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
     walk(graph, roots).costs
 }
 
-/// How the rows of a node are asked for; all of them where it says nothing.
+/// The columns by which rows of a node are looked up; all rows are read where both sets are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct By {
-    /// By the values of these columns.
+    /// The columns whose values are given.
     pub(crate) equal: BTreeSet<usize>,
-    /// Between two values of these.
+    /// The columns of which a range of values is given.
     pub(crate) range: BTreeSet<usize>,
 }
 
 impl By {
-    /// By the values of these columns.
+    /// Looks rows up by the values of these columns.
     pub(crate) fn values(columns: impl IntoIterator<Item = usize>) -> By {
         By { equal: columns.into_iter().collect(), range: BTreeSet::new() }
     }
-    /// Whether all rows are asked for.
+    /// Whether all rows are read.
     pub(crate) fn is_all(&self) -> bool {
         self.equal.is_empty() && self.range.is_empty()
     }
-    /// The columns that have an image, as that.
+    /// Translates the columns by `image`, and leaves out those without an image.
     fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
         let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
         By { equal: of(&self.equal), range: of(&self.range) }
     }
-    /// And between two values of these.
+    /// Adds columns of which a range of values is given.
     fn within(mut self, range: impl IntoIterator<Item = usize>) -> By {
         self.range.extend(range);
         self
@@ -160,7 +163,7 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
     walk
 }
 
-/// How a node that is asked for by columns `by` asks its inputs.
+/// Returns how a node whose rows are looked up `by` some columns looks up the rows of its inputs.
 pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), by.through(|c| m.exprs().get(c)?.as_column()))],
@@ -183,7 +186,7 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
         Rel::OuterJoin(_) => graph.inputs(id).iter().map(|n| (*n, By::default())).collect(),
         Rel::Widen(w) => vec![(w.ranges(), By::default()), (w.rows(), near(w.partition(), w.value()))],
-        // Rows are followed one round after the other, and looked for among the known ones.
+        // The rows of each round are followed to the next, and looked for among the rows known already.
         Rel::Recursion(r) => {
             let width = graph.schema(r.base()).len();
             let (_, of_side) = equalities(&r.step().on, width);
@@ -197,13 +200,14 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     }
 }
 
-/// How the rows of a partition near a value are asked for.
+/// Returns how the rows of a partition that are near a value are looked up.
 pub(crate) fn near(partition: &[usize], value: usize) -> By {
     let equal = partition.iter().copied().filter(|c| *c != value);
     By::values(equal).within([value])
 }
 
-/// The columns that a condition bounds by values of the clock alone: an index finds the rows between.
+/// Returns the columns that a condition bounds by values of the clock alone: an index finds the rows between
+/// the bounds.
 fn ranged(predicate: &Expr) -> Vec<usize> {
     let column = |term: &Expr| match term.kind() {
         ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
@@ -216,8 +220,9 @@ fn ranged(predicate: &Expr) -> Vec<usize> {
     predicate.terms().iter().filter_map(column).collect()
 }
 
-/// The side that is small, or asked for by its columns, is read so, and the other by the equalities of the condition.
-/// `either`: whether the right side may lead.
+/// Returns how a join reads its sides. The side that is small, or is itself looked up, is read first; the
+/// rows of the other side are looked up by the equalities of the condition. `either`: whether the right side
+/// may be read first.
 fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: bool) -> Vec<(NodeId, By)> {
     let width = graph.schema(left).len();
     let (of_left, of_right) = equalities(on, width);
@@ -234,8 +239,9 @@ fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: 
     }
 }
 
-/// How, given the one side, an index finds the rows of the other, columns of each side from 0: by those that the condition
-/// equates with a value of the other side, and between two values of it.
+/// Returns, for each side of a join, how an index finds its rows for a row of the other side (columns of each
+/// side count from 0). The columns of equality are those that the condition equates with a value of the other
+/// side; the columns of a range are those that it bounds from both ends.
 pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
     let (mut of_left, mut of_right) = (By::default(), By::default());
     let (mut above, mut below) = (BTreeSet::new(), BTreeSet::new());

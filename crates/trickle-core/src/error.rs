@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A byte range of the query text, with the line and column (both from 1, columns in characters) of its start.
+/// A byte range of the query text, with the line and column of its start (both from 1, columns in
+/// characters).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// First byte.
@@ -16,7 +17,7 @@ pub struct Span {
     pub column: u32,
 }
 
-/// What went wrong, by class; private so that classes can be refined without breaking callers.
+/// The class of an error; private so that classes can be refined without breaking callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Syntax,
@@ -49,12 +50,12 @@ struct Inner {
     doubt: Option<Doubt>,
 }
 
-/// Something that may be there all the same, since no server was asked.
+/// An object that may exist although an error says that it does not, since no server was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
-    /// It, as a noun.
+    /// The object, as a noun.
     pub(crate) what: String,
-    /// Why.
+    /// The reason for the doubt.
     pub(crate) why: String,
 }
 
@@ -76,103 +77,106 @@ impl Error {
         }
     }
 
-    /// The text is not SQL (42601).
+    /// Reports that the text is not SQL (42601).
     pub fn syntax(message: impl Into<String>) -> Self {
         Self::new(Kind::Syntax, "42601", message)
     }
-    /// A table does not exist (42P01).
+    /// Reports that a table does not exist (42P01).
     pub fn unknown_table(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P01", message)
     }
-    /// A column does not exist (42703).
+    /// Reports that a column does not exist (42703).
     pub fn unknown_column(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42703", message)
     }
-    /// A name means more than one thing (42702).
+    /// Reports that a name means more than one thing (42702).
     pub fn ambiguous(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42702", message)
     }
-    /// Two columns of a result have one name (42701).
+    /// Reports that two columns of a result have one name (42701).
     pub fn duplicate_column(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42701", message)
     }
-    /// Two tables of a FROM have one name (42712).
+    /// Reports that two tables of a FROM have one name (42712).
     pub fn duplicate_alias(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42712", message)
     }
-    /// More columns are named than there are (42P10).
+    /// Reports that more columns are named than there are (42P10).
     pub fn missing_columns(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P10", message)
     }
-    /// A function or operator does not exist for these argument types (42883).
+    /// Reports that a function or operator does not exist for these argument types (42883).
     pub fn unknown_function(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42883", message)
     }
-    /// Types do not fit together (42804).
+    /// Reports that types do not fit together (42804).
     pub fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(Kind::Type, "42804", message)
     }
-    /// A well-formed query that SQL forbids, such as an ungrouped column (42803).
+    /// Reports that SQL forbids a well-formed query, such as one with an ungrouped column (42803).
     pub fn grouping(message: impl Into<String>) -> Self {
         Self::new(Kind::Type, "42803", message)
     }
-    /// Deeper or longer than the engine accepts (54001).
+    /// Reports a query that is deeper or longer than the engine accepts (54001).
     pub fn too_complex(message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, "54001", message)
     }
-    /// More parts of something than PostgreSQL takes (SQLSTATE class 54).
+    /// Reports more parts of an object than PostgreSQL takes (SQLSTATE class 54).
     pub fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, sqlstate, message)
     }
-    /// The plan of a query has more operators, or columns, than the engine works on (54001).
+    /// Reports that the plan of a query has more operators, or columns, than the engine works on (54001).
     pub fn too_large(most: usize, of: &str) -> Self {
         Self::new(Kind::TooLarge, "54001", format!("a plan of more than {most} {of}"))
     }
-    /// A plan breaks an operator's contract: a bug in a rule, caught before it could give a wrong result (XX000).
+    /// Reports that a plan breaks an operator's contract: a bug in a rule, caught before it could give a
+    /// wrong result (XX000).
     pub fn plan(message: impl Into<String>) -> Self {
         Self::new(Kind::Plan, "XX000", message)
     }
-    /// An operator other than a filter reads the clock: no delta would tell what time changes (XX000).
+    /// Reports that an operator other than a filter reads the clock: no delta would contain the rows that
+    /// time changes (XX000).
     pub(crate) fn timed(op: &str) -> Self {
         Self::new(Kind::Timed, "XX000", format!("{op} reads the clock"))
     }
-    /// Evaluating an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22 or 21).
+    /// Reports that an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22 or 21).
     pub fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::Data, sqlstate, message)
     }
-    /// A setting, schedule or option is not valid (22023).
+    /// Reports that a setting, schedule or option is not valid (22023).
     pub fn setting(message: impl Into<String>) -> Self {
         Self::new(Kind::Setting, "22023", message)
     }
-    /// A window that SQL forbids (42P20).
+    /// Reports a window that SQL forbids (42P20).
     pub fn windowing(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P20", message)
     }
-    /// A name of something that does not exist (42704).
+    /// Reports that an object of this name does not exist (42704).
     pub fn unknown_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Name, "42704", message)
     }
-    /// A reference to a column or position that SQL forbids there (42P10).
+    /// Reports a reference to a column or position that SQL forbids there (42P10).
     pub fn invalid_reference(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P10", message)
     }
-    /// A thing of another sort than is needed (42809).
+    /// Reports that an object is of another kind than is needed (42809).
     pub fn wrong_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42809", message)
     }
-    /// What PostgreSQL itself does not implement (0A000).
+    /// Reports that PostgreSQL itself does not implement the construct (0A000).
     pub fn unsupported(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "0A000", message)
     }
-    /// Stream tables depend on each other in a circle, or a query on itself in a way that SQL forbids (42P19).
+    /// Reports that stream tables depend on each other in a circle, or a query on itself in a way that SQL
+    /// forbids (42P19).
     pub fn cycle(message: impl Into<String>) -> Self {
         Self::new(Kind::Cycle, "42P19", message)
     }
-    /// Other objects depend on the one to be dropped (2BP01).
+    /// Reports that other objects depend on the one to be dropped (2BP01).
     pub fn dependents(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "2BP01", message)
     }
-    /// Something that cannot happen did (XX000).
+    /// Reports a state that cannot occur (XX000).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Kind::Internal, "XX000", message)
     }
@@ -189,15 +193,15 @@ impl Error {
         self.inner.hint = Some(hint.into());
         self
     }
-    /// Points at the place in the query; the first place named stays.
+    /// Points at the place in the query; of several places the first one stays.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
         self.inner.span.get_or_insert(span);
         self
     }
 
-    /// Says what the server may have of which this error says that it does not exist; no more than the error
-    /// where there is no reason to believe that.
+    /// Notes that the server may have the object `what`, which this error calls missing, and `why`. Without a
+    /// reason the error stays as it is.
     #[must_use]
     pub(crate) fn doubted(mut self, what: impl Into<String>, why: Option<String>) -> Self {
         self.inner.doubt = why.map(|why| Doubt { what: what.into(), why });
@@ -207,27 +211,28 @@ impl Error {
         self.inner.doubt.as_ref()
     }
 
-    /// The SQLSTATE that PostgreSQL would report.
+    /// Returns the SQLSTATE that PostgreSQL would report.
     pub fn sqlstate(&self) -> &'static str {
         self.inner.sqlstate
     }
-    /// The message, one sentence without a final stop.
+    /// Returns the message, one sentence without a full stop.
     pub fn message(&self) -> &str {
         &self.inner.message
     }
-    /// The facts behind the message.
+    /// Returns the facts behind the message (DETAIL).
     pub fn detail_text(&self) -> Option<&str> {
         self.inner.detail.as_deref()
     }
-    /// What to do about it.
+    /// Returns the advice on what to do about the error (HINT).
     pub fn hint_text(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
-    /// Where in the query.
+    /// Returns the place in the query.
     pub fn span(&self) -> Option<Span> {
         self.inner.span
     }
-    /// Whether the query's own data raised it (SQLSTATE class 21 or 22): a delta that meets one is recomputed.
+    /// Whether data raised the error (SQLSTATE class 21 or 22): a delta that meets such an error is replaced
+    /// by a recompute.
     pub fn is_data(&self) -> bool {
         self.inner.kind == Kind::Data
     }
@@ -235,11 +240,11 @@ impl Error {
     pub fn is_syntax(&self) -> bool {
         self.inner.kind == Kind::Syntax
     }
-    /// Whether the query's plan is too large: it can be recomputed all the same.
+    /// Whether the plan of the query is too large. Such a query can still be recomputed.
     pub fn is_too_large(&self) -> bool {
         self.inner.kind == Kind::TooLarge
     }
-    /// Whether an operator reads the clock that must not.
+    /// Whether the error was made by [`Error::timed`].
     pub(crate) fn is_timed(&self) -> bool {
         self.inner.kind == Kind::Timed
     }

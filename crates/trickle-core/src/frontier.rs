@@ -1,18 +1,20 @@
-//! What a stream table has already counted: a set of transactions, as an MVCC snapshot.
+//! The changes that a stream table has already counted: a set of transactions, as an MVCC snapshot.
 //!
-//! A captured row carries the transaction that wrote it and the command within it. A [`Frontier`] denotes a set of
-//! such pairs: every row of every transaction visible in its [`Snapshot`], and of a few transactions (its *own*: the
-//! one that refreshed) only the rows up to a command. A refresh applies the rows of `high − low` ([`Window`]) and
-//! stores `high`; since `high` is what it read and the next `low` is what it stored, every committed row is in
-//! exactly one window, whatever the order of commits.
+//! A captured row carries the transaction that wrote it and the command within it. A [`Frontier`] denotes a
+//! set of such pairs. It holds every row of every transaction that its [`Snapshot`] shows. Of a few
+//! transactions (its *own*: the one that refreshed) it holds only the rows up to a command. A refresh applies
+//! the rows of `high − low` ([`Window`]) and stores `high`. Since `high` is the state that it read, and the
+//! stored `high` is the next `low`, every committed row is in exactly one window, whatever the order of
+//! commits.
 //!
-//! One frontier per stream table is enough, also where tables are linked: its contents are its query at *one* state
-//! of all its sources, so a frontier per source could only say the same thing several times.
+//! One frontier per stream table is enough, also where tables are linked. The contents of a stream table are
+//! its query at *one* state of all its sources, so a frontier per source would only repeat the same fact.
 //!
-//! **What is representable.** Sets whose whole transactions have a greatest member below which all but finitely many
-//! are in, plus finitely many transactions that are in up to a command. These sets are closed under union and
-//! intersection, so [`Frontier::join`] and [`Frontier::meet`] are exact and the frontiers of one database are a
-//! distributive lattice; sets are held in one normal form, so `==`, the JSON text and the set agree.
+//! **Representable sets.** A set has whole transactions and partly counted ones. Of the whole transactions
+//! there is a greatest one, and all but finitely many below it are in the set. Finitely many transactions are
+//! in the set up to a command. Such sets are closed under union and intersection, so [`Frontier::join`] and
+//! [`Frontier::meet`] are exact and the frontiers of one database are a distributive lattice. Sets are held
+//! in one normal form, so `==`, the JSON text and the set agree.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -27,14 +29,15 @@ pub type Xid = u64;
 /// A command within a transaction (`cid`), counted from 0.
 pub type Command = u32;
 
-/// Stands for "every command of the transaction, also those to come"; PostgreSQL never gives this number to one.
+/// Stands for "every command of the transaction, also those to come"; PostgreSQL never gives this number to a
+/// command.
 pub const ALL_COMMANDS: Command = Command::MAX;
 
-/// The set of transactions that an MVCC snapshot sees: all below `xmax` but those in `xip`.
+/// The set of transactions that an MVCC snapshot sees: all below `xmax` except those in `xip`.
 ///
-/// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in it, and `xmin` is its first element
-/// (or `xmax`). So equal sets are equal values, and `xmin` is the tightest bound below which everything is visible.
-/// Transactions count from 1 (there is no transaction 0).
+/// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in it, and `xmin` is its first
+/// element (or `xmax`). So equal sets are equal values, and `xmin` is the tightest bound below which
+/// everything is visible. Transactions count from 1 (there is no transaction 0).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     xmax: Xid,
@@ -42,7 +45,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The snapshot that sees what is below `xmax` and not in `xip`. O(n log n) in the ids given.
+    /// Builds the snapshot that sees the transactions below `xmax` that are not in `xip`. O(n log n) in the
+    /// ids given.
     pub fn new(xmax: Xid, xip: impl IntoIterator<Item = Xid>) -> Snapshot {
         let mut xmax = xmax.max(1);
         let mut xip: Vec<Xid> = xip.into_iter().filter(|x| (1..xmax).contains(x)).collect();
@@ -55,20 +59,20 @@ impl Snapshot {
         Snapshot { xmax, xip }
     }
 
-    /// The snapshot that sees nothing.
+    /// Builds the snapshot that sees nothing.
     pub fn empty() -> Snapshot {
         Snapshot { xmax: 1, xip: Vec::new() }
     }
 
-    /// Every transaction below this one is visible.
+    /// Returns the transaction below which every transaction is visible.
     pub fn xmin(&self) -> Xid {
         self.xip.first().copied().unwrap_or(self.xmax)
     }
-    /// No transaction from this one on is visible.
+    /// Returns the transaction from which on no transaction is visible.
     pub fn xmax(&self) -> Xid {
         self.xmax
     }
-    /// The transactions between the two that are not visible, ascending.
+    /// Returns the transactions between `xmin` and `xmax` that are not visible, ascending.
     pub fn in_progress(&self) -> &[Xid] {
         &self.xip
     }
@@ -77,28 +81,28 @@ impl Snapshot {
         xid < self.xmax && self.xip.binary_search(&xid).is_err()
     }
 
-    /// This snapshot with one more transaction visible. O(n + `xid − xmax`): ids skipped over become in-progress.
+    /// Adds one visible transaction. O(n + `xid − xmax`): the ids between become ids in progress.
     fn with(&self, xid: Xid) -> Snapshot {
         if xid < self.xmax {
             return Snapshot::new(self.xmax, self.xip.iter().copied().filter(|x| *x != xid));
         }
         Snapshot::new(xid + 1, self.xip.iter().copied().chain(self.xmax..xid))
     }
-    /// This snapshot without one transaction.
+    /// Removes one transaction from the visible ones.
     fn without(&self, xid: Xid) -> Snapshot {
         Snapshot::new(self.xmax, self.xip.iter().copied().chain([xid]))
     }
-    /// What either sees. O(n + m).
+    /// Returns the snapshot that sees the transactions that at least one of the two sees. O(n + m).
     fn union(&self, other: &Snapshot) -> Snapshot {
         let missing = self.xip.iter().filter(|x| !other.sees(**x));
         let also = other.xip.iter().filter(|x| !self.sees(**x));
         Snapshot::new(self.xmax.max(other.xmax), missing.chain(also).copied())
     }
-    /// What both see. O(n + m).
+    /// Returns the snapshot that sees the transactions that both see. O(n + m).
     fn intersection(&self, other: &Snapshot) -> Snapshot {
         Snapshot::new(self.xmax.min(other.xmax), self.xip.iter().chain(&other.xip).copied())
     }
-    /// Whether everything seen here is seen there. O((n + m) log).
+    /// Whether `other` sees every transaction that this snapshot sees. O((n + m) log).
     fn subset(&self, other: &Snapshot) -> bool {
         self.xmax <= other.xmax && other.xip.iter().all(|x| !self.sees(*x))
     }
@@ -122,8 +126,8 @@ impl FromStr for Snapshot {
     /// Reads a `pg_snapshot`, under PostgreSQL's own rules.
     ///
     /// # Errors
-    /// Where the text has not three parts, a part is no number, `xmin > xmax`, `xmin` is 0, or a transaction in
-    /// progress lies outside `xmin..xmax` or before its predecessor.
+    /// Where the text does not have three parts, a part is not a number, `xmin > xmax`, or `xmin` is 0. Also
+    /// where a transaction in progress lies outside `xmin..xmax` or before its predecessor.
     fn from_str(text: &str) -> Result<Snapshot> {
         let bad = |why: &str| {
             Error::setting(format!("invalid snapshot \"{}\": {why}", crop(text)))
@@ -161,7 +165,7 @@ impl FromStr for Snapshot {
     }
 }
 
-/// The first characters of a text, for messages.
+/// Returns the first characters of a text, for messages.
 fn crop(text: &str) -> String {
     let mut s: String = text.chars().take(40).collect();
     if s.len() < text.len() {
@@ -170,11 +174,12 @@ fn crop(text: &str) -> String {
     s
 }
 
-/// What a stream table has counted, in which database.
+/// The changes that a stream table has counted, and the database in which it counted them.
 ///
-/// Law: a row is in the frontier iff its transaction is one of the partly counted (own) ones and its command is at
-/// most the stored one, or its transaction is visible in the snapshot. Own transactions are never visible in the
-/// stored snapshot, so own writes are counted once whether or not PostgreSQL showed the transaction to itself.
+/// Law: the frontier holds a row in two cases. Either its transaction is one of the partly counted (own) ones
+/// and its command is at most the stored one, or the snapshot shows its transaction. The stored snapshot
+/// never shows own transactions, so own writes are counted once whether or not PostgreSQL showed the
+/// transaction to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Frontier {
@@ -185,11 +190,12 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// The frontier of a refresh that reads under `snapshot` in transaction `own`, having counted its own commands
-    /// up to and including `command` ([`ALL_COMMANDS`]: the transaction captures nothing that it has not counted).
+    /// Builds the frontier of a refresh that reads under `snapshot` in transaction `own`, and has counted its
+    /// own commands up to and including `command`. The command [`ALL_COMMANDS`] means that the transaction
+    /// captures nothing that it has not counted.
     ///
     /// `system` is `pg_control_system().system_identifier`, `database` the oid of the database. With
-    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so `own` is asked for together with the snapshot.
+    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so ask for `own` together with the snapshot.
     pub fn new(system: i64, database: u32, snapshot: &Snapshot, own: Option<(Xid, Command)>) -> Frontier {
         let mut f = Frontier { system, database, snapshot: snapshot.clone(), partial: BTreeMap::new() };
         if let Some((xid, command)) = own {
@@ -209,7 +215,7 @@ impl Frontier {
         }
     }
 
-    /// The frontier that contains nothing: everything captured is still to come.
+    /// Builds the frontier that contains nothing: every captured row is still to come.
     pub fn empty(system: i64, database: u32) -> Frontier {
         Frontier::new(system, database, &Snapshot::empty(), None)
     }
@@ -222,27 +228,31 @@ impl Frontier {
         }
     }
 
-    /// Whether the frontier was taken in this database of this cluster. Transaction ids mean nothing elsewhere (dump
-    /// and restore, a new cluster, a copied database), so a mismatch means rebuild.
+    /// Whether the frontier was taken in this database of this server. Transaction ids mean nothing in
+    /// another one (after dump and restore, on a new server, in a copied database), so a mismatch means a
+    /// full refresh.
     pub fn matches(&self, system: i64, database: u32) -> bool {
         self.system == system && self.database == database
     }
 
-    /// The transactions that are counted whole; the partly counted ones are not visible in it.
+    /// Returns the snapshot that shows the transactions that are counted whole, and hides the partly counted
+    /// ones.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
-    /// The transactions counted up to a command, ascending. A frontier made by [`Frontier::new`] has at most one.
+    /// Returns the transactions counted up to a command, ascending. A frontier made by [`Frontier::new`] has
+    /// at most one.
     pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
     }
-    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts. It is the
-    /// snapshot's xmin, since a partly counted transaction is not visible in it.
+    /// Returns the transaction below which every row is counted: a scan for uncounted rows starts there. The
+    /// result is the snapshot's `xmin`, since the snapshot hides partly counted transactions.
     pub fn scan_from(&self) -> Xid {
         self.snapshot.xmin()
     }
 
-    /// How many commands of a transaction are counted, as the least command that is not (`u64` for "all").
+    /// Returns how many commands of a transaction are counted, as the least command that is not (`u64::MAX`
+    /// for "all").
     fn counted(&self, xid: Xid) -> u64 {
         match self.partial.get(&xid) {
             Some(last) => u64::from(*last) + 1,
@@ -251,7 +261,7 @@ impl Frontier {
         }
     }
 
-    /// Combines the partly counted transactions of both, given which snapshot results.
+    /// Combines the partly counted transactions of both frontiers over the snapshot that results.
     fn combine(&self, other: &Frontier, snapshot: Snapshot, pick: fn(u64, u64) -> u64) -> Result<Frontier> {
         if !self.matches(other.system, other.database) {
             return Err(Error::setting("frontiers of different databases cannot be combined")
@@ -266,7 +276,8 @@ impl Frontier {
         let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));
-            // 0 is "nothing", what exceeds a command is "all", which the snapshot holds.
+            // 0 means "nothing". A number above the greatest command means "all", which the snapshot already
+            // holds.
             if let Some(Ok(last)) = n.checked_sub(1).map(Command::try_from) {
                 f.partial.insert(xid, last);
             }
@@ -274,7 +285,8 @@ impl Frontier {
         Ok(f)
     }
 
-    /// What either contains: the least frontier above both. Idempotent, commutative, associative, absorbs `meet`.
+    /// Returns the union: the least frontier above both. Idempotent, commutative, associative, absorbs
+    /// `meet`.
     ///
     /// # Errors
     /// Where the frontiers are of different databases.
@@ -282,8 +294,9 @@ impl Frontier {
         self.combine(other, self.snapshot.union(&other.snapshot), u64::max)
     }
 
-    /// What both contain: the greatest frontier below both. Idempotent, commutative, associative, absorbs `join`.
-    /// The rows that *every* consumer has counted, and so may be dropped, are those in the meet.
+    /// Returns the intersection: the greatest frontier below both. Idempotent, commutative, associative,
+    /// absorbs `join`. The rows in the meet of all readers' frontiers are counted by *every* reader, and so
+    /// may be drained.
     ///
     /// # Errors
     /// Where the frontiers are of different databases.
@@ -291,23 +304,23 @@ impl Frontier {
         self.combine(other, self.snapshot.intersection(&other.snapshot), u64::min)
     }
 
-    /// Whether everything contained here is contained there (false across databases).
+    /// Whether `other` contains every row that this frontier contains (false across databases).
     pub fn is_within(&self, other: &Frontier) -> bool {
         self.matches(other.system, other.database)
             && self.snapshot.subset(&other.snapshot)
             && self.partial.keys().all(|x| self.counted(*x) <= other.counted(*x))
     }
 
-    /// The JSON of `pgt_stream_tables.frontier`: canonical (equal frontiers give equal text), 64-bit ids as strings
-    /// so that no reader rounds them.
+    /// Returns the JSON of `pgt_stream_tables.frontier`: canonical (equal frontiers give equal text), with
+    /// 64-bit ids as strings so that no program rounds them.
     ///
     /// # Errors
-    /// None in practice; serialisation of these shapes cannot fail.
+    /// None in practice: these types always serialise.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::internal(format!("frontier does not serialise: {e}")))
     }
 
-    /// Reads [`Frontier::to_json`]'s text, or `jsonb`'s rendering of it.
+    /// Reads the text of [`Frontier::to_json`], or the text that `jsonb` makes of it.
     ///
     /// # Errors
     /// Where the text is not JSON of that shape, or its snapshot is malformed.
@@ -330,14 +343,14 @@ impl PartialOrd for Frontier {
     }
 }
 
-/// The rows that one refresh counts: in `high` and not in `low`.
+/// The rows that one refresh counts: those in `high` and not in `low`.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     low: &'a Frontier,
     high: &'a Frontier,
 }
 
-/// The window between what was counted before and what a refresh reads.
+/// Returns the window between the rows counted before (`low`) and the rows that a refresh reads (`high`).
 pub fn window<'a>(low: &'a Frontier, high: &'a Frontier) -> Window<'a> {
     Window { low, high }
 }
@@ -347,18 +360,19 @@ impl Window<'_> {
     pub fn contains(&self, xid: Xid, command: Command) -> bool {
         self.high.contains(xid, command) && !self.low.contains(xid, command)
     }
-    /// Rows of transactions outside `from..to` are not in the window: which buffer segments to read.
+    /// Returns `from..to` so that rows of other transactions are not in the window: it says which buffer
+    /// segments to read.
     pub fn bounds(&self) -> (Xid, Xid) {
         let own = self.high.partial.keys().next_back().map_or(0, |x| x + 1);
         (self.low.scan_from(), self.high.snapshot.xmax().max(own))
     }
-    /// Whether no row can be in it: nothing is in `high` that is not in `low`.
+    /// Whether the window can contain no row: everything in `high` is in `low`.
     pub fn is_empty(&self) -> bool {
         self.high.is_within(self.low)
     }
 }
 
-/// The stored form; keys in the order in which `jsonb` keeps them.
+/// The stored form, with its keys in the order in which `jsonb` keeps them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {

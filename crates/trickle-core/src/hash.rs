@@ -1,17 +1,18 @@
-//! A hasher for what a plan is made of.
+//! A hasher for the parts of a plan.
 //!
-//! Plans are hashed far more often than they are long: every node that a rule builds is looked up. Keys are never
-//! stored outside a plan, and a plan's size is bounded by its text, so resistance to chosen collisions is not needed.
+//! Plans are short, but parts of them are hashed very often: every node that a rule builds is looked up. Keys
+//! are never stored outside a plan, and the text of the query bounds the size of its plan. So resistance to
+//! chosen collisions is not needed.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Multiply and rotate, a word at a time.
+/// A hasher that multiplies and rotates, a word at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FastHasher(u64);
 
-/// Makes [`FastHasher`]s.
+/// The builder of [`FastHasher`]s.
 pub(crate) type FastBuild = BuildHasherDefault<FastHasher>;
-/// A map by fast hashes.
+/// A map that uses [`FastHasher`].
 pub(crate) type FastMap<K, V> = std::collections::HashMap<K, V, FastBuild>;
 
 impl FastHasher {
@@ -41,12 +42,12 @@ impl Hasher for FastHasher {
         self.mix(n as u64);
     }
     fn finish(&self) -> u64 {
-        // The low bits choose the slot: bring the well mixed high ones there.
+        // The low bits choose the slot, so the well mixed high bits are brought there.
         self.0 ^ (self.0 >> 32)
     }
 }
 
-/// The hash of one value.
+/// Returns the hash of one value.
 pub(crate) fn hash_of(value: &impl std::hash::Hash) -> u64 {
     let mut hasher = FastHasher::default();
     value.hash(&mut hasher);

@@ -1,21 +1,24 @@
 //! Incremental view maintenance for PostgreSQL: SQL in, an exact delta out. Pure Rust, no I/O.
 //!
-//! A *stream table* is a PostgreSQL table that is kept equal to a query. This crate decides everything about it (what
-//! the delta of the query is, how it is stored and written, what is captured, when and how a refresh runs) and does
-//! nothing: it returns typed statements, and a machine without I/O that says which to run next. It knows no clock, no
-//! connection, no environment; equal input gives equal text, byte for byte.
+//! A *stream table* is a PostgreSQL table that is kept equal to a query. This crate decides everything about
+//! it: the delta of the query, the stored tables and the statements that write them, the changes to capture,
+//! the times and steps of refreshes. The crate does nothing itself: it returns typed statements, and a
+//! machine without I/O that says which statement to run next. The crate knows no clock, no connection and no
+//! environment; equal input gives equal text, byte for byte.
 //!
 //! # The one definition
 //!
-//! A relation denotes a function from rows to integers: the weight is the multiplicity, and a change has negative
-//! ones. A delta plan ΔQ is right iff, for all states S and changes d,
+//! A relation denotes a function from rows to integers. The integer is the weight of the row, its
+//! multiplicity; in a change weights may be negative. A delta plan ΔQ is right iff, for all states S and
+//! changes d,
 //!
 //! ```text
 //! eval(ΔQ, S, d) = eval(Q, S + d) − eval(Q, S)
 //! ```
 //!
-//! Every rule is an identity of this algebra. The evaluator ([`eval`](mod@eval)) computes both sides in memory, so rules are
-//! tested without a database, and so can yours be: it is public.
+//! Every rule is an identity of this algebra. The evaluator ([`eval`](mod@eval)) computes both sides in
+//! memory, so rules are tested without a database. The evaluator is public, so you can test your own rules in
+//! the same way.
 //!
 //! # Data flow
 //!
@@ -37,7 +40,8 @@
 //! use trickle_core::{Options, Refresh, Verdict, compile};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let catalog = MemoryCatalog::from_ddl("CREATE TABLE orders (id bigint PRIMARY KEY, region text, amount int)")?;
+//! let tables = "CREATE TABLE orders (id bigint PRIMARY KEY, region text, amount int)";
+//! let catalog = MemoryCatalog::from_ddl(tables)?;
 //! let query = "SELECT region, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY region";
 //! let totals = match compile(query, &catalog, &Options::new("public", "totals"))? {
 //!     Verdict::Incremental(table) => table,
@@ -55,7 +59,8 @@
 //! assert!(refresh.text.contains("pgtrickle_changes.changes_1") && !refresh.text.contains("public.orders"));
 //!
 //! // The same delta in memory: one order of 10 leaves the north, one of 25 comes to the south.
-//! let order = |id: i64, region: &str, amount: i64| vec![Datum::Int(id), Datum::text(region), Datum::Int(amount)];
+//! let order =
+//!     |id: i64, region: &str, amount: i64| vec![Datum::Int(id), Datum::text(region), Datum::Int(amount)];
 //! let mut database = Database::default();
 //! let before = [order(1, "north", 10), order(2, "north", 20), order(3, "south", 5)];
 //! database.before.insert(*orders, ZSet::from_iter(before));
@@ -76,9 +81,9 @@
 //!
 //! # Embedding
 //!
-//! Implement [`catalog::Catalog`] for what you know about tables, and drive a [`refresh::Machine`]: it hands out
-//! batches of statements, you run them and hand back what came. `examples/embedder.rs` does both in 150 lines;
-//! `examples/explain.rs` shows what becomes of a query.
+//! Implement [`catalog::Catalog`] for your knowledge of tables, and drive a [`refresh::Machine`]: it hands
+//! out batches of statements, you run them and hand back the answers. `examples/embedder.rs` does both in 150
+//! lines; `examples/explain.rs` shows the plans of a query.
 //!
 //! Rust 1.95 or later. The feature `testing` adds the generators and laws that this crate tests itself with.
 #![warn(clippy::doc_markdown)]

@@ -1,4 +1,4 @@
-//! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
+//! Compiles a query to everything that a driver needs: verdict, plans, DDL, statements of a refresh.
 
 use crate::apply::{
     Against, Identity, Layout, LayoutSources, Stored, StoredColumn, Summand, affected_statement,
@@ -21,19 +21,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh64::xxh64;
 
-/// What the caller decides about a stream table. None of it changes what the table holds.
+/// The choices of the caller for a stream table. None of them changes the contents of the table.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Schema of the stream table.
     pub schema: String,
-    /// Its name.
+    /// Name of the stream table.
     pub name: String,
     /// Schema of change buffers and hidden state tables.
     pub hidden_schema: String,
-    /// What the names of its hidden state tables begin with; unique among the stream tables of a database, and the same
-    /// whenever it is compiled.
+    /// Prefix of the names of the hidden state tables; unique among the stream tables of a database, and
+    /// equal whenever the stream table is compiled.
     pub state_prefix: String,
-    /// Which inner results are kept.
+    /// The inner results that are kept.
     pub keep: Keep,
     /// Whether joins may rely on validated foreign keys being honoured in every state.
     pub trust_foreign_keys: bool,
@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults for a stream table of this name.
+    /// Returns the defaults for a stream table of this name.
     pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Options {
         let (schema, name) = (schema.into(), name.into());
         Options {
@@ -67,7 +67,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The compiled stream table, where the query is incremental.
+    /// Returns the compiled stream table, if the query is incremental.
     pub fn incremental(self) -> Option<StreamTable> {
         match self {
             Verdict::Incremental(table) => Some(*table),
@@ -76,14 +76,14 @@ impl Verdict {
     }
 }
 
-/// How a refresh writes. All give the same contents.
+/// How a refresh writes. All variants give the same contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refresh {
     /// Applies the delta.
     Delta,
-    /// Computes the rows of the keys that changed anew: only where [`StreamTable::has_affected_groups`].
+    /// Recomputes the rows of the keys that changed: only where [`StreamTable::has_affected_groups`].
     AffectedGroups,
-    /// Recomputes the query and writes what differs.
+    /// Recomputes the query and writes the difference.
     Difference,
     /// Recomputes the query and replaces the contents.
     Replace,
@@ -93,7 +93,7 @@ pub enum Refresh {
 #[derive(Clone, Debug)]
 pub struct StreamTable {
     graph: Graph,
-    /// The query as it is read: recomputing it is rendered from here.
+    /// The query as it is read: the statements of a recompute are rendered from this plan.
     query: NodeId,
     /// The query as it is differentiated: aggregates split into accumulators and their finish.
     prepared: NodeId,
@@ -106,12 +106,12 @@ pub struct StreamTable {
 /// Compiles a query.
 ///
 /// # Errors
-/// What PostgreSQL would refuse too: syntax, names, types; with place, DETAIL and HINT.
+/// Errors that PostgreSQL would raise too (syntax, names, types), with place, DETAIL and HINT.
 pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
     compile_parsed(&parse_query(sql)?, catalog, options)
 }
 
-/// Compiles a parsed query: a caller that keeps parses saves their time.
+/// Compiles a parsed query, so that a caller that keeps parsed queries saves the time of parsing.
 ///
 /// # Errors
 /// Those of [`compile`] but syntax errors.
@@ -132,12 +132,13 @@ pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options)
     }
 }
 
-/// How many operators the delta of a stream table may have: a statement of so many takes PostgreSQL about as long to plan
-/// as many queries take to run. A query whose delta is larger is recomputed.
+/// The greatest number of operators of a delta. PostgreSQL takes about as long to plan a statement of this
+/// size as to run many queries, so a query whose delta is larger is recomputed.
 pub const MAX_DELTA: usize = 4_096;
 
-/// A delta has at most about twice the square of the query's operators (a join of n tables has n terms of n tables), each
-/// counted as often as it is read, so one of so few is not worth counting.
+/// The size of a query up to which its delta is not counted, since it is small enough. A delta has at most
+/// about twice the square of the query's operators: a join of n tables has n terms of n tables. An operator
+/// counts each time that it is read.
 const COUNTED: usize = 40;
 
 impl StreamTable {
@@ -164,47 +165,47 @@ impl StreamTable {
         Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
 
-    /// The arena that holds the plans.
+    /// Returns the arena that holds the plans.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
-    /// The query's plan.
+    /// Returns the plan of the query.
     pub fn query(&self) -> NodeId {
         self.query
     }
-    /// The plan that is differentiated; equal to the query's.
+    /// Returns the plan that is differentiated; it denotes the same rows as the query.
     pub fn prepared(&self) -> NodeId {
         self.prepared
     }
-    /// Names of the result's columns.
+    /// Returns the names of the columns of the result.
     pub fn columns(&self) -> &[Arc<str>] {
         &self.columns
     }
-    /// The stored tables.
+    /// Returns the stored tables.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The schema of its hidden tables.
+    /// Returns the schema of the hidden tables.
     pub(crate) fn hidden_schema(&self) -> &str {
         &self.options.hidden_schema
     }
-    /// The server that runs its statements.
+    /// Returns the server that runs the statements.
     pub(crate) fn profile(&self) -> &Profile {
         &self.options.profile
     }
 
-    /// Whether rows enter and leave it as time passes.
+    /// Whether rows enter and leave the stream table as time passes.
     pub fn reads_clock(&self) -> bool {
         self.changing().contains(&TableId::CLOCK)
     }
 
-    /// All whose change may change it: the tables that it reads, and the clock.
+    /// Returns everything whose change may change the result: the tables that the query reads, and the clock.
     pub fn changing(&self) -> BTreeSet<TableId> {
         BTreeSet::clone(&self.graph.props(self.query).sources)
     }
 
-    /// The base tables that it reads, with the columns (positions) whose changes matter.
+    /// Returns the sources of the query, with the columns (positions) whose changes matter.
     pub fn sources(&self) -> Vec<(Arc<TableDef>, Vec<usize>)> {
         let mut found: Vec<(Arc<TableDef>, BTreeSet<usize>)> = Vec::new();
         for id in self.graph.reachable_from(&[self.query, self.prepared]) {
@@ -224,8 +225,8 @@ impl StreamTable {
             .trusting_foreign_keys(self.options.trust_foreign_keys)
     }
 
-    /// ΔQ specialised to the tables that changed: a graph, and in it the change of every stored table, each row once,
-    /// in the order of [`Layout::tables`].
+    /// Specialises ΔQ to the tables that changed. Returns a graph and the nodes in it that are the changes of
+    /// the stored tables, each row once, in the order of [`Layout::tables`].
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -237,7 +238,7 @@ impl StreamTable {
             roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
-        // An equal plan may say less of its rows.
+        // An optimised plan may guarantee less about its rows than the plan that it is equal to.
         for root in &mut roots {
             if !graph.props(*root).consolidated && !graph.props(*root).empty {
                 *root = graph.add(Consolidate::change(*root))?;
@@ -246,7 +247,7 @@ impl StreamTable {
         Ok((graph, roots))
     }
 
-    /// Whether the delta, when everything that it reads changed, has at most [`MAX_DELTA`] operators. The plan is made only
+    /// Whether the delta has at most [`MAX_DELTA`] operators when all sources changed. The plan is made only
     /// where it could be larger.
     fn delta_is_small(&self) -> Result<bool> {
         let mut unfolded = NodeMap::new();
@@ -261,29 +262,29 @@ impl StreamTable {
         Ok(graph.reachable_from(&roots).len() <= MAX_DELTA)
     }
 
-    /// The statements that create the stored tables, empty.
+    /// Returns the statements that create the stored tables, empty.
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
-    /// Of these, the ones that create the table of the result.
+    /// Returns the part of [`StreamTable::ddl`] that creates the table of the result.
     pub fn result_ddl(&self) -> Vec<Statement> {
         create_table(&self.layout.result)
     }
-    /// Of these, the ones that create the hidden tables.
+    /// Returns the part of [`StreamTable::ddl`] that creates the hidden tables.
     pub fn state_ddl(&self) -> Vec<Statement> {
         self.layout.states.iter().flat_map(create_table).collect()
     }
-    /// The statements that give a table with the result's columns the identity that [`StreamTable::ddl`] gives it: NOT
-    /// NULL and primary key, or an index.
+    /// Returns the statements that make the key of [`StreamTable::ddl`] on a table that has the columns of
+    /// the result: NOT NULL and primary key, or an index.
     pub fn identity_ddl(&self) -> Vec<Statement> {
         identity_statements(&self.layout.result)
     }
-    /// The statements that drop them.
+    /// Returns the statements that drop the stored tables.
     pub fn drop_ddl(&self) -> Vec<Statement> {
         drop_statements(&self.layout)
     }
 
-    /// The change buffers that it reads: one per source whose changes can be captured.
+    /// Returns the change buffers that the deltas read: one per source whose changes can be captured.
     pub fn buffers(&self) -> Vec<Buffer> {
         self.sources()
             .into_iter()
@@ -292,16 +293,17 @@ impl StreamTable {
             .collect()
     }
 
-    /// The statements that capture the changes of each source from now on, where none is captured yet; where one is,
-    /// [`ChangeSource::widen`](crate::cdc::ChangeSource::widen) adds what is missing.
+    /// Returns, per source, the statements that start capture, for sources without capture. Where a source
+    /// has it already, [`ChangeSource::widen`](crate::cdc::ChangeSource::widen) adds the columns that are
+    /// missing.
     pub fn capture(&self, mode: Mode) -> Vec<(TableId, Vec<Statement>)> {
         let install = |b: &Buffer| (b.table().id, mode.source().install(b));
         self.buffers().iter().map(install).collect()
     }
 
-    /// The statements of one refresh, to be run in this order under one snapshot; the last returns the row
-    /// `(rows_inserted, rows_updated, rows_deleted, change_rows)` except under [`Refresh::Replace`]. None where nothing
-    /// that it reads changed.
+    /// Returns the statements of one refresh, to be run in this order under one snapshot. Except under
+    /// [`Refresh::Replace`] the last statement returns the row `(rows_inserted, rows_updated, rows_deleted)`.
+    /// There are no statements where nothing that the query reads changed.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -309,12 +311,12 @@ impl StreamTable {
         self.refresh_from(how, changed, &self.sources_of_refreshes())
     }
 
-    /// From where refreshes read: tables, buffers, what is stored.
+    /// Returns the places that refreshes read: tables, change buffers, stored results.
     pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
         LayoutSources::new(&self.layout, &self.options.hidden_schema)
     }
 
-    /// The same, reading tables and changes from `sources`.
+    /// Returns the statements of [`StreamTable::refresh`], which read tables and changes from `sources`.
     ///
     /// # Errors
     /// Those of [`StreamTable::refresh`].
@@ -349,8 +351,9 @@ impl StreamTable {
         Ok(vec![change_statement(changed, &tables, against)])
     }
 
-    /// The statement that makes the result the rows of a table of the same columns, which hold what the query gives, by writing
-    /// what differs; it returns the row that those of [`StreamTable::refresh`] do.
+    /// Returns the statement that makes the result equal to the table `from`, which has the columns of the
+    /// result and the rows of the query. It writes the difference, and returns the same row as the last
+    /// statement of [`StreamTable::refresh`].
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -367,7 +370,8 @@ impl StreamTable {
         Ok(change_statement(changed, &[table], Against::Stored))
     }
 
-    /// The columns of the result that tell its rows apart, and the path that they come along, where nothing else is stored.
+    /// Returns the key of the result and the path from a table to it; `None` where other tables than the
+    /// result are stored, or there is no such path.
     fn affected_path(&self) -> Option<(&[usize], Path)> {
         let Identity::Key(key) = &self.layout.result.identity else { return None };
         let alone = self.kept.stored.iter().all(|n| *n == self.prepared);
@@ -375,12 +379,13 @@ impl StreamTable {
         Some((key, path?))
     }
 
-    /// Whether there is [`Refresh::AffectedGroups`].
+    /// Whether [`Refresh::AffectedGroups`] is possible.
     pub fn has_affected_groups(&self) -> bool {
         self.affected_path().is_some()
     }
 
-    /// The key of the table that tells the rows of [`Refresh::AffectedGroups`] apart, as columns of its definition.
+    /// Returns the key of the table that identifies the rows of [`Refresh::AffectedGroups`], as columns of
+    /// its definition.
     pub(crate) fn affected_key(&self) -> Option<Vec<usize>> {
         let (_, path) = self.affected_path()?;
         let (table, key) = path.key();
@@ -403,8 +408,9 @@ impl StreamTable {
         Ok(vec![affected_statement(ctes, (keys, rows), &self.layout.result, key)])
     }
 
-    /// The query as a full refresh computes it, which stands alone in its transaction: where SQL leaves open which of equal
-    /// values is shown, it says so.
+    /// Returns the query as a full refresh computes it, able to run alone: it reads the time from the
+    /// server's clock. Where SQL leaves open which of several equal values is shown, the returned query says
+    /// which.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -429,10 +435,10 @@ impl StreamTable {
         render_query(graph, node, sources, &self.options.profile, &names)
     }
 
-    /// The last statement of [`Refresh::Replace`], which fills the result, in parts that can run at the same time over the
-    /// same snapshot: each with the table of whose rows it reads those from the address `Param::Value(0)` up to, and
-    /// without, `Param::Value(1)`; none where it reads everything and is to run once. `size` says how large tables are:
-    /// the largest are cut.
+    /// Splits the last statement of [`Refresh::Replace`], which fills the result, into parts that can run at
+    /// the same time over the same snapshot. A part with a table reads the rows of that table from the
+    /// address `Param::Value(0)` (included) to `Param::Value(1)` (not included). A part without a table reads
+    /// everything and is to be run once. `size` says how large tables are: the largest are split.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -457,8 +463,8 @@ impl StreamTable {
         explain(&self.graph, self.query, format)
     }
 
-    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself.
-    /// Names of tables and of their columns are left out: to rename these is to change no plan.
+    /// Draws the plans whose results are stored: the states, then the stream table itself. Names of tables
+    /// and columns are left out, since to rename these changes no plan.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -476,7 +482,8 @@ impl StreamTable {
         Ok(drawn)
     }
 
-    /// Draws the delta of the result when `changed` tables changed (all that it reads where `None`).
+    /// Draws the delta of the result for the tables `changed` (`None`: all tables that the query reads, and
+    /// the clock).
     ///
     /// # Errors
     /// Those of [`StreamTable::delta`].

@@ -1,54 +1,56 @@
-//! Why a valid query is not kept up to date incrementally: a value with a place, never a silent fallback.
+//! Why a valid query is not refreshed by deltas: a value with a place, never a silent fallback.
 
 use crate::error::{Error, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether waiting helps.
+/// Whether a later version may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReasonKind {
     /// The engine does not know the construct yet.
     NotYet,
-    /// The construct has no value that could be kept: it depends on more than the data.
+    /// The construct has no value that could be kept: its value depends on more than the data.
     Never,
 }
 
-/// What else a construct says of the query, where that decides how its result can be kept at all.
+/// The kind of a construct, which decides whether the result of its query can be kept at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// There is no rule for it. The result is a function of the tables all the same.
+    /// There is no rule for the construct. The result is still a function of the tables.
     Construct,
-    /// Its value is another one each time the query runs: no stored result equals it.
+    /// The value of the construct differs each time the query runs: no stored result equals it.
     Volatile,
-    /// It does more than read: it writes, or locks.
+    /// The construct does more than read: it writes, or locks.
     Effect,
-    /// Its value depends on the clock, the session or what else a function reads: it may change while no table does.
+    /// The value depends on the clock, the session or other things that a function reads: it may change while
+    /// no table does.
     Surroundings,
-    /// It is a relation whose changes cannot be captured.
+    /// The construct is a relation whose changes cannot be captured.
     Source,
-    /// The engine cannot read it: what the result depends on is not known.
+    /// The engine cannot read the construct, so it does not know what the result depends on.
     Unread,
-    /// Nobody knows whether it exists: no server was asked.
+    /// Nobody knows whether the construct exists: no server was asked.
     Undecided,
 }
 
-/// One construct that stands in the way.
+/// One construct that prevents deltas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Where it stands in the query; `None` inside a view that was expanded, and for the query as a whole.
+    /// The place in the query; `None` inside a view that was expanded, and for the query as a whole.
     pub span: Option<Span>,
     /// "Not yet" or "never".
     pub kind: ReasonKind,
-    /// What else it says of the query.
+    /// The kind of the construct.
     pub cause: Cause,
     /// The construct, as a noun: `window functions`, `function random()`.
     pub construct: String,
-    /// What the user can do.
+    /// Advice to the user.
     pub help: String,
 }
 
 impl Reason {
-    /// The plan, or that of its delta, is too large: what [`Error::too_large`] says.
+    /// Builds the reason that the plan of a query or of its delta is too large, from the error of
+    /// [`Error::too_large`].
     pub(crate) fn too_large(e: &Error) -> Reason {
         Reason {
             span: None,
@@ -60,7 +62,7 @@ impl Reason {
         }
     }
 
-    /// The predicate of a sentence about the construct.
+    /// Returns the predicate of a sentence about the construct.
     pub fn predicate(&self) -> &'static str {
         match (self.cause, self.kind) {
             (Cause::Undecided, _) => "is not known offline: the server decides",
@@ -69,7 +71,8 @@ impl Reason {
         }
     }
 
-    /// Where it stands against any stream table, not only against deltas: the error that creating one is.
+    /// Returns the error of creating the stream table, where the construct rules out any stream table and not
+    /// only deltas.
     pub fn refusal(&self) -> Option<Error> {
         let (message, detail) = match self.cause {
             Cause::Volatile => (

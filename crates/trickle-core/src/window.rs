@@ -1,5 +1,5 @@
-//! Calls over windows: functions, frames, and how much of the order of rows a call sees (PostgreSQL manual, "Window
-//! Function Calls").
+//! Calls over windows: functions, frames, and the parts of the order of rows that a call depends on
+//! (PostgreSQL manual, "Window Function Calls").
 
 mod reach;
 
@@ -20,24 +20,25 @@ pub struct OrderKey {
     pub descending: bool,
     /// `NULLS FIRST`
     pub nulls_first: bool,
-    /// It stands in no ORDER BY: it settles what that leaves open. Rows that differ in such keys alone are peers to SQL.
+    /// Whether the key stands in no ORDER BY, but settles an order that ORDER BY leaves open. Rows that
+    /// differ only in such keys are peers to SQL.
     pub settles: bool,
 }
 
 impl OrderKey {
-    /// A key that settles what ORDER BY leaves open.
+    /// Makes a key that settles an order that ORDER BY leaves open.
     pub fn settling(column: usize) -> OrderKey {
         OrderKey { column, descending: false, nulls_first: false, settles: true }
     }
 }
 
-/// The keys that stand in ORDER BY.
+/// Returns the keys that stand in ORDER BY.
 pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
     let n = order.iter().take_while(|k| !k.settles).count();
     &order[..n]
 }
 
-/// What the bounds of a frame count.
+/// The unit in which the bounds of a frame count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Units {
     /// Rows.
@@ -48,7 +49,8 @@ pub enum Units {
     Groups,
 }
 
-/// An end of a frame. Offsets are constants: `bigint` for rows and groups, for ranges what is added to the order key.
+/// An end of a frame. Offsets are constants: `bigint` for rows and groups; for ranges the value added to the
+/// order key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
     /// The partition's first row at the start, its last row at the end.
@@ -61,7 +63,7 @@ pub enum Bound {
     Following(Expr),
 }
 
-/// What a frame leaves out of the rows between its bounds.
+/// The rows between the bounds that a frame leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exclusion {
     /// Nothing.
@@ -75,21 +77,21 @@ pub enum Exclusion {
     Ties,
 }
 
-/// The rows of its partition that a call over a row sees.
+/// The rows of the partition that a call sees for one row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
-    /// What the bounds count.
+    /// The unit in which the bounds count.
     pub units: Units,
-    /// Where it starts.
+    /// The first bound.
     pub start: Bound,
-    /// Where it ends.
+    /// The last bound.
     pub end: Bound,
-    /// What it leaves out.
+    /// The rows between the bounds that are left out.
     pub exclude: Exclusion,
 }
 
 impl Default for WindowFrame {
-    /// From the first row to the last peer.
+    /// Returns the frame from the first row to the last peer.
     fn default() -> WindowFrame {
         WindowFrame {
             units: Units::Range,
@@ -101,14 +103,14 @@ impl Default for WindowFrame {
 }
 
 impl WindowFrame {
-    /// The offsets.
+    /// Returns the offsets of the bounds.
     pub fn offsets(&self) -> impl Iterator<Item = &Expr> {
         [&self.start, &self.end].into_iter().filter_map(|b| match b {
             Bound::Preceding(e) | Bound::Following(e) => Some(e),
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether it reaches over the whole partition for every row.
+    /// Whether the frame covers the whole partition for every row, if nothing is excluded.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
@@ -119,22 +121,24 @@ impl WindowFrame {
 pub struct WindowCall {
     /// A window function or an aggregate; without DISTINCT and ORDER BY of its own.
     pub call: AggCall,
-    /// The rows that it sees. Ranking functions, `lag` and `lead` look at the partition whatever it says.
+    /// The rows that the call sees. Ranking functions, `lag` and `lead` see the whole partition, whatever the
+    /// frame is.
     pub frame: WindowFrame,
 }
 
-/// How much of the order of a partition's rows a call sees.
+/// The parts of the order of a partition's rows that a call depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Which rows are peers, and which peers come first: the ORDER BY as it is.
+    /// Which rows are peers, and which peers come first: the ORDER BY as written.
     Peers,
-    /// Which row comes first, also among peers. More order keys change nothing but what ORDER BY leaves open.
+    /// Which row comes first, also among peers. More order keys change nothing except the order that ORDER BY
+    /// leaves open.
     Rows,
-    /// Both: an order among peers, and where they end.
+    /// Both: the order among peers, and where they end.
     Both,
 }
 
-/// The window functions that are no aggregates.
+/// The window functions that are not aggregates.
 pub const FUNCTIONS: &[&str] = &[
     "row_number",
     "rank",
@@ -149,8 +153,8 @@ pub const FUNCTIONS: &[&str] = &[
     "nth_value",
 ];
 
-/// The signature of a window function for these argument types. Those of `lag`, `lead` and the value functions are of the
-/// type of their first argument.
+/// Returns the signature of a window function for these argument types. `lag`, `lead` and the value functions
+/// return the type of their first argument.
 pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let value = |extra: &[Type]| {
         let first = args.first()?.clone();
@@ -181,18 +185,18 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
 }
 
 impl WindowCall {
-    /// Every expression in the call.
+    /// Returns every expression in the call.
     pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.call.exprs().chain(self.frame.offsets())
     }
 
-    /// The call with every expression of its arguments and its filter rewritten.
+    /// Rewrites every expression of the arguments and the filter of the call.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> WindowCall {
         WindowCall { call: self.call.map_exprs(f), frame: self.frame.clone() }
     }
 
-    /// Whether it is a window function and no aggregate.
+    /// Whether the call is of a window function and not of an aggregate.
     pub fn is_window_function(&self) -> bool {
         self.call.sig.kind == FuncKind::Window
     }
@@ -202,7 +206,7 @@ impl WindowCall {
         self.call.sig.raises || self.exprs().any(Expr::can_raise)
     }
 
-    /// Whether the value may be NULL: a frame may be empty, a row without another before it.
+    /// Whether the value may be NULL: a frame may be empty, or there may be no row before the current one.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.is_window_function() {
             true => !self.call.sig.never_null,
@@ -210,10 +214,10 @@ impl WindowCall {
         }
     }
 
-    /// How much of the order it sees.
+    /// Returns the parts of the order that the call depends on.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
-        // What is left out are the peers, however the rows between the bounds are found.
+        // The frame leaves out the peers, however the rows between its bounds are found.
         let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
         let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {

@@ -1,4 +1,4 @@
-//! One statement that writes the rows of the keys that may have changed.
+//! The statement that writes the rows of the keys that may have changed.
 
 use super::change::{
     Against, Gone, delete_at, dml, done, insert_into, names_beside, same, stored_at, upsert,
@@ -10,9 +10,9 @@ use crate::sql::ast::{
 use crate::sql::{Ident, Named, Qualified};
 use crate::types::Type;
 
-/// One statement that brings a table up to date, whose rows the columns `key` tell apart, from the relations of
-/// [`Affected`](crate::delta::Affected). It returns one row: what was inserted, updated and deleted. What is as it was is looked up
-/// (and locked, as ON CONFLICT does), and not written.
+/// Builds the one statement that brings a table with the key `key` up to date from the relations of
+/// [`Affected`](crate::delta::Affected). It returns one row: the numbers of rows inserted, updated and
+/// deleted. Rows that did not change are looked up (and locked, as ON CONFLICT does), and not written.
 pub fn affected_statement(
     ctes: Vec<Cte>,
     (keys, rows): (&Named, &Named),
@@ -29,7 +29,7 @@ pub fn affected_statement(
     Statement::Query(query)
 }
 
-/// The keys without a row.
+/// Returns the keys without a row.
 fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gone {
     let (k, r) = (Ident::fixed("d"), Ident::fixed("r"));
     let of = |alias: &Ident, named: &Named, i: usize| Scalar::column(alias, &named.columns[i]);
@@ -47,8 +47,8 @@ fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gon
     }
 }
 
-/// Writes the rows. Those that are stored are compared by their images, all columns in one comparison (`*<>`, PostgreSQL
-/// 9.24.6): a value that is equal and shown in another way is another.
+/// Writes the rows. Stored rows are compared by their images, all columns in one comparison (`*<>`,
+/// PostgreSQL 9.24.6): a value that is equal and written differently counts as another.
 fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
     let (d, t, excluded) = (Ident::fixed("d"), Ident::fixed("t"), Ident::fixed("excluded"));
     let select = Select {
@@ -61,7 +61,7 @@ fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
     let values = |of: &Ident| table.columns.iter().map(|c| Scalar::column(of, &c.name)).collect();
     let row = |of: &Ident| Scalar::Row(values(of)).cast(record.clone());
     let differs = row(&t).op("*<>", row(&excluded));
-    // Of a row that is its key there is no other.
+    // A row that consists of its key has nothing to update.
     let nothing = OnConflict { columns: table.names(key), action: ConflictAction::Nothing };
     let on_conflict = upsert(table, key, vec![differs]).or(Some(nothing));
     Insert { alias: Some(t), ..insert_into(table, select, on_conflict) }

@@ -1,4 +1,4 @@
-//! One statement that applies the changes of a stream table's tables.
+//! The statement that applies the changes of a stream table's tables.
 
 use super::layout::{Identity, Stored};
 use crate::graph::{ColSet, Props};
@@ -10,35 +10,38 @@ use crate::sql::ast::{
 use crate::sql::{Changed, Ident, NameSet, Named, Qualified, Rendered, image};
 use crate::types::Type;
 
-/// The change of one stored table, ready in a common table expression: rows with weights ≠ 0, each once, or, where a key
-/// tells them apart, what they were and what they are. Rows are told apart by image, keys by equality.
+/// The change of one stored table, ready in a common table expression. The change has rows with weights ≠ 0,
+/// each once; or, where a key identifies rows, pairs of the row before and the row after. Rows are told apart
+/// by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
     rows: Rendered,
     against: Against,
 }
 
-/// Which state of the stored rows a change was computed from.
+/// The state of the stored rows from which a change was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The one that this plan left: a table of one row has one row.
+    /// The state that this plan left: a table of one row has one row.
     Plan,
-    /// The rows that are there, whichever plan left them.
+    /// The rows that are stored, whichever plan left them.
     Stored,
 }
 
-/// Whether the change of a table may come as pairs of what its rows were and are, rows of `input`: its key passes through
-/// both, and tells the pairs apart. So no key is touched twice.
+/// Whether the change of a table may come as pairs of a row before and after, made of the rows of `input`.
+/// The key of the table passes through both unchanged, and identifies the pairs. So no key is touched twice.
 pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
     let Identity::Key(key) = &table.identity else { return false };
     let passed: Option<ColSet> = key.iter().map(|k| revise.kept(*k)).collect();
     input.non_negative && passed.is_some_and(|passed| input.is_key(&passed))
 }
 
-/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies the change of every table, in the order of the roots, and
-/// returns one row: what was inserted, updated and deleted in the last table.
-/// Every part reads the state before the statement; keys that vanish are deleted and all others upserted, so that no
-/// key is touched twice.
+/// Builds `WITH ctes, … DELETE …, … INSERT … SELECT counts`. It applies the change of every table, in the
+/// order of the roots, and returns one row: the numbers of rows inserted, updated and deleted in the last
+/// table.
+///
+/// Every part reads the state before the statement. Keys that vanish are deleted and all others upserted, so
+/// that no key is touched twice.
 pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
     let Changed { mut ctes, roots } = changed;
     let mut names = names_beside(&ctes);
@@ -55,7 +58,7 @@ pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) 
     Statement::Query(query)
 }
 
-/// Names for more common table expressions beside these.
+/// Returns a set of names for more common table expressions beside these.
 pub(super) fn names_beside(ctes: &[Cte]) -> NameSet {
     let mut names = NameSet::new();
     ctes.iter().for_each(|cte| names.reserve(cte.name.clone()));
@@ -66,7 +69,7 @@ pub(super) fn dml(name: Ident, body: CteBody) -> Cte {
     Cte { name, columns: Vec::new(), materialized: None, body }
 }
 
-/// `(SELECT count(*) FROM relation WHERE filter)`
+/// Builds `(SELECT count(*) FROM relation WHERE filter)`.
 fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
     let select = Select {
         items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
@@ -77,7 +80,7 @@ fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
     Scalar::Subquery(Box::new(Query::select(select)))
 }
 
-/// Rows inserted, updated and deleted in a table.
+/// Returns the numbers of rows inserted, updated and deleted in a table.
 pub(super) fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
     let inserted = Scalar::column(written, &Ident::fixed("inserted"));
     vec![
@@ -100,7 +103,7 @@ impl Change<'_> {
     fn columns(&self, alias: &Ident) -> Vec<Scalar> {
         self.named().columns.iter().map(|c| Scalar::column(alias, c)).collect()
     }
-    /// The rows that come: their columns, and where they do.
+    /// Returns the columns of the rows that come, and the conditions under which they come.
     fn comes(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
         let columns = self.columns(alias);
         match &self.rows {
@@ -111,7 +114,7 @@ impl Change<'_> {
             }
         }
     }
-    /// The rows that leave, likewise.
+    /// Returns the columns of the rows that leave, and the conditions under which they leave.
     fn leaves(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
         let columns = self.columns(alias);
         match &self.rows {
@@ -122,20 +125,21 @@ impl Change<'_> {
             }
         }
     }
-    /// How often a row comes or leaves; pairs are there once.
+    /// Returns how often a row comes or leaves; each pair counts once.
     fn weight(&self, alias: &Ident) -> Scalar {
         match &self.rows {
             Rendered::Rows { weight, .. } => Scalar::column(alias, weight),
             Rendered::Pairs { .. } => Scalar::int8(1),
         }
     }
-    /// `target.c` for column `i` of the stored table.
+    /// Returns `target.c` for column `i` of the stored table.
     fn target(alias: &Ident, table: &Stored, i: usize) -> Scalar {
         Scalar::column(alias, &table.columns[i].name)
     }
 }
 
-/// `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched by their place.
+/// Builds `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched
+/// by their place.
 fn removal(change: &Change<'_>) -> Delete {
     let rows = match &change.table.identity {
         Identity::Key(key) => {
@@ -150,7 +154,7 @@ fn removal(change: &Change<'_>) -> Delete {
     delete_at(change.table, rows)
 }
 
-/// Deletes the rows of a stored table at the places that `rows` gives.
+/// Deletes the rows of a stored table at the places in `rows`.
 pub(super) fn delete_at(table: &Stored, rows: SetExpr) -> Delete {
     let target = Ident::fixed("t");
     let array = Scalar::ArrayQuery(Box::new(Query::new(rows)));
@@ -174,9 +178,9 @@ fn ctid(alias: &Ident) -> SelectItem {
     SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
-/// The places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves; where a
-/// key column may be NULL a second arm looks among the rows that have a NULL there, which another index
-/// holds by a hash of the key. A row that another plan left may have one in any of them.
+/// Returns the places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves.
+/// Where a key column may be NULL, a second arm searches the rows that have a NULL there, which another index
+/// holds by a hash of the key. Under [`Against::Stored`] every key column may be NULL.
 pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
     let may_be_null = |k: usize| match against {
         Against::Plan => table.columns[k].nullable,
@@ -219,8 +223,9 @@ pub(super) struct Gone {
     pub(super) filter: Vec<Scalar>,
 }
 
-/// The keys that leave for good, as the relation `d`. Of a key there is one row that leaves and one that comes at most, so it
-/// is gone where no weight is above 0; told in one pass, whatever PostgreSQL expects of a join of the change with itself.
+/// Returns the keys that leave for good, as the relation `d`. At most one row of a key leaves and at most one
+/// comes, so the key is gone where no weight is above 0. One pass over the change decides this, whatever
+/// PostgreSQL would expect of a join of the change with itself.
 fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> Gone {
     let columns = change.columns(d);
     if let Rendered::Pairs { schema, revise, .. } = &change.rows {
@@ -245,7 +250,7 @@ pub(super) fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scala
     if table.columns[column].nullable { a.same_as(b) } else { a.equals(b) }
 }
 
-/// The only row, where it changes or goes.
+/// Returns the place of the only row, where it changes or leaves.
 fn vanished_single(change: &Change<'_>) -> Select {
     let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let any = Select {
@@ -262,10 +267,12 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// For each row of the change with weight −n, n stored rows of that image. A NULL is found even in a column
-/// in which the plan expects none: the stored rows may be those of another plan. Where the query leaves open
-/// how equal values are written, the stored rows may show another than the state that the change was computed
-/// from: any row of that value will do, one of that image first.
+/// Returns the places of n stored rows of the same image, for each row of the change with weight −n. A NULL
+/// is found even in a column in which the plan expects none: another plan may have left the stored rows.
+///
+/// Where the query leaves open how equal values are written, the stored rows may show other images than the
+/// state that the change was computed from. Then any row of that value will do; a row of that image is taken
+/// first.
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
@@ -310,13 +317,13 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
     }
 }
 
-/// `hash_record_extended(ROW(…), 0)`: equal rows have equal hashes, whatever their images.
+/// Returns `hash_record_extended(ROW(…), 0)`: equal rows have equal hashes, whatever their images.
 pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
     Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
 }
 
-/// Without a key a row that changes is one that goes and one that comes: it goes first, so that it may have
-/// the key that a unique index of the user's keeps apart.
+/// Inserts the rows that come. Without a key, a row that changes is one that leaves and one that comes. The
+/// old row is deleted first, so that the new one may have the same key in a unique index that a user made.
 fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;
@@ -339,7 +346,7 @@ fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     insert_into(table, select, on_conflict)
 }
 
-/// Inserts rows into a stored table, and says of each whether it was there before.
+/// Inserts rows into a stored table, and returns for each whether it is new.
 pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnConflict>) -> Insert {
     let inserted = Scalar::Column { table: None, name: Ident::fixed("xmax") }.equals(Scalar::int4(0));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
@@ -355,8 +362,9 @@ pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnCo
     }
 }
 
-/// Every column takes its new value that a row of an equal key may have in another way, where `filter` holds. Where there is
-/// none, a row that returns is the row that left, and the change has neither.
+/// Returns the action for a row whose key is stored already. Where `filter` holds, it updates every column in
+/// which rows of equal keys may differ. `None` where there is no such column: a row that comes then is the
+/// row that left, and the change holds neither.
 pub(super) fn upsert(table: &Stored, key: &[usize], filter: Vec<Scalar>) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
     let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());

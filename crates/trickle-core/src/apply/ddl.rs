@@ -46,7 +46,7 @@ pub fn create_table(table: &Stored) -> Vec<Statement> {
     made
 }
 
-/// Gives a table that has the columns of `table` and no key the identity that [`create_table`] gives it.
+/// Gives the key of [`create_table`] to a table that has the columns of `table` and no key.
 pub fn identity_statements(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     if is_declared(table) && !key.is_empty() {
@@ -64,16 +64,16 @@ fn key(table: &Stored) -> &[usize] {
     }
 }
 
-/// Whether the key can be a primary key: no column of it may be NULL.
+/// Whether the key can be a primary key: none of its columns may be NULL.
 fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a lookup, of keys with NULLs. A result has one
-/// lookup at most, that of its own old rows.
+/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a lookup, of keys with NULLs.
+/// A result has at most one lookup, by which its own old rows are found.
 const SUFFIXES: [&str; 4] = ["_key", "_row", "_part", "_null"];
 
-/// The names that the indexes of a stored table of this name can have.
+/// Returns the names that the indexes of a stored table of this name can have.
 pub fn index_names(table: &Ident) -> [Ident; 4] {
     SUFFIXES.map(|suffix| table.with_suffix(suffix))
 }

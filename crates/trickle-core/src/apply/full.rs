@@ -1,4 +1,4 @@
-//! Full refresh: the stored tables made equal to the query afresh.
+//! Full refresh: statements that make the stored tables equal to the query again.
 
 use super::layout::Stored;
 use crate::delta::negate;
@@ -7,16 +7,16 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Consolidate, State, Union};
 use crate::sql::ast::{Delete, Insert, Query, Statement};
 
-/// How a full refresh writes.
+/// The manner in which a full refresh writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Full {
     /// Deletes every row and inserts the result. Readers are never blocked; dead rows are left for vacuum.
     Replace,
-    /// Computes the result, subtracts what is stored, and writes the difference alone.
+    /// Computes the result, subtracts the stored rows, and writes only the difference.
     Difference,
 }
 
-/// `n(now) − stored(n)`: the delta of a node whatever happened to its sources.
+/// Builds `n(now) − stored(n)`: the difference of a node, whatever happened to its sources.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -24,7 +24,8 @@ pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
     from_stored(graph, node, node)
 }
 
-/// `rows − stored(n)`: what makes the stored result of a node the rows of another.
+/// Builds `rows − stored(n)`: the difference that makes the stored result of a node equal to the rows of
+/// another.
 ///
 /// # Errors
 /// Those of [`Graph::add`].

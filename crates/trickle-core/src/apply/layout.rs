@@ -1,4 +1,4 @@
-//! What is stored where.
+//! The tables in which results are stored.
 
 use super::lookups::{self, lookups};
 use crate::catalog::TableDef;
@@ -9,14 +9,15 @@ use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relati
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
 
-/// How a row of a stored table is found again.
+/// The way in which a row of a stored table is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The table has at most one row.
     Single,
     /// No two rows agree on these columns (NULL equal to NULL); a unique index serves them.
     Key(Vec<usize>),
-    /// Rows may repeat; they are found by value, through an index on a hash of the columns that can be hashed.
+    /// Rows may repeat; they are found by value, through an index on a hash of the columns that can be
+    /// hashed.
     Bag,
 }
 
@@ -34,17 +35,17 @@ pub struct StoredColumn {
 /// A table that holds the result of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Whose result.
+    /// The node whose result the table holds.
     pub node: NodeId,
     /// Table name.
     pub name: Qualified,
     /// Columns, in the order of the node's schema.
     pub columns: Vec<StoredColumn>,
-    /// How rows are found.
+    /// The way in which rows are found.
     pub identity: Identity,
-    /// The columns of further indexes, by which deltas look rows up that the identity does not find.
+    /// The columns of further indexes, by which deltas look up rows that the identity does not find.
     pub lookups: Vec<Vec<usize>>,
-    /// What the node leaves open.
+    /// The columns of which the node leaves open how equal values are written.
     pub unsettled: Unsettled,
 }
 
@@ -53,7 +54,7 @@ pub struct Stored {
 pub struct Layout {
     /// The stream table itself.
     pub result: Stored,
-    /// Hidden state tables, inner results before those that read them.
+    /// Hidden state tables, inner results before the tables that read them.
     pub states: Vec<Stored>,
     /// Stored nodes that need no table of their own: they are these columns of the result.
     pub visible: HashMap<NodeId, Vec<usize>>,
@@ -79,29 +80,30 @@ impl Stored {
         Stored { node, name, columns, identity, lookups, unsettled: Unsettled::of(graph, node) }
     }
 
-    /// The names of the given columns.
+    /// Returns the names of the given columns.
     pub fn names(&self, positions: &[usize]) -> Vec<Ident> {
         positions.iter().filter_map(|p| self.columns.get(*p)).map(|c| c.name.clone()).collect()
     }
-    /// The names of all columns.
+    /// Returns the names of all columns.
     pub fn all_names(&self) -> Vec<Ident> {
         self.columns.iter().map(|c| c.name.clone()).collect()
     }
-    /// The columns of the key that may be NULL, where there are several: rows with a NULL in one are found by a hash of the
-    /// key, since an index on the columns serves `=` alone. Else none.
+    /// Returns the columns of the key that may be NULL, where there are several. Rows with a NULL in one of
+    /// them are found by a hash of the key, since an index on the columns only serves `=`. The list is empty
+    /// where there is at most one, or a column of the key has no hash.
     pub fn null_keys(&self) -> Vec<usize> {
         let Identity::Key(key) = &self.identity else { return Vec::new() };
         let nullable: Vec<usize> = key.iter().copied().filter(|k| self.columns[*k].nullable).collect();
         let hashable = key.iter().all(|k| self.columns[*k].ty.is_hashable());
         if nullable.len() > 1 && hashable { nullable } else { Vec::new() }
     }
-    /// The columns whose type has a hash operator class.
+    /// Returns the columns whose type has a hash operator class.
     pub fn hashable(&self) -> Vec<usize> {
         (0..self.columns.len()).filter(|i| self.columns[*i].ty.is_hashable()).collect()
     }
 }
 
-/// The identity that the plan proves: its shortest key that a btree index can serve.
+/// Returns the identity that the plan proves: its shortest key that a btree index can serve.
 fn identity(graph: &Graph, node: NodeId) -> Identity {
     let (props, schema) = (graph.props(node), graph.schema(node));
     let served = |k: &&ColSet| k.iter().all(|c| schema.columns()[c].ty.is_ordered());
@@ -113,8 +115,9 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
     }
 }
 
-/// The indexes that lookups need beside the identity: none for one that a key serves, whose columns are among those looked
-/// up or begin with them, nor where an index cannot hold the columns.
+/// Returns the indexes that lookups need beside the identity. A lookup needs none where the key serves it:
+/// the columns of the key are among the columns looked up, or begin with them. There is none either where an
+/// index cannot hold the columns.
 fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let served = |columns: &Vec<usize>| match identity {
         Identity::Single => true,
@@ -130,11 +133,11 @@ fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -
 }
 
 impl Layout {
-    /// Lays out the result of `root` as the table `name` with these column names, and the `stored` nodes under it as
-    /// tables in schema `hidden` whose names start with `prefix`.
+    /// Lays out the result of `root` as the table `name` with these column names, and the `stored` nodes
+    /// under it as tables in schema `hidden` whose names start with `prefix`.
     ///
     /// # Errors
-    /// None today; the signature leaves room for types that cannot be stored.
+    /// None; the signature leaves room for types that cannot be stored.
     pub fn new(
         graph: &Graph,
         root: NodeId,
@@ -166,12 +169,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// All tables, the result last.
+    /// Returns all tables, the result last.
     pub fn tables(&self) -> impl Iterator<Item = &Stored> {
         self.states.iter().chain([&self.result])
     }
 
-    /// The table and the column names that hold the result of `node`.
+    /// Returns the table and the column names that hold the result of `node`.
     pub fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
         if let Some(columns) = self.visible.get(&node) {
             return Some((&self.result.name, self.result.names(columns)));
@@ -180,7 +183,8 @@ impl Layout {
     }
 }
 
-/// Reads the changes of tables from the change buffers of a schema, and stored results from the tables of a layout.
+/// Reads the changes of tables from the change buffers of a schema, and stored results from the tables of a
+/// layout.
 #[derive(Clone, Debug)]
 pub struct LayoutSources<'l> {
     layout: &'l Layout,
@@ -188,7 +192,7 @@ pub struct LayoutSources<'l> {
 }
 
 impl<'l> LayoutSources<'l> {
-    /// Buffers in schema `buffers`, results in `layout`.
+    /// Reads buffers in schema `buffers`, and results in `layout`.
     pub fn new(layout: &'l Layout, buffers: &str) -> Self {
         LayoutSources { layout, buffers: BufferSources::new(buffers) }
     }
@@ -208,8 +212,8 @@ impl Sources for LayoutSources<'_> {
     }
 }
 
-/// Where the result of `root` shows every column of `node` unchanged for every row of it: the columns of the result
-/// that are those of `node`.
+/// Returns the columns of the result that show the columns of `node`. `None` unless the result of `root`
+/// shows every column of `node` unchanged, for every row of `node`.
 fn visible_columns(graph: &Graph, root: NodeId, node: NodeId) -> Option<Vec<usize>> {
     let mut shown: Vec<Option<usize>> = (0..graph.schema(root).len()).map(Some).collect();
     let mut at = root;

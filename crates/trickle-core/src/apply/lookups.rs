@@ -1,15 +1,16 @@
-//! By which columns the rows of a stored result are looked up, beside its own key.
+//! The columns, beside its own key, by which the rows of a stored result are looked up.
 //!
-//! A refresh follows the change only where an index finds what it touches. Of the user's tables a missing index is told
-//! ([`access`](crate::access)); the hidden tables get theirs with them.
+//! The cost of a refresh follows the change only where an index finds the rows that the change touches. For
+//! tables of users, missing indexes are reported ([`access`](crate::access)); hidden tables are created with
+//! theirs.
 
 use crate::access::{By, asked, equalities};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Rel, join_keys, shown_partition};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the operators over each stored node under `root` look up in it when their other input changes, or when a group,
-/// partition or key of theirs is touched.
+/// Returns the columns by which the operators over each stored node under `root` look up its rows. They do so
+/// when their other input changes, or when a group, partition or key of theirs is touched.
 pub(super) fn lookups(
     graph: &Graph,
     root: NodeId,
@@ -25,7 +26,7 @@ pub(super) fn lookups(
         }
         if stored.contains(&id) {
             let found = found.entry(id).or_default();
-            // The values come before the range.
+            // The columns of equality come before the columns of a range.
             found.insert(by.equal.union(&by.range).copied().collect());
             found.insert(by.equal.into_iter().collect());
             found.remove([].as_slice());
@@ -36,7 +37,7 @@ pub(super) fn lookups(
     found
 }
 
-/// How a delta of `id` asks its inputs for the rows beside those that changed.
+/// Returns how a delta of `id` looks up the rows of its inputs that did not change.
 fn touched(graph: &Graph, id: NodeId) -> Vec<(NodeId, By)> {
     let of = |columns: &[usize]| By::values(columns.iter().copied());
     match graph.rel(id) {
@@ -59,12 +60,12 @@ fn both(graph: &Graph, left: NodeId, right: NodeId, on: &crate::expr::Expr) -> V
     vec![(left, of_left), (right, of_right)]
 }
 
-/// The columns by which a stored node's own old rows are taken away, where that is not its key.
+/// Returns the columns by which the old rows of a stored node are deleted, where these are not its key.
 pub(super) fn own(graph: &Graph, node: NodeId) -> Vec<usize> {
     ascending(match graph.rel(node) {
         Rel::Window(w) => w.partition().to_vec(),
         Rel::Top(t) => t.partition().to_vec(),
-        // What led to a row is found by what the step looks up.
+        // The rows that lead to others are found by the columns on which the step joins.
         Rel::Recursion(r) => join_keys(&r.step().on, graph.schema(r.base()).len()).left,
         Rel::Map(m) => match graph.rel(m.input()) {
             Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
@@ -80,8 +81,9 @@ fn ascending(mut by: Vec<usize>) -> Vec<usize> {
     by
 }
 
-/// The fewest indexes that serve all lookups: one that starts with the columns of a lookup serves it, so a lookup by some
-/// of another's columns comes first in the other's index.
+/// Returns the fewest indexes that serve all lookups. An index that starts with the columns of a lookup
+/// serves it. So, if a lookup is by some of the columns of another, its columns come first in the other's
+/// index.
 pub(super) fn indexes(mut lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     while let Some(widest) = lookups.iter().max_by_key(|l| l.len()).cloned() {
@@ -111,7 +113,7 @@ mod tests {
     use crate::catalog::MemoryCatalog;
     use crate::{Options, compile};
 
-    /// The names of the columns of the further indexes of hidden tables.
+    /// Returns the names of the columns of the further indexes of hidden tables.
     fn of_states(query: &str) -> Vec<String> {
         let ddl =
             "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";

@@ -1,8 +1,8 @@
-//! From a delta to statements: where results are stored, and the DML that brings them up to date.
+//! From a delta to statements: the tables that store results, and the DML that brings them up to date.
 //!
-//! The stored table holds exactly the query's columns. What the visible columns do not determine lives in hidden state
-//! tables. All of one stream table's tables are brought up to date by one statement, so that every part of it reads
-//! the previous state.
+//! The table of the result has exactly the query's columns. Data that the visible columns do not determine is
+//! in hidden state tables. One statement brings all tables of a stream table up to date, so that every part
+//! of it reads the previous state.
 
 mod affected;
 mod change;

@@ -1,25 +1,26 @@
-//! A query as a sum of queries that can be computed apart from each other, each over a part of its largest table.
+//! A query as a sum of queries that can be computed independently, each over a part of its largest table.
 //!
-//! An operator that is linear in an input gives, over a table cut in disjoint parts, results that add up to its result
-//! over the whole. So where all operators between a query and one of its tables are linear, connections that read the
-//! same snapshot can each compute the query over a range of that table.
+//! If an operator is linear in an input, its results over disjoint parts of that input add up to its result
+//! over the whole. Let all operators between a query and one of its tables be linear. Then connections that
+//! read the same snapshot can each compute the query over a range of that table.
 
 use crate::catalog::{TableId, TableKind};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
 
-/// One of the queries whose results add up to a query's.
+/// One of the queries whose results add up to the result of the whole query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summand {
     /// The query.
     pub root: NodeId,
-    /// The table that it is linear in: nothing else in it reads this leaf.
+    /// The leaf in which the query is linear: no other part of the query reads this leaf.
     pub over: Option<NodeId>,
 }
 
-/// Splits the query under `root` at its unions, and says of each part in which leaf it is linear: the one of the largest
-/// table, of those whose size is not 0. `Σ eval(summand) = eval(root)`.
+/// Splits the query under `root` at its unions, and finds for each part the leaf in which it is linear. Of
+/// several such leaves it takes the largest table; tables of size 0 do not count.
+/// `Σ eval(summand) = eval(root)`.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -28,11 +29,11 @@ pub fn summands(graph: &mut Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) 
     Ok(arms.into_iter().map(|root| Summand { root, over: largest(graph, root, size) }).collect())
 }
 
-/// The arms of the unions that nothing but operators on single rows is computed from.
+/// Returns the arms of the unions over which there are only operators on single rows.
 fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     let inputs = graph.inputs(node).to_vec();
     match graph.rel(node) {
-        // A difference is a union too: its arms are no queries by themselves.
+        // A difference is a union, too, but its arms are not queries by themselves.
         Rel::Union(_) if inputs.iter().all(|i| graph.props(*i).non_negative) => {
             let mut all = Vec::new();
             for input in inputs {
@@ -53,7 +54,7 @@ fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     }
 }
 
-/// The largest table that `root` is linear in.
+/// Returns the largest table in which `root` is linear.
 fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option<NodeId> {
     let mut readers: NodeMap<usize> = NodeMap::new();
     for input in graph.reachable(root).iter().flat_map(|id| graph.inputs(*id)) {
@@ -75,7 +76,7 @@ fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option
     best.map(|(_, leaf)| leaf)
 }
 
-/// The inputs in each of which an operator is linear while the others stay.
+/// Returns the inputs in each of which an operator is linear while the others stay.
 fn linear_inputs(graph: &Graph, node: NodeId) -> &[NodeId] {
     let inputs = graph.inputs(node);
     match graph.rel(node) {
@@ -92,7 +93,8 @@ mod tests {
     use crate::refresh::Compiled;
     use crate::{Options, compile};
 
-    /// The tables over which a query is loaded in parts, with 0 for a part that is loaded whole. Table 1 is the largest.
+    /// Returns the tables over which a query is loaded in parts, with 0 for a part that is loaded whole.
+    /// Table 1 is the largest.
     fn over(sql: &str) -> Vec<u32> {
         let ddl = "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int, w int)";
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();

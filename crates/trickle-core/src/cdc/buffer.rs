@@ -10,16 +10,16 @@ use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// One table of a buffer.
+/// One table of a change buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Its number, which its name ends with.
+    /// The number of the segment; its name ends with it.
     pub number: u32,
-    /// The columns of the source that it has, as positions, in the order of its own columns.
+    /// The columns of the source that the segment has, as positions, in the order of the segment's columns.
     pub columns: Vec<usize>,
 }
 
-/// The buffer of one source.
+/// The change buffer of one source.
 ///
 /// Columns are only ever added, and added at the end, so that the view can be replaced while others read it.
 #[derive(Clone, Debug)]
@@ -37,17 +37,17 @@ pub struct Buffer {
     limit: i64,
 }
 
-/// Partitions and children, on every level, that triggers are made for.
+/// The partitions and children, on every level, that have triggers.
 #[derive(Clone, Debug, Default)]
 pub struct Children {
-    /// All, by oid.
+    /// All of them, by oid.
     pub all: Vec<u32>,
     /// Those of them that have partitions themselves.
     pub partitioned: Vec<u32>,
 }
 
 impl Buffer {
-    /// A buffer in `schema` for these columns (positions) of a table, with one segment.
+    /// Makes a buffer in `schema` for these columns (positions) of a table, with one segment.
     pub fn new(table: Arc<TableDef>, schema: impl AsRef<str>, columns: &[usize]) -> Buffer {
         let segments = vec![Segment { number: 1, columns: distinct(&table, columns) }];
         let table_name = Qualified::new(&table.schema, &table.name);
@@ -66,7 +66,8 @@ impl Buffer {
         }
     }
 
-    /// A buffer that exists: its generation (how often it was widened, from 1) and segments, oldest first.
+    /// Describes an existing buffer: its generation (how often it was widened, from 1) and its segments,
+    /// oldest first.
     #[must_use]
     pub fn restored(mut self, generation: u32, segments: Vec<Segment>) -> Buffer {
         self.generation = generation;
@@ -74,8 +75,8 @@ impl Buffer {
         self
     }
 
-    /// The leaf and intermediate partitions of a partitioned table: a statement fires the triggers of the table that it
-    /// names only.
+    /// Adds the leaf and intermediate partitions of a partitioned table, since a statement fires only the
+    /// triggers of the table that it names.
     #[must_use]
     pub fn with_partitions(mut self, partitions: Vec<Qualified>) -> Buffer {
         self.partitions = partitions;
@@ -83,33 +84,33 @@ impl Buffer {
         self
     }
 
-    /// The children, on every level, of a table that is no partitioned one.
+    /// Adds the children, on every level, of a table that is not partitioned.
     #[must_use]
     pub fn with_children(self, children: Vec<Qualified>) -> Buffer {
         Buffer { inherited: true, partitioned: false, partitions: children, ..self }
     }
 
-    /// Its triggers were made for these partitions or children, and note that there are others.
+    /// States for which partitions or children the triggers were made; the triggers report others.
     #[must_use]
     pub fn knowing(self, known: Children) -> Buffer {
         Buffer { known: Some(known), ..self }
     }
 
-    /// The partitions and children that its triggers know; `None` where nobody said.
+    /// Returns the partitions and children that the triggers know; `None` where the caller did not say.
     pub fn known(&self) -> Option<&Children> {
         self.known.as_ref()
     }
 
-    /// Segments without WAL. Each holds one row of weight NULL, which a crash of the server takes with the others:
-    /// where it is missing, changes were lost.
+    /// Chooses whether segments are without WAL. Such a segment holds one row of weight NULL, its sentinel,
+    /// which a crash of the server takes with the other rows: where it is missing, changes were lost.
     #[must_use]
     pub fn with_unlogged(mut self, unlogged: bool) -> Buffer {
         self.unlogged = unlogged;
         self
     }
 
-    /// The same, for functions that do not look whether the table is what they were made for: a catalog of an
-    /// earlier version has nothing that looks.
+    /// Returns the buffer for functions that do not compare the table with its description: the catalog of an
+    /// earlier version has no function for that.
     #[must_use]
     pub fn undescribed(&self) -> Buffer {
         let mut table = (*self.table).clone();
@@ -117,49 +118,49 @@ impl Buffer {
         Buffer { table: Arc::new(table), ..self.clone() }
     }
 
-    /// Whether a server told the numbers of the table's columns.
+    /// Whether a server gave the numbers of the table's columns.
     pub(crate) fn is_described(&self) -> bool {
         self.table.columns.iter().all(|c| c.number > 0)
     }
 
-    /// Whether the table is a partitioned one.
+    /// Whether the table is partitioned.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.partitioned
     }
 
-    /// Bytes of the segment that is written from which on changes are not told apart any more, but every reader is
-    /// recomputed.
+    /// Sets the limit of the current segment, in bytes. Beyond it single changes are not captured, and every
+    /// reader is recomputed.
     #[must_use]
     pub fn with_limit(mut self, bytes: i64) -> Buffer {
         self.limit = bytes;
         self
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn table(&self) -> &Arc<TableDef> {
         &self.table
     }
-    /// How often it was widened, from 1.
+    /// Returns how often the buffer was widened, from 1.
     pub fn generation(&self) -> u32 {
         self.generation
     }
-    /// Whether its segments are without WAL.
+    /// Whether the segments are without WAL.
     pub fn is_unlogged(&self) -> bool {
         self.unlogged
     }
-    /// The bytes that the segment that is written may have.
+    /// Returns the greatest size of the current segment, in bytes.
     pub fn limit(&self) -> i64 {
         self.limit
     }
-    /// Its segments, in the order in which they were last written to.
+    /// Returns the segments, in the order in which they were last written to.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
-    /// The segment that is written.
+    /// Returns the current segment, which is written to.
     pub fn current(&self) -> Option<&Segment> {
         self.segments.last()
     }
-    /// The captured columns, in the order of the buffer's.
+    /// Returns the captured columns, in the order of the buffer's columns.
     pub fn columns(&self) -> &[usize] {
         self.current().map_or(&[], |s| &s.columns)
     }
@@ -169,17 +170,18 @@ impl Buffer {
         columns.iter().all(|c| self.columns().contains(c))
     }
 
-    /// The view over all segments, which refreshes read.
+    /// Returns the name of the view over all segments, which refreshes read.
     pub fn view(&self) -> Qualified {
         self.named(&format!("changes_{}", self.table.id))
     }
-    /// The table of a segment.
+    /// Returns the name of the table of a segment.
     pub fn segment_name(&self, segment: &Segment) -> Qualified {
         self.named(&format!("changes_{}_{}", self.table.id, segment.number))
     }
 
-    /// Makes good for a crash of the server, which empties segments without WAL: each segment that lost its sentinel gets
-    /// a new one, and the mark of a TRUNCATE, which every reader meets once. Nothing to do where segments survive crashes.
+    /// Repairs the buffer after a crash of the server, which empties segments without WAL. Each segment that
+    /// lost its sentinel gets a new one, and the row of a TRUNCATE, which every reader meets once. There is
+    /// nothing to do where segments survive crashes.
     pub fn heal(&self) -> Vec<Statement> {
         let insert = |s: &Segment| {
             let (v, w) = (Ident::fixed("v"), Ident::fixed("w"));
@@ -210,7 +212,8 @@ impl Buffer {
         self.segments.iter().filter(|_| self.unlogged).map(insert).collect()
     }
 
-    /// One row where [`Buffer::heal`] has anything to do, else none; `None` where segments survive crashes.
+    /// Returns a query that gives one row where [`Buffer::heal`] has anything to do, otherwise none; `None`
+    /// where segments survive crashes.
     pub fn has_lost(&self) -> Option<Statement> {
         let select = Select {
             items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
@@ -220,7 +223,7 @@ impl Buffer {
         self.unlogged.then(|| Statement::Query(Query::select(select)))
     }
 
-    /// Whether a segment without WAL has lost its sentinel, and with it all that it held.
+    /// Whether a segment without WAL has lost its sentinel, and with it all its rows.
     fn is_lost(&self, segment: &Segment) -> Scalar {
         let alias = Ident::fixed("held");
         let sentinel = Select {
@@ -232,7 +235,7 @@ impl Buffer {
         Scalar::Exists { query: Box::new(Query::select(sentinel)), negated: true }
     }
 
-    /// What an emptied segment needs before it can be written again.
+    /// Returns the statement that makes an emptied segment ready to be written again.
     pub fn begin_segment(&self, segment: &Segment) -> Option<Statement> {
         self.unlogged.then(|| {
             Statement::Insert(Insert {
@@ -248,8 +251,8 @@ impl Buffer {
         })
     }
 
-    /// The buffer without a segment; never without the one that is written. The view must be replaced before it is
-    /// dropped.
+    /// Returns the buffer without a segment; the current segment stays in any case. The view must be replaced
+    /// before the segment is dropped.
     #[must_use]
     pub fn without(&self, number: u32) -> Buffer {
         let mut less = self.clone();
@@ -262,7 +265,7 @@ impl Buffer {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(name) }
     }
 
-    /// The table's name.
+    /// Returns the name of the source.
     pub(crate) fn table_name(&self) -> &Qualified {
         &self.table_name
     }
@@ -272,8 +275,8 @@ impl Buffer {
         !self.partitions.is_empty()
     }
 
-    /// Waits until nobody writes the table or its partitions, and keeps writers out until the transaction
-    /// ends.
+    /// Returns the statement that waits until nobody writes the table or its partitions, and keeps writers
+    /// out until the transaction ends.
     pub fn lock(&self) -> Statement {
         Statement::Lock(Lock {
             tables: self.captured().cloned().collect(),
@@ -283,19 +286,21 @@ impl Buffer {
         })
     }
 
-    /// The table, then its partitions.
+    /// Returns the names of the table and then of its partitions.
     pub(super) fn captured(&self) -> impl Iterator<Item = &Qualified> {
         std::iter::once(&self.table_name).chain(&self.partitions)
     }
 
-    /// The tables that get a trigger. PostgreSQL repeats a row trigger of a partitioned table on its partitions itself.
+    /// Returns the tables that get a trigger. PostgreSQL itself repeats a row trigger of a partitioned table
+    /// on its partitions.
     pub(crate) fn triggered(&self, for_each_row: bool) -> Vec<&Qualified> {
         let repeated = for_each_row && !self.inherited;
         self.captured().take(if repeated { 1 } else { usize::MAX }).collect()
     }
 
-    /// The name here and the type of a column of the source. The type has no modifiers: a value that the source took is taken
-    /// here too, also after its column was made wider.
+    /// Returns the name and the type that a column of the source has in the buffer. The type has no
+    /// modifiers: the buffer takes every value that the source took, also after the column of the source was
+    /// made wider.
     pub(crate) fn column(&self, position: usize) -> Option<(Ident, Type)> {
         let column = self.table.columns.get(position)?;
         Some((BufferSources::buffer_column(&column.name), column.ty.unmodified()))
@@ -312,7 +317,7 @@ impl Buffer {
         self.next(self.columns().to_vec())
     }
 
-    /// The buffer that writes to a closed segment again; `None` where that lacks columns.
+    /// Returns the buffer that writes to a closed segment again; `None` where that segment lacks columns.
     pub(super) fn reopened(&self, number: u32) -> Option<Buffer> {
         let mut next = self.clone();
         let at = next.segments.iter().position(|s| s.number == number && s.columns == self.columns())?;
@@ -327,7 +332,7 @@ impl Buffer {
         Buffer { generation: self.generation + 1, ..self.next(all) }
     }
 
-    /// Columns of a segment may be NULL: the mark of a TRUNCATE has no values.
+    /// Creates the table of a segment. Its columns may be NULL: the row of a TRUNCATE has no values.
     pub(super) fn create_segment(&self, segment: &Segment) -> Vec<Statement> {
         let own = |name: &str, ty: Type, default| ColumnSpec {
             name: Ident::new(name),
@@ -355,8 +360,9 @@ impl Buffer {
         made
     }
 
-    /// Makes or replaces the view. `cmin` is the command that wrote a row: it tells what a transaction wrote after it
-    /// refreshed. A segment that lost its sentinel shows the mark of a TRUNCATE, under a transaction that no frontier has.
+    /// Makes or replaces the view. `cmin` is the command that wrote a row: it identifies the rows that a
+    /// transaction wrote after its own refresh. A segment that lost its sentinel shows the row of a TRUNCATE,
+    /// under a transaction that no frontier has.
     pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
         let alias = Ident::fixed("s");
@@ -397,12 +403,12 @@ impl Buffer {
     }
 }
 
-/// The type of `pg_current_xact_id()`.
+/// Returns the type of `pg_current_xact_id()`.
 pub(crate) fn xid8() -> Type {
     Type::Other(Arc::new(opaque("xid8")))
 }
 
-/// Positions that exist, each once, in the order of the table.
+/// Returns the positions that exist, each once, in the order of the table.
 fn distinct(table: &TableDef, columns: &[usize]) -> Vec<usize> {
     (0..table.columns.len()).filter(|c| columns.contains(c)).collect()
 }

@@ -1,7 +1,9 @@
-//! Statement triggers that the extension runs in C: rows go from the transition tables into the segment without an executor.
+//! Statement triggers that the extension runs in C: rows go from the transition tables into the segment
+//! without an executor.
 //!
-//! What they write is what [`super::trigger`] writes, as a bag: of an update, old and new rows that stand at the same place of
-//! their transition tables are left out where they are the same byte by byte, which is −x +x whatever belongs to whatever.
+//! They write the same bag as [`super::trigger`], with one difference. An old and a new row of an update that
+//! stand at the same place of their transition tables and are equal byte by byte are left out. The two rows
+//! are −x +x, which cancels whether or not they belong together.
 
 use super::trigger::StatementTriggers;
 use super::{Buffer, ChangeSource, Writer, fit, function, function_name, limit};
@@ -12,26 +14,28 @@ use serde::{Deserialize, Serialize};
 /// The procedural language of such functions: the extension's own. Each function is a [`CopyScript`].
 pub const LANGUAGE: &str = "pgtrickle_copy";
 
-/// What a trigger in C is told, as JSON in the text of its function.
+/// The instructions for a trigger in C, as JSON in the text of its function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyScript {
     /// The schema and the name of the segment.
     pub segment: (String, String),
     /// The names of each captured column, in the source and in the segment.
     pub columns: Vec<(String, String)>,
-    /// The source; 0 in a script of version 0.2.0 or earlier, which knows columns by their names alone.
+    /// The source; 0 in a script of version 0.2.0 or earlier, which knows columns only by name.
     #[serde(default)]
     pub source: u32,
     /// The number and the oid of the type of each captured column of the source.
     #[serde(default)]
     pub attributes: Vec<(i16, u32)>,
-    /// The bytes of the segment from which on nothing is copied, but the mark is left.
+    /// The size of the segment in bytes from which on nothing is copied and the mark is left instead.
     pub limit: i64,
-    /// The statement that does the same as the copying, for a segment that is not as it was made; run only while the source is.
+    /// The statement with the same effect as the copying, for a segment that was altered; run only while the
+    /// source fits.
     pub copy: String,
     /// The statement that leaves the mark of a full segment.
     pub mark: String,
-    /// The statement that leaves the mark of a change that cannot be captured; empty in a script of an earlier version.
+    /// The statement that leaves the mark of a change that cannot be captured; empty in a script of an
+    /// earlier version.
     #[serde(default)]
     pub unfit: String,
 }
@@ -46,7 +50,7 @@ impl ChangeSource for CopyTriggers {
     }
 
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
-        // An UPDATE of a table with partitions is looked at as well as copied.
+        // An UPDATE of a table with partitions must be checked as well as copied.
         let copied = match writer.event {
             TriggerEvent::Insert | TriggerEvent::Delete => true,
             TriggerEvent::Update => !(buffer.is_partitioned() && buffer.is_described()),
@@ -77,7 +81,7 @@ impl ChangeSource for CopyTriggers {
         Statement::CreateScriptFunction(CreateScriptFunction {
             name: function_name(buffer, writer.event),
             language: LANGUAGE,
-            // Texts and numbers always have a JSON.
+            // Texts and numbers always have a JSON form.
             script: serde_json::to_string_pretty(&script).unwrap_or_default(),
         })
     }

@@ -1,15 +1,19 @@
-//! Whether a table is still what its triggers were made for, and what they do where it is not.
+//! The check whether a table is still as it was when its triggers were made, and the actions of the triggers
+//! if it is not.
 //!
-//! A trigger function runs with the rights of the buffer's owner, and whoever owns the table may give a column another type,
-//! with a cast of his own to the one that the buffer has. So no value is touched before `pgtrickle.misfit` has found every
-//! column that the function reads under its number, name and type. The server calls it when it plans the guard, and again
-//! when it was told that the table was altered, which it is before the writer's lock on the table is granted: so the answer is
-//! of now at every isolation level, and costs a statement nothing.
+//! A trigger function runs with the rights of the buffer's owner. The owner of the table may give a column
+//! another type, with a cast of his own to the column's type in the buffer. So no value is touched before
+//! `pgtrickle.misfit` has found every column that the function reads under its number, name and type. The
+//! server calls it when it plans the guard, and again when it learns that the table was altered. It learns
+//! that before the writer's lock on the table is granted, so the answer is up to date at every isolation
+//! level, and costs a statement nothing.
 //!
-//! A table that no server described, of a memory catalog, has no numbers to look for: whoever embeds the core alone answers for it.
+//! A table that no server described, from a memory catalog, has no column numbers to check: a program that
+//! embeds the core alone must itself ensure that the table fits.
 //!
-//! Columns that have other names now are read by these, in a statement that is made each time. What cannot be captured leaves a
-//! mark in `pgtrickle.pgt_marks`: readers are computed anew, and the writer's statement succeeds.
+//! Columns that were renamed are read under their new names, in a statement that is made each time. A change
+//! that cannot be captured leaves a mark in `pgtrickle.pgt_marks`: readers are recomputed, and the writer's
+//! statement succeeds.
 
 use super::limit::{constant, named, size};
 use super::{Buffer, Writer, limit};
@@ -21,14 +25,15 @@ use crate::sql::ast::{
 use crate::sql::{Ident, Qualified};
 use crate::types::Type;
 
-/// The table of marks.
+/// Returns the name of the table of marks.
 fn marks() -> Qualified {
     Qualified::new("pgtrickle", "pgt_marks")
 }
 
-/// The size of the segment that is written; NULL where it is gone.
+/// The size of the current segment; NULL where the segment is gone.
 const SIZE: &str = "trickle_size";
-/// The table, as a variable: what is asked of it is computed when it is asked, and not once when the function is planned.
+/// The table, as a variable, so that an expression over it is computed each time and not once when the
+/// function is planned.
 const SOURCE: &str = "trickle_source";
 /// The columns of the table under their present names.
 const COLUMNS: &str = "trickle_columns";
@@ -44,11 +49,11 @@ pub(super) fn variables() -> Vec<(Ident, &'static str)> {
     [(SIZE, "bigint"), (SOURCE, "oid"), (COLUMNS, "text")].map(|(name, ty)| (Ident::fixed(name), ty)).into()
 }
 
-/// The old and the new rows of a statement under the names that its columns had.
+/// The old and the new rows of a statement, with the names that the columns had when the function was made.
 pub(super) const OLD: &str = "trickle_o";
 pub(super) const NEW: &str = "trickle_n";
 
-/// An array constant of texts that need no more than the quotes which all get.
+/// Returns an array constant of texts, each in quotes.
 pub(crate) fn list(items: impl Iterator<Item = String>, ty: &str) -> Scalar {
     let quote = |item: String| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\""));
     constant(&format!("{{{}}}", items.map(quote).collect::<Vec<_>>().join(",")), ty)
@@ -80,8 +85,9 @@ fn source(buffer: &Buffer, ty: &str) -> Scalar {
     constant(&buffer.table().id.to_string(), ty)
 }
 
-/// True where the table has these columns (positions) as they were, and, with `place`, its name. Known when it is planned;
-/// the constant of type `regclass` has it planned again when the table was altered.
+/// Whether the table has these columns (positions) as described, and, with `place`, its name. The condition
+/// is evaluated when it is planned; the constant of type `regclass` has it planned again when the table was
+/// altered.
 pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar {
     let columns = Columns::of(buffer, positions);
     let mut args = vec![source(buffer, "oid"), columns.numbers, columns.names, columns.types];
@@ -90,19 +96,20 @@ pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar 
     Scalar::and([known, planned_again(buffer.table().id.0)])
 }
 
-/// True, and known when it is planned: anew when this table was altered.
+/// Returns a condition that is always true: evaluated when it is planned, and planned again when this table
+/// was altered.
 fn planned_again(table: u32) -> Scalar {
     let number = Scalar::call("pg_relation_filenode", vec![constant(&table.to_string(), "regclass")]);
     Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false }
 }
 
-/// Notes that the table has partitions or children that its triggers were not made for. Their rows are
-/// captured when they are written through the table, and no trigger fires when such a one is dropped or
-/// detached.
+/// Marks the source where the table has partitions or children that its triggers were not made for. Their
+/// rows are captured when they are written through the table, and no trigger fires when one of them is
+/// dropped or detached.
 ///
-/// The server forgets what it planned whenever a partition comes, so partitions cost a statement nothing, and
-/// those of now are known at every isolation level. Of other children a statement looks for itself, in what
-/// its transaction sees; INSERT into a table writes none of them.
+/// The server discards its plans whenever a partition is added. So partitions cost a statement nothing, and
+/// the present ones are known at every isolation level. Other children are looked up by each statement, in
+/// the catalog that its transaction sees; an INSERT into a table writes none of them.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let known = buffer.known()?;
     let why = "it has partitions or children that its triggers were not made for";
@@ -138,20 +145,20 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
 
-/// Notes that a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18 show such a row
-/// as one that was deleted and inserted, and fire the triggers of the actions that the MERGE has: one that
-/// only updates shows it to none. A plain UPDATE shows both of its images.
+/// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
+/// treat such a row as deleted and inserted, and fire only triggers for the actions in the MERGE. If it only
+/// updates, no trigger is given the row. A plain UPDATE gives both images.
 fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let marked = mark(buffer, None, Scalar::text(MOVED));
     let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();
     may.then(|| when(may_have_moved(buffer), vec![Instruction::Run(marked)], Vec::new()))
 }
 
-/// The reason of that mark.
+/// The reason in that mark.
 pub(crate) const MOVED: &str =
     "a MERGE may have moved rows from one partition to another, which no trigger is told of";
 
-/// Whether a MERGE may have moved rows, asked in a trigger for UPDATE.
+/// Whether a MERGE may have moved rows; evaluated in a trigger for UPDATE.
 pub(crate) fn may_have_moved(buffer: &Buffer) -> Scalar {
     Scalar::Call(function("merge_may_have_moved"), vec![source(buffer, "oid")])
 }
@@ -162,7 +169,8 @@ fn place_of(buffer: &Buffer) -> Scalar {
     list([schema, name.name.as_str()].into_iter().map(str::to_owned), "text[]")
 }
 
-/// Why the table does not fit, computed when it is asked; where it does, `otherwise`.
+/// Returns an expression for the reason why the table does not fit, computed when it is run; `otherwise`
+/// where it fits.
 fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, otherwise: Scalar) -> Scalar {
     let columns = Columns::of(buffer, positions);
     let mut args = vec![table, columns.numbers, columns.names, columns.types];
@@ -170,8 +178,8 @@ fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, othe
     Scalar::Call(function("misfit"), args).coalesce(otherwise)
 }
 
-/// Leaves a mark, unless one is seen that says the same: its readers are computed anew. `of` is the stream table that it
-/// concerns alone.
+/// Leaves a mark, unless an equal one is visible: the readers of the source are recomputed. `of` is the only
+/// stream table concerned, if there is one.
 fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     let m = Ident::fixed("m");
     let column = |name| Scalar::column(&m, &Ident::fixed(name));
@@ -208,7 +216,8 @@ fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) 
     Instruction::If { condition, then, otherwise }
 }
 
-/// What a writer does where the table is what it was made for and its segment has room, and what it does else.
+/// Returns the body of a trigger function: the writer's statements where the table fits and its segment has
+/// room, otherwise the substitutes for them.
 pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(size) = size(buffer) else { return Vec::new() };
     if !buffer.is_described() {
@@ -233,10 +242,10 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     foreign.into_iter().chain(noted).chain([guard]).collect()
 }
 
-/// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does
-/// nothing else. It keeps its triggers; while it is a child, the server keeps its columns as the parent's. A
-/// child that is written by its own name costs a look at its columns for each call. `of` is the stream table
-/// that alone is concerned.
+/// Leaves the mark, and does nothing else, for a table that was a child or a partition of the source and was
+/// altered since. Such a table keeps its triggers; while it is a child, the server keeps its columns as the
+/// parent's. A child that is written by its own name costs a check of its columns for each call. `of` is the
+/// only stream table concerned, if there is one.
 pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i64>) -> Option<Instruction> {
     if !source.is_described() || !source.has_children() || reads.is_empty() {
         return None;
@@ -254,8 +263,9 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
 
-/// Does nothing for a table that is no partition of the source. PostgreSQL repeats a row trigger on each new partition with the
-/// rights of whoever makes that, so everybody may execute its function, and could have it fire for a table of his own.
+/// Does nothing for a table that is not a partition of the source. PostgreSQL repeats a row trigger on each
+/// new partition with the rights of the role that makes the partition. So everybody may execute the function,
+/// and could have it fire for a table of his own.
 fn of_another_table(buffer: &Buffer) -> Instruction {
     let a = Ident::fixed("a");
     let relid = Ident::fixed("relid");
@@ -273,10 +283,10 @@ fn of_another_table(buffer: &Buffer) -> Instruction {
     when(other, vec![when(strange, vec![Instruction::Return], Vec::new())], Vec::new())
 }
 
-/// What there is to say where the table fits.
+/// The reason of a mark where the table itself fits.
 const NO_SEGMENT: &str = "the table that held its changes is gone";
 
-/// Leaves the mark for a statement that is made for it alone.
+/// Returns the statement that leaves the mark, for a function that runs it alone.
 pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
     mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
 }
@@ -284,7 +294,7 @@ pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
 fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction> {
     let why = reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT));
     let gone = mark(buffer, None, why);
-    // What a row changed is not looked at: it may not fit.
+    // A row trigger does not look at the values that changed, since they may not fit.
     let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
     let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
     let other = if writer.reads.is_empty() { Vec::new() } else { renamed(writer, buffer, &gone) };
@@ -296,7 +306,7 @@ fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction>
     ]
 }
 
-/// Captures columns under other names; where they are others, leaves the mark.
+/// Captures columns that were renamed; leaves the mark where the columns are others.
 fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instruction> {
     let columns = Columns::of(buffer, &writer.reads);
     let args = vec![variable(SOURCE), columns.numbers, columns.types];
@@ -328,7 +338,7 @@ pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
     Instruction::Run(mark(source, Some(id), reason))
 }
 
-/// The call that tells why a table has not these keys any more; none where it had none.
+/// Returns the call that says why a table does not have these keys any more; `None` where it had no key.
 fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     let keys: Vec<&Key> = keys.iter().filter(|k| k.table == of).collect();
     let columns = |k: &&Key| {
@@ -340,10 +350,10 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     (!keys.is_empty()).then(|| Scalar::Call(function("lost_key"), args))
 }
 
-/// The guard of the triggers of a stream table that writers keep, before they read anything. Unless all
-/// tables that it reads fit and have their keys, and row security hides none of their rows from its owner, as
-/// whom this runs, and the stream table itself is as it was made, it is marked, and left as it is: the writer
-/// goes on.
+/// Builds the guard of the triggers of a stream table that writers keep, which runs before the triggers read
+/// anything. Three conditions must hold. All sources fit and have their keys. Row security hides no row of
+/// them from the owner, with whose rights the triggers run. The stream table itself is as it was made.
+/// Otherwise the stream table is marked and left as it is, and the writer goes on.
 pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;
@@ -370,8 +380,8 @@ pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruc
     own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
 }
 
-/// The guard of the stream table itself: it has the columns and the keys by which its triggers write it. The
-/// mark is left for `told`, one of its sources.
+/// Builds the guard of the stream table itself: it must have the columns and the keys by which its triggers
+/// write it. The mark is left for `told`, one of its sources.
 fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
     let (of, positions) = (own.table().id, own.columns());
     let keyed = lost_key(source(own, "oid"), of, &needs.keys).map(Scalar::is_null);

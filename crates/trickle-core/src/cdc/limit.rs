@@ -1,13 +1,15 @@
-//! The most that a buffer may hold: what nobody reads must not fill the disk.
+//! The limit of a buffer: changes that nobody reads must not fill the disk.
 //!
-//! A statement that finds the segment at its limit writes one row, the mark, instead of its own: weight 0, as for a
-//! TRUNCATE, under a transaction that no frontier has. So every reader meets it in every window until the segment is
-//! emptied, and one mark speaks for everything that happens later: a statement that sees one writes nothing at all.
+//! A statement that finds the segment at its limit writes one row, the mark, instead of its own rows. The
+//! mark has weight 0, as for a TRUNCATE, and a transaction that no frontier has. So every reader meets it in
+//! every window until the segment is emptied. One mark stands for everything that happens later: a statement
+//! that sees one writes nothing at all.
 //!
-//! That is safe by locks. Whoever looks for the mark holds a lock on the segment until its transaction ends; the segment
-//! is emptied by TRUNCATE under a lock that excludes those, after which its readers are rebuilt. So whoever kept silent
-//! has ended before, and is in the state that they are rebuilt from. A snapshot from before finds the segment empty, as
-//! TRUNCATE is not MVCC-safe, and writes the mark anew.
+//! Locks make this safe. A statement that looks for the mark holds a lock on the segment until its
+//! transaction ends. The segment is emptied by TRUNCATE under a lock that excludes such transactions, and its
+//! readers are recomputed after that. So a transaction that wrote nothing has ended before, and the recompute
+//! reads its changes. A statement with an older snapshot finds the segment empty, since TRUNCATE is not
+//! MVCC-safe, and writes the mark again.
 
 use super::Buffer;
 use crate::sql::ast::{FromItem, Insert, Query, Scalar, Select, SelectItem, SpecialCall, Statement};
@@ -15,33 +17,33 @@ use crate::sql::{Ident, Qualified, opaque};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// Bytes that a segment may have where nothing else is said.
+/// The size in bytes that a segment may have by default.
 pub const DEFAULT_LIMIT: i64 = 1 << 30;
 
 /// The transaction of the mark, as text of `xid8`: no frontier has it.
 pub const OVERFLOWED: &str = "9223372036854775806";
 
-/// The mark is looked for in so many pages at the end: nothing but marks, and what was being written already, comes after
-/// it. Where it is not seen there, one more is written.
+/// The number of pages at the end in which the mark is looked for. Only marks, and rows that were being
+/// written already, come after a mark. If the mark is not seen there, one more is written.
 const LOOKED_AT: i64 = 2;
 
 pub(super) fn named(name: &str) -> Type {
     Type::Other(Arc::new(opaque(name)))
 }
 
-/// A constant of a type that has this text.
+/// Returns a constant of a type, from its text.
 pub(super) fn constant(text: &str, ty: &str) -> Scalar {
     Scalar::Literal(Datum::text(text), named(ty))
 }
 
-/// The bytes of the segment that is written; NULL where it is gone.
+/// Returns the size of the current segment in bytes; NULL where the segment is gone.
 pub(super) fn size(buffer: &Buffer) -> Option<Scalar> {
     let name = buffer.segment_name(buffer.current()?).to_string();
     let segment = Scalar::call("to_regclass", vec![Scalar::text(&name)]);
     Some(Scalar::call("pg_relation_size", vec![segment]))
 }
 
-/// Writes the mark unless it is there, or `changed` says that nothing happened.
+/// Writes the mark unless it is there already, or `changed` says that nothing changed.
 pub(super) fn mark(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
     let (Some(segment), Some(seen)) = (buffer.current(), is_marked(buffer)) else { return Vec::new() };
     let (xid, w) = (Ident::fixed("xid"), Ident::fixed("w"));
@@ -68,8 +70,8 @@ fn overflowed() -> Scalar {
     constant(OVERFLOWED, "xid8")
 }
 
-/// Whether the mark is seen at the end of the segment. The bound is a subquery of its own, so that it is computed once
-/// and the pages before it are not read.
+/// Whether the mark is visible at the end of the segment. The bound is a subquery of its own, so that it is
+/// computed once and the pages before it are not read.
 fn is_marked(buffer: &Buffer) -> Option<Scalar> {
     let alias = Ident::fixed("s");
     let pages = size(buffer)?

@@ -1,8 +1,8 @@
-//! Change capture: what makes a source table write its changes into a buffer that refreshes read.
+//! Change capture: the triggers by which a source writes its changes into a buffer that refreshes read.
 //!
-//! A buffer is a bag of weighted row images: an insert is +1 of the new row, a delete −1 of the old one, an update
-//! both. Order does not matter, since weights add up; so a buffer has no sequence, no key and no index. Rows lie in
-//! *segments* (tables) behind one view:
+//! A buffer is a bag of weighted row images: an insert is +1 of the new row, a delete −1 of the old one, an
+//! update both. Order does not matter, since weights add up; so a buffer has no sequence, no key and no
+//! index. Rows lie in *segments* (tables) behind one view:
 //!
 //! | object | name |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
 //! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
-//! A row with `w = 0` says that the table was truncated, or that the buffer is full: whatever depends on it is
+//! A row with `w = 0` says that the table was truncated, or that the buffer is full: the readers are
 //! recomputed.
 //!
-//! The modes differ only in what their triggers do ([`ChangeSource::writers`]); how objects come and go is the same
-//! for all. Adding a mode is one file, and one line in [`Mode::source`].
+//! The modes differ only in the actions of their triggers ([`ChangeSource::writers`]); objects are made and
+//! dropped in the same way for all. Adding a mode is one file, and one line in [`Mode::source`].
 
 mod buffer;
 mod copy;
@@ -41,16 +41,18 @@ use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How changes are seen: the setting `cdc_trigger_mode`. All modes write the same weights into the same buffer.
+/// The mode of capture: the setting `cdc_trigger_mode`. All modes write the same weights into the same
+/// buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Statement triggers with transition tables: 1 to 2 µs a row.
     #[default]
     Statement,
-    /// Row triggers: several times that, with a look at the size of the buffer for each row; but they also fire where changes are applied for a subscription.
+    /// Row triggers: several times as much, with a check of the buffer's size for each row. But they also
+    /// fire where changes are applied for a subscription.
     Row,
-    /// Statement triggers that the extension runs in C ([`CopyScript`]), for as long as a database has it.
+    /// Statement triggers that the extension runs in C ([`CopyScript`]), while a database has the extension.
     Copy,
 }
 
@@ -66,7 +68,7 @@ impl Mode {
     /// The modes of any server.
     pub const PLAIN: [Mode; 2] = [Mode::Statement, Mode::Row];
 
-    /// What implements the mode.
+    /// Returns the implementation of the mode.
     pub fn source(self) -> &'static dyn ChangeSource {
         match self {
             Mode::Statement => &trigger::StatementTriggers,
@@ -76,7 +78,7 @@ impl Mode {
     }
 }
 
-/// What the triggers of one event do.
+/// The actions of the triggers of one event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writer {
     /// The event.
@@ -85,32 +87,32 @@ pub struct Writer {
     pub old: Option<Ident>,
     /// The transition table with new rows, or the new row, if it reads one.
     pub new: Option<Ident>,
-    /// Fires once per row rather than once per statement.
+    /// Whether the trigger fires once per row rather than once per statement.
     pub for_each_row: bool,
-    /// Whether what fired it changed anything that the body tells; `None` for always.
+    /// Whether the event changed anything that the body captures; `None` for always.
     pub changed: Option<Scalar>,
     /// The columns of the table (positions) that the body reads.
     pub reads: Vec<usize>,
-    /// What it runs.
+    /// The statements that the trigger runs.
     pub body: Vec<Statement>,
-    /// The same over rows under names of their own, whose columns have the names that they had when the
-    /// buffer was made.
+    /// The same statements over rows under other relation names, whose columns have the names that they had
+    /// when the buffer was made.
     pub by_other_names: Vec<Statement>,
 }
 
-/// A way to capture changes. The statements of each list run in order in one transaction; none of the lists begins or
-/// ends one.
+/// A way to capture changes. The statements of each list run in order in one transaction; none of the lists
+/// begins or ends one.
 pub trait ChangeSource: fmt::Debug + Sync {
-    /// What is done on each event; an event that cannot change anything that is referenced may be missing.
+    /// Returns the actions on each event; an event that cannot change a referenced column may be missing.
     fn writers(&self, buffer: &Buffer) -> Vec<Writer>;
 
-    /// The function that does it.
+    /// Returns the trigger function of a writer.
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
         function(writer, buffer)
     }
 
-    /// Makes the buffer and starts to fill it. The first statement waits for open writers of the table, so that
-    /// whoever writes after the commit is captured.
+    /// Makes the buffer and starts to fill it. The first statement waits for open writers of the table, so
+    /// that every write after the commit is captured.
     fn install(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = vec![buffer.lock()];
         made.extend(buffer.segments().iter().flat_map(|s| buffer.create_segment(s)));
@@ -119,8 +121,9 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Captures more columns from now on: the buffer afterwards, and how it comes about. What is in the buffer stays.
-    /// A query that reads the new columns must be filled after the commit: rows from before have NULL there.
+    /// Captures more columns from now on. Returns the widened buffer and the statements that make it. The
+    /// rows in the buffer stay. A query that reads the new columns must be filled after the commit, since
+    /// older rows have NULL there.
     fn widen(&self, buffer: &Buffer, columns: &[usize]) -> (Buffer, Vec<Statement>) {
         let wide = buffer.widened(columns);
         let mut made = vec![buffer.lock()];
@@ -132,18 +135,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (wide, made)
     }
 
-    /// Writes to a closed segment again, as [`ChangeSource::rotate`] writes to a new one; `None` where that lacks
-    /// columns.
+    /// Writes to a closed segment again, as [`ChangeSource::rotate`] writes to a new one; `None` where that
+    /// segment lacks columns.
     fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
         let next = buffer.reopened(number)?;
         let made = self.redirect(&next);
         Some((next, made))
     }
 
-    /// Writes to a new segment from now on, so that the one before can be emptied once everybody has read it. Takes no
-    /// lock on the source: a session that knows the old trigger function may still add to the old segment, even begin
-    /// to after it was emptied. So a closed segment may be emptied, and dropped only after a widening, which waits for
-    /// writers.
+    /// Writes to a new segment from now on, so that the one before can be emptied once all readers have
+    /// counted it. Takes no lock on the source. A session that knows the old trigger function may still add
+    /// to the old segment, and may even begin to do so after it was emptied. So a closed segment may be
+    /// emptied, but dropped only after a widening, which waits for writers.
     fn rotate(&self, buffer: &Buffer) -> (Buffer, Vec<Statement>) {
         let next = buffer.rotated();
         let mut made: Vec<Statement> =
@@ -153,13 +156,14 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (next, made)
     }
 
-    /// Makes the triggers write to the buffer's present segment, within its present limit. Takes no lock on the source.
+    /// Makes the triggers write to the buffer's current segment, within its current limit. Takes no lock on
+    /// the source.
     fn redirect(&self, buffer: &Buffer) -> Vec<Statement> {
         self.writers(buffer).into_iter().map(|w| self.function(w, buffer)).collect()
     }
 
-    /// Functions, and triggers on the table and its partitions that call them. The triggers fire under every
-    /// `session_replication_role`: a change is a change, whoever makes it.
+    /// Makes the functions, and the triggers on the table and its partitions that call them. The triggers
+    /// fire under every `session_replication_role`, since every change counts.
     fn start(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = Vec::new();
         for writer in self.writers(buffer) {
@@ -169,17 +173,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
             let name = function_name(buffer, writer.event);
             let cloned = writer.for_each_row && buffer.is_partitioned();
             made.push(self.function(writer, buffer));
-            // It writes the buffer with its owner's rights: nobody else is to have it called for a table of his own. Where
-            // PostgreSQL repeats the trigger on a new partition, whose owner must be able to execute it, it looks for itself, and
-            // nobody else may use the schema and so name it.
+            // The function writes the buffer with its owner's rights, so nobody else may have it called for a
+            // table of his own. Where PostgreSQL repeats the trigger on a new partition, the partition's
+            // owner must be able to execute the function. Then the function itself checks the table, and
+            // nobody else may use the schema and so name the function.
             made.push(if cloned { Statement::GrantFunction(name) } else { Statement::RevokeFunction(name) });
             made.extend(triggers);
         }
         made
     }
 
-    /// Captures the writes of partitions or children that came, too: the buffer knows all that there are now,
-    /// and these are the tables that came. Its rows stay.
+    /// Captures the writes of new partitions or children, too: the buffer knows all present ones, and `came`
+    /// are the new ones. The rows of the buffer stay.
     fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {
@@ -189,7 +194,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Stops capturing and drops the buffer with all that is in it. Objects that are gone already are no error.
+    /// Stops capturing and drops the buffer with all its rows. Objects that are gone already are no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);
         gone.extend(drop_functions(buffer));
@@ -203,7 +208,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
 pub(crate) const EVENTS: [TriggerEvent; 4] =
     [TriggerEvent::Insert, TriggerEvent::Update, TriggerEvent::Delete, TriggerEvent::Truncate];
 
-/// An event as names have it.
+/// Returns the word for an event in names.
 pub(crate) fn event_word(event: TriggerEvent) -> &'static str {
     match event {
         TriggerEvent::Insert => "insert",
@@ -217,12 +222,13 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
     buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), event_word(event)))
 }
 
-/// A partition may have the triggers of its parent's buffer beside those of its own.
+/// Returns the name of a trigger. A partition may have the triggers of its parent's buffer beside its own.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
     Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, event_word(event)))
 }
 
-/// A function that writes with the rights of the buffer's owner: who changes the source needs none on the buffer.
+/// Makes a function that writes with the rights of the buffer's owner: the writer of the source needs no
+/// right on the buffer.
 fn function(writer: Writer, buffer: &Buffer) -> Statement {
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
@@ -233,7 +239,7 @@ fn function(writer: Writer, buffer: &Buffer) -> Statement {
     })
 }
 
-/// A trigger that calls the function of a writer.
+/// Makes a trigger that calls the function of a writer.
 fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2] {
     let name = trigger_name(buffer, writer.event);
     let made = CreateTrigger {
@@ -254,7 +260,7 @@ fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2
 }
 
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {
-    // The trigger of a partition that PostgreSQL made goes with that of its parent.
+    // PostgreSQL drops the trigger that it made on a partition with the trigger of the parent.
     let of = |table: &Qualified| {
         EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, e))))
     };
@@ -269,7 +275,7 @@ fn dropped(kind: ObjectKind, name: Qualified) -> Statement {
     Statement::Drop(DropObject { kind, name, cascade: false })
 }
 
-/// `INSERT INTO segment (w, columns) rows`
+/// Builds `INSERT INTO segment (w, columns) rows`.
 fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     let Some(segment) = buffer.current() else { return Vec::new() };
     let mut columns = vec![Ident::fixed("w")];
@@ -286,8 +292,9 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     })]
 }
 
-/// What a writer is told whose statement fails because its change cannot be kept: the text of the failing statement is part
-/// of the error. To catch the error and raise a better one would cost every writer a subtransaction.
+/// Returns a note for a writer whose statement fails because its change cannot be captured. It stands in the
+/// text of the failing statement, which is part of the error. To catch the error and raise a better one would
+/// cost every writer a subtransaction.
 fn way_out(buffer: &Buffer) -> String {
     let table = buffer.table_name();
     format!(
@@ -295,25 +302,25 @@ fn way_out(buffer: &Buffer) -> String {
     )
 }
 
-/// A weight as it is stored.
+/// Returns a weight as it is stored.
 fn weight(w: i64) -> Scalar {
     Scalar::Literal(Datum::Int(w), Type::Int2)
 }
 
-/// The referenced columns of a row image under `alias`, by their names in the table.
+/// Returns the referenced columns of a row image under `alias`, by their names in the table.
 fn image(buffer: &Buffer, alias: &Ident) -> Vec<Scalar> {
     let columns = buffer.columns().iter().filter_map(|c| buffer.table().columns.get(*c));
     columns.map(|c| Scalar::column(alias, &Ident::new(&c.name))).collect()
 }
 
-/// `w, columns` as a SELECT list.
+/// Builds the SELECT list `w, columns`.
 fn items(w: i64, image: Vec<Scalar>) -> Vec<SelectItem> {
     std::iter::once(weight(w)).chain(image).map(|expr| SelectItem { expr, name: None }).collect()
 }
 
-/// Leaves the mark of a TRUNCATE.
+/// Returns the writer that adds the row of a TRUNCATE.
 fn truncated(buffer: &Buffer) -> Writer {
-    // Of the type of its column: a trigger's search path finds no type of a user's.
+    // NULL takes the type of its column: a trigger's search path does not find the types of users.
     let nulls = |c: &usize| buffer.column(*c).map(|_| Scalar::null(Type::Unknown));
     let row = std::iter::once(weight(0)).chain(buffer.columns().iter().filter_map(nulls)).collect();
     Writer {
@@ -328,8 +335,9 @@ fn truncated(buffer: &Buffer) -> Writer {
     }
 }
 
-/// Whether two images differ in any referenced column, byte by byte. Equality would not do: 1.0 and 1.00 are equal and
-/// print differently. `ROW(…) *<> ROW(…)` would not do either: PostgreSQL takes it apart into columns.
+/// Whether two images differ in any referenced column, byte by byte. Equality would not do: 1.0 and 1.00 are
+/// equal and print differently. `ROW(…) *<> ROW(…)` would not do either: PostgreSQL takes it apart into
+/// columns.
 fn differs(buffer: &Buffer, old: &Ident, new: &Ident) -> Scalar {
     let images = [old, new].map(|alias| Scalar::Row(image(buffer, alias)));
     Scalar::call("record_image_ne", images.into())

@@ -5,7 +5,7 @@ use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, wei
 use crate::sql::Ident;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent};
 
-/// One row of the buffer per row image, written as it changes.
+/// Triggers that write one row of the buffer per row image, as it changes.
 #[derive(Debug)]
 pub(super) struct RowTriggers;
 
@@ -34,12 +34,12 @@ impl ChangeSource for RowTriggers {
     }
 }
 
-/// The weight and the image of `OLD` or `NEW`.
+/// Returns the weight and the image of `OLD` or `NEW`.
 fn row(buffer: &Buffer, w: i64, alias: &Ident) -> Vec<Scalar> {
     std::iter::once(weight(w)).chain(image(buffer, alias)).collect()
 }
 
-/// −old +new where they differ in a referenced column.
+/// Writes −old +new where they differ in a referenced column.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let v = Ident::fixed("v");
     let mut columns = vec![Ident::fixed("w")];

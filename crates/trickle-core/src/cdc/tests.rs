@@ -1,4 +1,4 @@
-//! The texts of capture; that they do what they say is tested against servers.
+//! The texts of capture; their effect is tested against servers.
 
 use super::{Buffer, CopyScript, Mode};
 use crate::catalog::{MemoryCatalog, TableDef};
@@ -99,7 +99,7 @@ fn a_copying_trigger_has_the_statement_that_it_stands_for() {
     assert_eq!(made.len(), Mode::Statement.source().install(&buffer).len());
 }
 
-/// A table as a server describes it.
+/// Returns a table as a server describes it.
 fn described(ddl: &str) -> Arc<TableDef> {
     let mut t = (*table(ddl)).clone();
     for (i, c) in t.columns.iter_mut().enumerate() {
@@ -120,7 +120,7 @@ fn no_value_is_read_before_the_guard() {
             assert!(guard.is_some() && reads.is_none_or(|r| Some(r) > guard), "{body}");
             assert_eq!(reads.is_some(), body.contains("AND pgtrickle.misfit('1'::oid"), "{body}");
         }
-        // Of a key that pairs old and new rows the type counts too, and a value is taken without its length.
+        // In a key that pairs old and new rows the type counts too; the buffer takes values without a length.
         let pairs = r#"misfit('1'::oid, '{"2","1"}'::int2[], '{"a","id"}'::text[], '{"23","23"}'::oid[])"#;
         assert_eq!(text.contains(pairs), mode == Mode::Statement, "{text}");
         assert!(text.contains("a character varying\n") || text.contains("a varchar\n"), "{text}");

@@ -28,7 +28,7 @@ impl ChangeSource for StatementTriggers {
         };
         let rows = |w, from: &Ident| insert(buffer, arm(buffer, w, from));
         let mut writers = vec![writer(TriggerEvent::Insert, None, Some(&new), rows(1, &new))];
-        // Where no column is referenced only the number of rows counts, and an update keeps it.
+        // Where no column is referenced, only the number of rows counts, and an update keeps it.
         if !buffer.columns().is_empty() {
             let update = update(buffer, &old, &new);
             let key =
@@ -37,7 +37,7 @@ impl ChangeSource for StatementTriggers {
             update.reads.extend(key);
             writers.push(update);
         } else if buffer.is_partitioned() && buffer.is_described() {
-            // It writes nothing, and looks for rows that a MERGE moved.
+            // This trigger writes nothing, but looks for rows that a MERGE moved.
             writers.push(writer(TriggerEvent::Update, None, None, Vec::new()));
         }
         writers.push(writer(TriggerEvent::Delete, Some(&old), None, rows(-1, &old)));
@@ -46,13 +46,14 @@ impl ChangeSource for StatementTriggers {
     }
 }
 
-/// What a statement changed, from rows under the names of [`fit`], and without pairs.
+/// Returns the statements that capture a statement's changes from rows under the names of [`fit`], without
+/// pairing them.
 pub(super) fn by_other_names(buffer: &Buffer, event: TriggerEvent) -> Vec<Statement> {
     let (old, new) = (Ident::fixed(fit::OLD), Ident::fixed(fit::NEW));
     insert(buffer, changed_rows(buffer, event, &old, &new))
 }
 
-/// Every row of a transition table with one weight.
+/// Returns every row of a transition table with one weight.
 fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
     let alias = Ident::fixed("r");
     SetExpr::Select(Box::new(Select {
@@ -62,7 +63,7 @@ fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
     }))
 }
 
-/// The rows that a statement changed with their weights, as it is given them: what has no part in the event is empty.
+/// Returns the rows that a statement changed, with their weights, from its transition tables.
 pub(crate) fn changed_rows(buffer: &Buffer, event: TriggerEvent, old: &Ident, new: &Ident) -> SetExpr {
     match event {
         TriggerEvent::Insert => arm(buffer, 1, new),
@@ -71,8 +72,8 @@ pub(crate) fn changed_rows(buffer: &Buffer, event: TriggerEvent, old: &Ident, ne
     }
 }
 
-/// −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left out; where all
-/// columns are referenced that is too rare to pay for the join.
+/// Writes −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left
+/// out. Where all columns are referenced, such pairs are too rare to pay for the join.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let all = buffer.columns().len() == buffer.table().columns.iter().filter(|c| c.is_stored()).count();
     let rows = match pairing_key(buffer).filter(|_| !all) {
@@ -83,14 +84,14 @@ fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
 }
 
 impl Buffer {
-    /// The key (positions of columns) by which the trigger of an UPDATE pairs old and new rows: where it is one no more, the trigger
-    /// is to be made anew.
+    /// Returns the key (positions of columns) by which the trigger of an UPDATE pairs old and new rows. If it
+    /// ceases to be a key, the trigger must be made again.
     pub fn paired_by(&self) -> &[usize] {
         pairing_key(self).unwrap_or_default()
     }
 }
 
-/// The shortest key whose columns have an `=` in `pg_catalog`, which is all that a pinned search path finds.
+/// Returns the shortest key whose columns have an `=` in `pg_catalog`: a pinned search path finds no other.
 fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     let built_in = |c: &usize| {
         let column = buffer.table().columns.get(*c);
@@ -100,9 +101,9 @@ fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     keys.min_by_key(|k| k.len()).map(Vec::as_slice)
 }
 
-/// Old and new rows paired by key in one FULL JOIN, each pair that differs unfolded into its two rows. A FULL JOIN is
-/// hashed or merged, never nested: the plan is cached with the estimates of the first statement, and a nested loop
-/// that suited one row would be quadratic for a bulk update later in the session.
+/// Pairs old and new rows by key in one FULL JOIN, and unfolds each pair that differs into its two rows. A
+/// FULL JOIN is hashed or merged, never nested. The plan is cached with the estimates of the first statement,
+/// and a nested loop that suited one row would be quadratic for a bulk update later in the session.
 fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Select {
     let (o, n, v) = (Ident::fixed("o"), Ident::fixed("n"), Ident::fixed("v"));
     let names = key.iter().filter_map(|c| buffer.table().columns.get(*c)).map(|c| Ident::new(&c.name));

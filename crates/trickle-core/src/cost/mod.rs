@@ -1,14 +1,19 @@
-//! Which of several *equal* ways of refreshing costs least. Nothing about correctness hangs on this module:
-//! every strategy it can name gives the same table.
+//! The choice of the cheapest among several *equal* strategies of refreshing. Correctness does not depend on
+//! this module: every strategy that it can choose gives the same table.
 //!
 //! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that it
-//! handles. The models start from a prior and are calibrated by decayed least squares; what has not been used
-//! for a while fades back to the prior, and the prior is optimistic: at worst a bad way is tried again now
-//! and then. The two ways that compute everything share their measurements where one of them has none.
+//! handles. The models start from a prior and are calibrated by decayed least squares. A strategy that was
+//! not used for a while fades back to the prior. The prior is optimistic: at worst a bad strategy is tried
+//! again now and then. The two strategies that recompute everything share their measurements where one of
+//! them has none.
 //!
-//! Laws (tested): predictions are finite, positive and monotone in |Δ|, and so is the choice (with a larger
-//! delta, never back from full to incremental); no history can latch a strategy out; the total cost of the
-//! choices stays within a factor of the best choices in hindsight, on synthetic and on measured traces.
+//! Laws (tested):
+//!
+//! - Predictions are finite, positive and monotone in |Δ|.
+//! - The choice is monotone, too: a larger delta never leads back from full to incremental.
+//! - No history can rule a strategy out for ever.
+//! - The total cost of the choices stays within a factor of the best choices in hindsight, on synthetic and
+//!   on measured traces.
 
 mod model;
 
@@ -17,24 +22,24 @@ pub use model::{Model, Sample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One way to refresh a stream table. All give the same rows.
+/// A strategy to refresh a stream table. All give the same rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// Nothing changed: nothing is done.
     NoData,
-    /// Apply ΔQ.
+    /// Applies ΔQ.
     Delta,
-    /// Compute the rows of the keys that changed anew.
+    /// Recomputes the rows of the keys that changed.
     AffectedGroups,
-    /// Recompute everything and write only what differs.
+    /// Recomputes everything and writes only the difference.
     FullDifference,
-    /// Recompute everything and replace the contents.
+    /// Recomputes everything and replaces the contents.
     Full,
 }
 
 impl Strategy {
-    /// The strategies that have a cost, cheapest first by habit: ties go to the earlier one.
+    /// The strategies that have a cost, usually cheapest first: of equal ones the earlier is chosen.
     pub const COSTED: [Strategy; 4] =
         [Strategy::Delta, Strategy::AffectedGroups, Strategy::FullDifference, Strategy::Full];
 
@@ -43,7 +48,7 @@ impl Strategy {
         matches!(self, Strategy::Delta | Strategy::AffectedGroups | Strategy::NoData)
     }
 
-    /// The name used in reasons and JSON.
+    /// Returns the name used in reasons and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::NoData => "no_data",
@@ -61,10 +66,10 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// What is known before a refresh. All counts are of rows and may be estimates.
+/// The numbers known before a refresh. All count rows and may be estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// Weighted rows in the window, over all sources.
+    /// Rows with a weight in the window, over all sources.
     pub delta_rows: u64,
     /// Rows of all sources together.
     pub source_rows: u64,
@@ -73,21 +78,23 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Changed rows per source row, 0 to 1 and beyond where rows changed several times; 1 on empty sources.
+    /// Returns changed rows per source row: 0 to 1, and more where rows changed several times. On empty
+    /// sources the divisor is 1.
     pub fn change_ratio(&self) -> f64 {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// The rows that `delta_rows` changes of random ones touch, of the R of the sources: `R (1 − (1 −
-    /// 1/R)^Δ)`, in its exponential form.
+    /// Returns how many of R rows are touched by `delta_rows` changes of random ones: `R (1 − (1 − 1/R)^Δ)`,
+    /// in its exponential form. R is the number of rows of the sources, or of the result if that is greater.
     pub fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
-    /// The rows that a strategy handles. For a delta: changed rows. For affected groups: touched rows, and
-    /// changed ones, of which keys alone are read, a fifth. For what reads everything: rows read; a row that
-    /// is deleted and inserted with its key counts as ten of them, one that is compared as six.
+    /// Returns the work of a strategy, in rows. For a delta: changed rows. For affected groups: touched rows,
+    /// and a fifth of the changed ones, of which only keys are read. For a recompute: rows read, and rows of
+    /// the result. A row of the result counts as ten where it is deleted and inserted with its key, and as
+    /// six where it is compared.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
@@ -101,7 +108,7 @@ impl Inputs {
     }
 }
 
-/// What the user allows and demands.
+/// The strategies that the user allows or demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Forces incremental or full refresh; `None` leaves it to cost.
@@ -116,43 +123,43 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Force {
-    /// Incremental wherever the program has such a way.
+    /// Incremental wherever the program has such a strategy.
     Incremental,
     /// Always recompute.
     Full,
 }
 
-/// What a strategy was predicted to cost.
+/// The predicted cost of a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
     /// The strategy.
     pub strategy: Strategy,
     /// Predicted milliseconds.
     pub ms: f64,
-    /// Whether policy let it compete.
+    /// Whether the policy let it compete.
     pub allowed: bool,
 }
 
-/// A choice, with what was passed over.
+/// A choice, and the alternatives that were not chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do.
+    /// The strategy to use.
     pub strategy: Strategy,
     /// Its predicted milliseconds.
     pub predicted_ms: f64,
-    /// Why, in one sentence for people.
+    /// The reason, in one sentence for people.
     pub reason: String,
     /// All strategies available, in the order of [`Strategy::COSTED`].
     pub alternatives: Vec<Alternative>,
 }
 
-/// Predicted milliseconds of a strategy. Monotone in `delta_rows` (constant for the full strategies), finite,
-/// > 0 but for [`Strategy::NoData`], which is free.
+/// Predicts the milliseconds of a strategy. The result is finite, monotone in `delta_rows` (constant for the
+/// full strategies), and > 0 except for [`Strategy::NoData`], which is free.
 pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
 
-/// A model from past refreshes, oldest first.
+/// Learns a model from past refreshes, oldest first.
 pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
     let mut model = Model::default();
     for s in history {
@@ -161,10 +168,10 @@ pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
     model
 }
 
-/// Picks among `available` what is predicted to cost least under `policy`.
+/// Chooses the strategy among `available` with the least predicted cost under `policy`.
 ///
-/// An empty window is [`Strategy::NoData`] whatever the policy. A policy that leaves nothing (incremental
-/// forced on a program that has no such way, …) yields to what is available; the reason says so. With
+/// An empty window is [`Strategy::NoData`] whatever the policy. A policy that rules out every available
+/// strategy (incremental forced on a program without such a strategy, …) gives way; the reason says so. With
 /// nothing available at all the answer is [`Strategy::Full`], which every program has.
 pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &Policy) -> Decision {
     if inputs.delta_rows == 0 {
@@ -221,7 +228,7 @@ pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &P
     Decision { strategy: best.strategy, predicted_ms: best.ms, reason, alternatives }
 }
 
-/// The limit that the delta exceeds, in words.
+/// Returns the limit that the delta exceeds, in words.
 fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
     if let Some(max) = policy.max_delta_rows.filter(|max| inputs.delta_rows > *max) {
         return Some(format!("{} changed rows exceed max_delta_rows = {max}", inputs.delta_rows));
@@ -232,9 +239,9 @@ fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
     })
 }
 
-/// The ratio of changed rows to source rows at which the cheapest incremental and the cheapest full strategy
-/// cost the same (`auto_threshold`), by bisection over 1 … 2·source rows; 0 where full is always cheaper,
-/// 2 where never.
+/// Returns the ratio of changed rows to source rows at which the cheapest incremental and the cheapest full
+/// strategy cost the same (`auto_threshold`). The ratio is found by bisection over 1 … 2·source rows; 0 where
+/// full is always cheaper, 2 where never.
 pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 {
     let incremental_wins = |delta_rows: u64| {
         let at = Inputs { delta_rows, ..*inputs };

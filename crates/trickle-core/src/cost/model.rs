@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// One past refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was done.
+    /// The strategy that was used.
     pub strategy: Strategy,
-    /// What was known before.
+    /// The numbers known before it.
     pub inputs: Inputs,
     /// Measured milliseconds.
     pub ms: f64,
@@ -17,26 +17,26 @@ pub struct Sample {
 
 /// Weight that a strategy's evidence keeps when it is used again.
 const KEEP_USED: f64 = 0.8;
-/// Weight that its evidence keeps when another strategy is used: half is gone after 23 refreshes.
+/// Weight that a strategy's evidence keeps when another strategy is used: half is gone after 23 refreshes.
 const KEEP_UNUSED: f64 = 0.97;
 /// Weight of each of the two points of the prior.
 const PRIOR_WEIGHT: f64 = 0.2;
 /// Work at which the prior's line is pinned.
 const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
-/// A sample moves a model by at most this factor: a lock wait or a cold cache is no new regime, several in a
-/// row are.
+/// Greatest factor by which a sample moves a model: one lock wait or cold cache is no new regime, several in
+/// a row are.
 const SURPRISE: f64 = 8.0;
-/// A loss delays forgetting by this many refreshes per multiple of the cost that the alternative was
-/// predicted to have: what retrying a bad strategy costs in the long run is at most a tenth of the whole.
+/// Number of refreshes by which a loss delays forgetting, per multiple of the alternative's predicted cost.
+/// So retrying a bad strategy costs at most a tenth of the whole in the long run.
 pub(super) const AMORTISE: f64 = 10.0;
-/// Larger losses (in multiples of the alternative) count as this: so the delay ends, at most 2,560 refreshes
-/// later.
+/// Greatest loss that counts (in multiples of the alternative), so that the delay ends after at most 2,560
+/// refreshes.
 pub(super) const WORST_LOSS: f64 = 256.0;
-/// How much faster than the prior a machine may be taken to be.
+/// Least ratio of a machine's time to the prior that is believed.
 const FASTEST: f64 = 0.01;
 
-/// Decayed sums of a weighted least-squares line. The weight is 1/prior², so small and large refreshes count
-/// alike, and a point's weight does not depend on how it turned out.
+/// Decayed sums of a weighted least-squares line. The weight of a point is 1/prior². So small and large
+/// refreshes count alike, and the weight does not depend on the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Evidence {
     w: f64,
@@ -46,7 +46,7 @@ struct Evidence {
     wxy: f64,
     /// Mean ln(measured / prior), fading to 0.
     log_ratio: f64,
-    /// Refreshes for which this evidence is not yet to fade.
+    /// Number of refreshes for which this evidence does not fade yet.
     debt: f64,
 }
 
@@ -63,7 +63,7 @@ impl Evidence {
             *sum *= by;
         }
     }
-    /// The line `fixed + slope·x` with both parts ≥ 0 that fits best.
+    /// Returns the line `fixed + slope·x` with both parts ≥ 0 that fits best.
     fn line(&self) -> (f64, f64) {
         let det = self.w * self.wxx - self.wx * self.wx;
         if det > 0.0 {
@@ -80,8 +80,8 @@ impl Evidence {
     }
 }
 
-/// `(fixed ms, ms per row of work)` before anything is known: the cheap end of what was measured on a small
-/// server with everything cached, since a prior that is too low is corrected by one trial.
+/// Returns `(fixed ms, ms per row of work)` before anything was measured: the cheap end of measurements on a
+/// small server with everything cached, since one trial corrects a prior that is too low.
 fn prior(strategy: Strategy) -> (f64, f64) {
     match strategy {
         Strategy::NoData => (0.0, 0.0),
@@ -92,7 +92,7 @@ fn prior(strategy: Strategy) -> (f64, f64) {
     }
 }
 
-/// The prior at some work, in ms.
+/// Returns the prior at some work, in ms.
 fn line_at(strategy: Strategy, work: f64) -> f64 {
     let (fixed, slope) = prior(strategy);
     fixed + slope * work
@@ -106,34 +106,34 @@ pub struct Model {
 }
 
 impl Model {
-    /// How much faster than the prior this machine is: the least measured/prior ratio of the strategies used
-    /// lately, at most 1. Never above 1, since a prior that is too low is corrected by one trial, and one
-    /// that is too high would never be tried.
+    /// Returns how fast this machine is beside the prior: the least ratio measured/prior of the strategies
+    /// used lately, at most 1. The ratio is never above 1: one trial corrects a prior that is too low, but a
+    /// strategy whose prior is too high would never be tried.
     pub fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
-    /// How much more than the prior it takes to compute the query whole: the greatest measured/prior ratio of
-    /// the strategies that do, at least 1. One of them is measured before any refresh, by the first fill; so
-    /// the other is never expected to be cheap because it was never tried.
+    /// Returns how much dearer than the prior a recompute is: the greatest ratio measured/prior of the full
+    /// strategies, at least 1. One of them is measured before any refresh, by the first fill. So the other
+    /// never looks cheap only because it was never tried.
     pub fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
         whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
     }
 
-    /// The prior's cost of a strategy at some work, in ms, times [`Model::scale`].
+    /// Returns the prior's cost of a strategy at some work, in ms, times [`Model::scale`].
     fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
         line_at(strategy, work) * self.scale(strategy)
     }
 
-    /// The factor of a strategy's prior: [`Model::dearness`] where the query is computed whole and is dear,
-    /// else [`Model::speed`].
+    /// Returns the factor of a strategy's prior: [`Model::dearness`] for a full strategy where a recompute is
+    /// dear, otherwise [`Model::speed`].
     pub fn scale(&self, strategy: Strategy) -> f64 {
         let dearness = self.dearness();
         if !strategy.is_incremental() && dearness > 1.0 { dearness } else { self.speed() }
     }
 
-    /// Predicted milliseconds at some work.
+    /// Predicts the milliseconds at some work.
     pub(super) fn predict(&self, strategy: Strategy, work: f64) -> f64 {
         if strategy == Strategy::NoData {
             return 0.0;
@@ -155,7 +155,7 @@ impl Model {
         }
         let work = inputs.work(strategy);
         let expected = self.predict(strategy, work);
-        // The first measurement of computing the query whole counts in full: nothing else is known of it.
+        // The first measurement of a full strategy counts in full, since nothing else is known of it.
         let is_first = !strategy.is_incremental() && !self.evidence.contains_key(&strategy);
         let ms = if is_first { ms } else { ms.clamp(expected / SURPRISE, expected * SURPRISE) };
         let others = Strategy::COSTED.iter().filter(|s| **s != strategy).map(|s| estimate(self, *s, &inputs));
@@ -180,7 +180,8 @@ impl Model {
 }
 
 impl Inputs {
-    /// The prior's estimate, which an unused strategy returns to; times [`Model::scale`].
+    /// Returns the prior's estimate of a strategy. A strategy that is not used returns to it, times
+    /// [`Model::scale`].
     pub fn prior_ms(&self, strategy: Strategy) -> f64 {
         line_at(strategy, self.work(strategy))
     }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Paths that part at `forks` and meet again at `meets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diamond {
-    /// Where the paths meet.
+    /// The table where the paths meet.
     pub meets: TableId,
     /// The nearest tables from which two paths through different sources of `meets` start, by id: each is
-    /// read along two paths and no reader of it is.
+    /// read along two paths, and no reader of it is.
     pub forks: Vec<TableId>,
     /// The stream tables on paths from a fork to `meets`, `meets` included, forks not: they must refresh
     /// together.
@@ -50,8 +50,8 @@ impl Bits {
 }
 
 impl Dag {
-    /// Every diamond, one per stream table where paths meet, in refresh order. O(E · V / 64) and V²/4 bytes
-    /// at most: milliseconds for 1,000 tables.
+    /// Returns every diamond, one per stream table where paths meet, in refresh order. O(E · V / 64) and V²/4
+    /// bytes at most: milliseconds for 1,000 tables.
     pub fn diamonds(&self) -> Vec<Diamond> {
         let order = self.order();
         let streams: BTreeSet<TableId> = order.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Who reads whom: base tables and stream tables, edges from a source to its reader.
+//! The graph of base tables and stream tables, with edges from a source to its readers.
 //!
 //! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle,
 //! before anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give
@@ -28,18 +28,19 @@ struct Table {
 /// A stream table to be put into the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTableNode {
-    /// Its identity.
+    /// The identity of the stream table.
     pub id: TableId,
-    /// Its name as people write it, for messages.
+    /// The name as people write it, for messages.
     pub name: Arc<str>,
-    /// What its query reads, with names for messages. A source not in the graph yet enters as a base table.
+    /// The sources of its query, with names for messages. A source not in the graph yet enters as a base
+    /// table.
     pub sources: Vec<(TableId, Arc<str>)>,
-    /// Whether it is refreshed by itself, after the stream tables that it reads, and need not show the same
-    /// state of the base tables as they do (`diamond_consistency = 'none'`).
+    /// Whether it is refreshed by itself, after the stream tables that it reads. Then it need not show the
+    /// same state of the base tables as they do (`diamond_consistency = 'none'`).
     pub apart: bool,
 }
 
-/// What a change of one table reaches: stream tables with their distance in edges, nearest first.
+/// The stream tables that a change of one table reaches, with their distance in edges, nearest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impact {
     /// `(distance ≥ 1, stream table)`, in order of distance, then id.
@@ -50,7 +51,7 @@ pub struct Impact {
 #[derive(Clone, Debug, Default)]
 pub struct Dag {
     tables: BTreeMap<TableId, Table>,
-    /// What follows from them, until they change: a scheduler asks many times a second.
+    /// Facts derived from the tables, kept until these change: a scheduler asks many times a second.
     derived: OnceLock<Derived>,
     /// See [`Dag::chain`].
     chains: OnceLock<BTreeMap<TableId, Vec<TableId>>>,
@@ -65,12 +66,12 @@ struct Derived {
 }
 
 impl Dag {
-    /// The empty graph.
+    /// Makes the empty graph.
     pub fn new() -> Dag {
         Dag::default()
     }
 
-    /// The graph of all stream tables at once, in any order. O(V + E).
+    /// Builds the graph of all stream tables at once, given in any order. O(V + E).
     ///
     /// # Errors
     /// [`Error::cycle`] naming a cycle, where the stored dependencies hold one.
@@ -88,8 +89,8 @@ impl Dag {
         }
     }
 
-    /// Adds a stream table, or gives an existing one new sources. Sources that nothing else reads any more
-    /// leave. O(tables downstream of it + its sources).
+    /// Adds a stream table, or gives an existing one new sources. Base tables that nothing else reads any
+    /// more leave. O(tables downstream of it + its sources).
     ///
     /// # Errors
     /// [`Error::cycle`] naming the cycle that this would close; the graph is unchanged.
@@ -128,7 +129,7 @@ impl Dag {
         self.chains.take();
     }
 
-    /// The table, which comes without edges where it is new. What is known as a stream table stays one.
+    /// Returns the table, which is added without edges where it is new. A known stream table stays one.
     fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> &mut Table {
         let new = || Table {
             name: name.clone(),
@@ -178,7 +179,8 @@ impl Dag {
         Ok(())
     }
 
-    /// A path `id → … → s` with `s` in `wanted`, in the present graph; `[id]` where it is its own source.
+    /// Returns a path `id → … → s` with `s` in `wanted`, in the present graph; `[id]` where `id` itself is
+    /// wanted.
     fn path_into(&self, id: TableId, wanted: &BTreeSet<TableId>) -> Option<Vec<TableId>> {
         let mut from: BTreeMap<TableId, TableId> = BTreeMap::new();
         let mut seen = BTreeSet::from([id]);
@@ -202,13 +204,13 @@ impl Dag {
         None
     }
 
-    /// A strongly connected component that is a cycle.
+    /// Returns a strongly connected component that is a cycle.
     fn cyclic_group(&self) -> Option<BTreeSet<TableId>> {
         let own = |id: &TableId| self.sources(*id).contains(id);
         self.components_strong().into_iter().find(|g| g.len() > 1 || g.iter().any(own))
     }
 
-    /// A shortest cycle through the least table of a cyclic component.
+    /// Returns a shortest cycle through the least table of a cyclic component.
     fn cycle_within(&self, group: &BTreeSet<TableId>) -> Vec<TableId> {
         let Some(start) = group.first() else { return Vec::new() };
         let into: BTreeSet<TableId> =
@@ -220,8 +222,8 @@ impl Dag {
         cycle_message(&path.iter().map(|id| self.name_of(*id)).collect::<Vec<_>>())
     }
 
-    /// The strongly connected components: one per table, unless there is a cycle. Sources before readers, O(V
-    /// + E).
+    /// Returns the strongly connected components: one per table, unless there is a cycle. Sources come before
+    /// readers. O(V + E).
     pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
         strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
@@ -234,7 +236,7 @@ impl Dag {
         self.table(id).map_or_else(|| id.to_string().into(), |t| t.name.clone())
     }
 
-    /// All that steps from `id` reach, itself only over a cycle.
+    /// Returns all tables that steps from `id` reach, `id` itself only over a cycle.
     fn closure(&self, id: TableId, step: impl Fn(&Dag, TableId) -> Vec<TableId>) -> BTreeSet<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack = vec![id];
@@ -244,7 +246,7 @@ impl Dag {
         seen
     }
 
-    /// The name under which a table is known.
+    /// Returns the name under which a table is known.
     pub fn name(&self, id: TableId) -> Option<&str> {
         self.table(id).map(|t| &*t.name)
     }
@@ -256,35 +258,35 @@ impl Dag {
     pub fn contains(&self, id: TableId) -> bool {
         self.tables.contains_key(&id)
     }
-    /// All stream tables, by id.
+    /// Returns all stream tables, by id.
     pub fn stream_tables(&self) -> Vec<TableId> {
         self.tables.iter().filter(|(_, t)| t.stream).map(|(id, _)| *id).collect()
     }
-    /// What a stream table's query reads directly, by id.
+    /// Returns the tables that a stream table's query reads directly, by id.
     pub fn sources(&self, id: TableId) -> Vec<TableId> {
         self.table(id).map_or_else(Vec::new, |t| t.sources.iter().copied().collect())
     }
-    /// The stream tables whose queries read it directly, by id.
+    /// Returns the stream tables whose queries read the table directly, by id.
     pub fn readers(&self, id: TableId) -> Vec<TableId> {
         self.table(id).map_or_else(Vec::new, |t| t.readers.iter().copied().collect())
     }
-    /// Everything that the table is computed from, base tables included, itself not.
+    /// Returns every table that this one is computed from, base tables included, without itself.
     pub fn upstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::sources)
     }
-    /// Every stream table computed from it, itself not.
+    /// Returns every stream table computed from this table, without itself.
     pub fn downstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::readers)
     }
 
-    /// The stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and none
-    /// above. Tables of one level do not depend on each other. O(V + E).
+    /// Returns the stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and
+    /// none above. Tables of one level do not depend on each other. O(V + E).
     pub fn levels(&self) -> Vec<Vec<TableId>> {
         self.levels_of(&self.stream_tables().into_iter().collect())
     }
 
-    /// The levels of some stream tables among themselves: edges through tables outside the set count for
-    /// nothing.
+    /// Returns the levels of some stream tables among themselves: paths through tables outside the set do not
+    /// count.
     pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
@@ -307,7 +309,7 @@ impl Dag {
         levels
     }
 
-    /// All stream tables, each after everything it reads.
+    /// Returns all stream tables, each after everything that it reads.
     pub fn order(&self) -> &[TableId] {
         &self.derived().order
     }
@@ -322,13 +324,13 @@ impl Dag {
         })
     }
 
-    /// A stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`] of one.
-    /// Nothing of what is none. O(V + all chains), once for a graph.
+    /// Returns a stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`]
+    /// of one. The list is empty for any other id. O(V + all chains), once for a graph.
     pub fn chain(&self, id: TableId) -> &[TableId] {
         self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// A set with all that is upstream has the levels of the whole graph, and so its order.
+    /// A set that contains its whole upstream has the levels of the whole graph, and so its order.
     fn all_chains(&self) -> BTreeMap<TableId, Vec<TableId>> {
         let order = self.order();
         let place: BTreeMap<TableId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -343,26 +345,28 @@ impl Dag {
         order.iter().zip(&chains).map(|(id, chain)| (*id, named(chain))).collect()
     }
 
-    /// The group of a stream table.
+    /// Returns the group of a stream table.
     pub fn group_of(&self, id: TableId) -> &[TableId] {
         let derived = self.derived();
         derived.group_of.get(&id).and_then(|i| derived.groups.get(*i)).map_or(&[], Vec::as_slice)
     }
 
-    /// Some stream tables, each after those of the set that it reads.
+    /// Returns the members in an order in which each comes after the members that it reads.
     pub fn order_of(&self, members: &BTreeSet<TableId>) -> Vec<TableId> {
         self.levels_of(members).concat()
     }
 
-    /// The consistency groups, each in refresh order: what is refreshed in one transaction. A reader agrees
-    /// with the stream tables that it reads, and so is of their group, unless it stands
-    /// [apart](StreamTableNode::apart). The groups are the strongly connected components of the graph in
-    /// which such a reader also points at what it reads: so where a path leads out of a group and back, what
-    /// is on it belongs to the group.
+    /// Returns the consistency groups, each in refresh order: the stream tables that are refreshed in one
+    /// transaction.
     ///
-    /// A group comes after those that it reads, of equal depth by least member. Two groups share no stream
-    /// table (base tables they may share), so those of equal depth refresh in parallel. O((V + E) log V),
-    /// once for a graph.
+    /// A reader agrees with the stream tables that it reads, so it is in their group, unless it stands
+    /// [apart](StreamTableNode::apart). The groups are the strongly connected components of a graph in which
+    /// each reader that does not stand apart also has an edge to its sources. So where a path leads out of a
+    /// group and back, the tables on the path belong to the group.
+    ///
+    /// A group comes after the groups that it reads; groups of equal depth are ordered by their least member.
+    /// Two groups share no stream table (base tables they may share), so groups of equal depth refresh in
+    /// parallel. O((V + E) log V), once for a graph.
     pub fn groups(&self) -> &[Vec<TableId>] {
         &self.derived().groups
     }
@@ -389,7 +393,7 @@ impl Dag {
         groups.into_iter().map(|(_, members)| members).collect()
     }
 
-    /// What a change of `id` (data, DDL, a drop) reaches, by distance.
+    /// Returns the stream tables that a change of `id` (data, DDL, a drop) reaches, by distance.
     pub fn impact(&self, id: TableId) -> Impact {
         let mut seen = BTreeSet::from([id]);
         let mut level = vec![id];
@@ -406,7 +410,8 @@ impl Dag {
         Impact { reached }
     }
 
-    /// The stream tables that a change of any of these sources reaches, in refresh order.
+    /// Returns the stream tables that a change of any of these tables reaches, themselves included, in
+    /// refresh order.
     pub fn affected(&self, changed: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack: Vec<TableId> = changed.iter().copied().collect();
@@ -417,8 +422,8 @@ impl Dag {
         self.order_of(&seen)
     }
 
-    /// The stream tables that a refresh of `wanted` takes with it: themselves and all stream tables upstream,
-    /// in refresh order. So what is shown agrees with one state of the base tables.
+    /// Returns the stream tables that a refresh of `wanted` takes with it: themselves and all stream tables
+    /// upstream, in refresh order. So the refreshed contents agree with one state of the base tables.
     pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen: BTreeSet<TableId> =
             wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
@@ -428,14 +433,14 @@ impl Dag {
             stack.extend(up.filter(|s| seen.insert(*s)));
         }
         match self.derived.get() {
-            // A set with all that is upstream has the levels of the whole graph, and so its order.
+            // A set that contains its whole upstream has the levels of the whole graph, and so its order.
             Some(known) => known.order.iter().copied().filter(|id| seen.contains(id)).collect(),
             None => self.order_of(&seen),
         }
     }
 }
 
-/// The error that names a cycle; `names` lists each table on it once, sources before readers.
+/// Returns the error that names a cycle; `names` lists each table on it once, sources before readers.
 fn cycle_message(names: &[Arc<str>]) -> Error {
     let round: Vec<&str> = names.iter().chain(names.first()).map(|n| &**n).collect();
     let text = match names {

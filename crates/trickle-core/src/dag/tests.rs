@@ -52,10 +52,10 @@ fn what_stands_apart_is_refreshed_after_what_it_reads() {
     let diamond = |meets| vec![node(12, &[1]), node(11, &[1]), meets];
     assert_eq!(groups(diamond(node(10, &[11, 12]))), [[11, 12, 10]]);
     assert_eq!(groups(diamond(apart(10, &[11, 12]))), [[11], [12], [10]]);
-    // What must agree with both sides of one that stands apart takes it along.
+    // A table that agrees with both sides of an apart reader draws that reader into its group.
     let around = vec![node(10, &[1]), apart(11, &[10]), node(12, &[10, 11])];
     assert_eq!(groups(around), [[10, 11, 12]]);
-    // So does a path that leads out of a group and back, through nothing but what stands apart.
+    // A path that leads out of a group and back, through apart readers only, does the same.
     let back = vec![node(10, &[1]), apart(11, &[10]), apart(12, &[11]), node(13, &[10, 12])];
     assert_eq!(groups(back), [[10, 11, 12, 13]]);
 }
@@ -114,7 +114,7 @@ fn thousands_of_tables_deep_wide_and_braided() {
     assert!(braid.diamonds().len() > 900);
 }
 
-/// Stream tables 10.. that read earlier ones or base tables 0..3.
+/// Generates stream tables 10.. that read earlier ones or base tables 0..3.
 fn random() -> impl Strategy<Value = Vec<StreamTableNode>> {
     let table = (prop::collection::btree_set(0u32..14, 1..4), any::<bool>());
     prop::collection::vec(table, 1..10).prop_map(|all| {
@@ -135,7 +135,7 @@ fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
     if from == to { 1 } else { d.readers(from).into_iter().map(|r| paths(d, r, to)).sum() }
 }
 
-/// Whether what is kept of a graph is what follows from it now.
+/// Whether the derived facts that a graph keeps are true of its present tables.
 fn keeps_what_follows(d: &Dag) -> bool {
     let each = |id: &TableId| {
         let set = d.refresh_set(&BTreeSet::from([*id]));
@@ -146,8 +146,8 @@ fn keeps_what_follows(d: &Dag) -> bool {
     d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
 }
 
-/// Whether a walk leads from one to the other, along edges and back along those of readers that do not stand
-/// apart.
+/// Whether a walk leads from one table to the other, along edges, and back along edges to readers that do not
+/// stand apart.
 fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
     let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
     let mut seen = BTreeSet::from([from]);
@@ -188,7 +188,8 @@ proptest! {
             prop_assert!(x.members.contains(&x.meets));
         }
         prop_assert!(d.components_strong().iter().all(|c| c.len() == 1));
-        // Each in one group, after all that its group reads; with what it reads, unless it stands apart.
+        // Each table is in one group, which comes after all its sources; and with its sources, unless it
+        // stands apart.
         let groups = d.groups();
         let of = |id: TableId| groups.iter().position(|g| g.contains(&id));
         prop_assert_eq!(groups.concat().into_iter().collect::<BTreeSet<_>>(), order.iter().copied().collect());
@@ -197,8 +198,7 @@ proptest! {
             for s in d.sources(n.id).into_iter().filter(|s| d.is_stream_table(*s)) {
                 prop_assert!(of(s) <= of(n.id));
                 prop_assert!(n.apart || of(s) == of(n.id));
-                // An apart reader shares a group with what it reads only if something else holds them
-                // together.
+                // An apart reader shares a group with its source only if other paths hold them together.
                 if n.apart && of(s) == of(n.id) {
                     prop_assert!(reaches(&d, &nodes, n.id, s));
                 }
@@ -215,7 +215,7 @@ proptest! {
         let result = changed.put(&node(id.0, &sources));
         prop_assert_eq!(result.is_err(), closes);
         prop_assert_eq!(changed.levels() == d.levels() || !closes, true);
-        // What was kept of the graph before is not that of this one.
+        // Facts derived from the earlier graph are not kept.
         prop_assert!(keeps_what_follows(&changed));
         if let Some(last) = changed.stream_tables().into_iter().find(|id| changed.readers(*id).is_empty()) {
             changed.remove(last).unwrap();

@@ -1,4 +1,5 @@
-//! The algebra against explicit sets, and a simulation of PostgreSQL's transactions against "exactly one window".
+//! The algebra against explicit sets, and a simulation of PostgreSQL's transactions against "exactly one
+//! window".
 
 use super::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
 use proptest::prelude::*;
@@ -20,7 +21,7 @@ fn taken() -> impl Strategy<Value = Frontier> {
     (snapshots(), owns()).prop_map(|(s, own)| Frontier::new(7, 5, &s, own))
 }
 
-/// Joins of two have several partly counted transactions.
+/// Generates frontiers; a join of two has several partly counted transactions.
 fn frontiers() -> impl Strategy<Value = Frontier> {
     (taken(), prop::option::of(taken())).prop_map(|(a, b)| match b {
         Some(b) => a.join(&b).unwrap(),
@@ -154,7 +155,8 @@ impl Server {
         self.running.insert(self.next);
         self.next
     }
-    /// As `GetSnapshotData` does: the own transaction counts for xmin but is not listed, and may lie below xmax.
+    /// Takes a snapshot as `GetSnapshotData` does: the own transaction counts for xmin but is not listed, and
+    /// may lie below xmax.
     fn snapshot(&self, own: Option<Xid>) -> Snapshot {
         let done = self.committed.iter().next_back().copied().unwrap_or(0) + 1;
         let list: Vec<Xid> =
@@ -163,7 +165,7 @@ impl Server {
         let ids: Vec<String> = list.iter().map(ToString::to_string).collect();
         format!("{xmin}:{done}:{}", ids.join(",")).parse().unwrap()
     }
-    /// What a scan in transaction `own` under `snapshot` returns.
+    /// Returns the rows of a scan in transaction `own` under `snapshot`.
     fn scan(&self, snapshot: &Snapshot, own: Xid) -> Vec<(Xid, Command)> {
         let seen = |x: &Xid| *x == own || (snapshot.sees(*x) && self.committed.contains(x));
         self.rows.iter().filter(|(x, _)| seen(x)).copied().collect()
@@ -176,8 +178,8 @@ enum Event {
     Write(usize),
     Commit(usize),
     Abort(usize),
-    /// A refresh in a transaction of its own, which writes captured rows first, and takes its id before or after the
-    /// snapshot.
+    /// A refresh in a transaction of its own, which writes captured rows first, and takes its id before or
+    /// after the snapshot.
     Refresh {
         writes: u8,
         id_first: bool,
@@ -198,7 +200,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..60)
 }
 
-/// The stream table, as the transactions that updated it leave it: stored frontier and rows applied.
+/// The stream table as the transactions that updated it leave it: the stored frontier and the rows applied.
 #[derive(Clone)]
 struct Kept {
     frontier: Frontier,
@@ -218,8 +220,8 @@ impl Kept {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// Long open transactions, commits in any order, refreshes alone and within user transactions that go on writing:
-    /// in the end every committed row was applied exactly once.
+    /// Long open transactions, commits in any order, refreshes alone and within user transactions that go on
+    /// writing: in the end every committed row was applied exactly once.
     #[test]
     fn every_committed_row_is_in_exactly_one_window(events in events()) {
         let mut server = Server { next: 100, ..Server::default() };

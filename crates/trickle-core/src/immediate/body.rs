@@ -1,4 +1,4 @@
-//! What the trigger functions do.
+//! The bodies of the trigger functions.
 
 use super::exclusion::Exclusion;
 use super::{BUCKETS, Immediate, Needs};
@@ -20,13 +20,14 @@ use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// From so many rows on a statement is planned for them. The plan for fewer is kept: it is made for [`FEW`], whatever the first
-/// statement of a session changes.
+/// The number of changed rows from which on a statement is planned for its own number. For fewer rows one
+/// plan is kept, which is made for [`FEW`], whatever the first statement of a session changes.
 const MANY: i64 = 1000;
 const FEW: i64 = 1;
 
-/// The plan that is kept looks rows up by index, also in a table that has one page when it is made: later statements of the same
-/// transaction may meet a thousand, and nothing tells the planner before it commits.
+/// The setting under which the kept plan looks rows up by index, also in a table of one page. Later
+/// statements of the same transaction may meet a thousand rows, and nothing tells the planner before the
+/// transaction commits.
 pub(super) const FOR_FEW: (&str, &str) = ("enable_seqscan", "off");
 
 pub(super) fn old() -> Ident {
@@ -39,16 +40,16 @@ pub(super) fn new() -> Ident {
 /// The name of the trigger that refuses writes to a stream table.
 const GUARD: &str = "trickle_guard";
 
-/// The row of the control table as it is now: its place, how many statements have begun and not ended, whether changes were put
-/// aside, whether a source was truncated.
+/// The present row of the control table: its place, the number of statements that have begun and not ended,
+/// whether changes were put aside, and whether a source was truncated.
 const AT: &str = "trickle_at";
 const PENDING: &str = "trickle_pending";
 const ASIDE: &str = "trickle_aside";
 const ANEW: &str = "trickle_anew";
-/// What a statement returned that nobody asks for.
+/// The result of a statement that nothing reads.
 const DONE: &str = "trickle_done";
 const SET: &str = "trickle_set";
-/// The setting that lets a refresh write stream tables, as it was before.
+/// The value that the setting by which a refresh may write stream tables had before.
 const WAS: &str = "trickle_was";
 const REFRESHING: &str = "pgtrickle.refreshing";
 
@@ -71,8 +72,9 @@ fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
 }
 
-/// Lets instructions write stream tables. What raises is undone, and with it the setting. A SET clause of the function would be
-/// shorter: only superusers may give a function a setting that the server does not know.
+/// Lets instructions write stream tables. An error undoes the setting with everything else. A SET clause of
+/// the function would be shorter, but only superusers may give a function a setting that the server does not
+/// know.
 pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     let set = |value| {
         let args = vec![Scalar::text(REFRESHING), value, Scalar::bool(true)];
@@ -80,7 +82,7 @@ pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     };
     let now = Scalar::call("current_setting", vec![Scalar::text(REFRESHING), Scalar::bool(true)]);
     let before = Instruction::Assign(Ident::fixed(WAS), now);
-    // One that was never set is NULL, which set_config takes for nothing to set.
+    // A setting that was never set is NULL, for which set_config sets nothing.
     let was = Scalar::Special(SpecialCall::Coalesce, vec![variable(WAS), Scalar::text("")]);
     [before, set(Scalar::text("on"))].into_iter().chain(body).chain([set(was)]).collect()
 }
@@ -93,7 +95,7 @@ fn not_found() -> Scalar {
     variable("found").negated()
 }
 
-/// Whose changes are read from where.
+/// The places that the changes of each table are read from.
 struct Given<'t> {
     layout: LayoutSources<'t>,
     from: BTreeMap<TableId, Qualified>,
@@ -118,9 +120,9 @@ impl Sources for Given<'_> {
 }
 
 impl Immediate<'_> {
-    /// Does nothing where somebody dropped the stream table with DROP TABLE: writers write on, also where another table has its
-    /// name now. The trigger that refuses writes tells whether a table is the stream table. Where that is there under another
-    /// name, it is noted, and the writer goes on.
+    /// Does nothing where somebody dropped the stream table with DROP TABLE: writers go on, also where
+    /// another table has its name since. The trigger that refuses writes tells whether a table is the stream
+    /// table. If the stream table exists under another name, that is noted, and the writer goes on.
     pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
         let (s, c, g) = (Ident::fixed("s"), Ident::fixed("c"), Ident::fixed("g"));
         let column = |of: &Ident, name| Scalar::column(of, &Ident::fixed(name));
@@ -145,22 +147,25 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        // Not as the owner, who may be another by now and could leave no mark.
+        // The owner may be another role by now, which could leave no mark. So a function of the catalog notes
+        // that the table is not kept.
         let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
-        // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
+        // An older snapshot shows neither table nor trigger. A snapshot that shows the control table shows
+        // everything made before it.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = fit::all_fit(&self.sources, &self.needs, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
 
-    /// Does nothing, but has it noted, where the stream table's owner may not read the sources any more, or is another by now: writers
-    /// write on. What the server's event triggers tell of is followed before; of a role that loses what it had by another, nothing
-    /// tells. Schemas come first: without a right on one its tables cannot be asked for by name.
+    /// Does nothing, but has it noted, where the stream table's owner may not read the sources any more, or
+    /// is another role by now: writers go on. Changes that fire event triggers are followed before. But no
+    /// trigger fires when a role loses a right that it had through another role. Schemas come first: without
+    /// a right on its schema a table cannot be asked for by name.
     fn permitted(&self) -> [Instruction; 3] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
-        // NULL for a schema that has another name: to ask for it by its name raises.
+        // NULL for a schema that has another name now: asking by the name itself would raise.
         let usage = |schema: &str| {
             let named = Scalar::call("to_regnamespace", vec![Scalar::text(&Ident::new(schema).to_string())]);
             let named = named.cast(Type::Other(Arc::new(opaque("oid"))));
@@ -173,7 +178,7 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        // NULL for what is gone.
+        // NULL for an object that is gone.
         let each = |function, ids: &[u32], privilege| {
             let each = ids.iter().map(|id| may(function, oid(TableId(*id)), privilege));
             each.map(|has| has.coalesce(Scalar::bool(false))).collect::<Vec<_>>()
@@ -182,7 +187,7 @@ impl Immediate<'_> {
         let schemas = each("has_schema_privilege", &self.needs.schemas, "USAGE");
         let schemas = std::iter::once(usage(self.table.hidden_schema())).chain(schemas);
         let remade = Scalar::or(self.as_planned().into_iter().map(Scalar::negated));
-        // A snapshot from before a plan shows other objects than that was made for.
+        // A snapshot from before the plan shows other objects than those that the plan was made for.
         let remade = when(remade, std::iter::once(self.check()).chain(stop()).collect(), Vec::new());
         let denied = |rights: Vec<Scalar>| {
             when(Scalar::or(rights.into_iter().map(Scalar::negated)), stop(), Vec::new())
@@ -190,7 +195,7 @@ impl Immediate<'_> {
         [denied(schemas.collect()), denied(wanted), remade]
     }
 
-    /// Conditions: functions, operators, types and schemas are as its plan takes them.
+    /// Returns the conditions that functions, operators, types and schemas are as the plan takes them to be.
     fn as_planned(&self) -> Vec<Scalar> {
         let Needs {
             functions,
@@ -225,7 +230,7 @@ impl Immediate<'_> {
         all
     }
 
-    /// Has it noted that the stream table is not kept, and does nothing.
+    /// Has the catalog note that the stream table is not kept, and does nothing.
     fn stop(&self) -> Vec<Instruction> {
         let noted = Qualified::new("pgtrickle", "stop_keeping");
         let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
@@ -233,14 +238,13 @@ impl Immediate<'_> {
         vec![when(Scalar::call("has_schema_privilege", usage), vec![noted], Vec::new()), Instruction::Return]
     }
 
-    /// Does nothing for a table that was a child or a partition of the source and is altered since.
+    /// Does nothing for a table that was a child or a partition of the source and was altered since.
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
         let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Leaves a mark and returns where the rows that the trigger is given are not those that the plan must
-    /// see.
+    /// Leaves a mark and returns where the trigger is not given the rows that the plan must see.
     fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
@@ -248,9 +252,9 @@ impl Immediate<'_> {
         moved.into_iter().chain(self.without_nulls(source, event)).collect()
     }
 
-    /// Does nothing, but has it noted, where a row has a NULL in a column that had none: the plan believes
-    /// that it never does. NOT NULL goes without a trigger, and what a transaction sees of the catalog may be
-    /// older; its rows are not.
+    /// Leaves a mark and returns where a row has a NULL in a column that the plan takes to have none. A NOT
+    /// NULL can be dropped without firing a trigger, and a transaction may see an older catalog, but never
+    /// older rows.
     fn without_nulls(&self, source: &Buffer, event: TriggerEvent) -> Option<Instruction> {
         let never = self.needs.never_null.iter().filter(|(of, _)| *of == source.table().id);
         let never: Vec<_> = never.filter_map(|(_, c)| source.table().columns.get(*c)).collect();
@@ -284,7 +288,7 @@ impl Immediate<'_> {
     pub(super) fn begin(&self) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
-        // What a statement before left behind is of no concern to the first of the next.
+        // The first trigger of a statement ignores flags that an earlier statement left.
         let still = |name| Scalar::and([column(name), column("pending").op(">", Scalar::int4(0))]);
         let set = vec![
             (Ident::fixed("pending"), column("pending").op("+", Scalar::int4(1))),
@@ -294,16 +298,18 @@ impl Immediate<'_> {
         self.count(set)
     }
 
-    /// Waits as a statement that begins does, and counts none.
+    /// Waits as a statement that begins does, without counting one.
     pub(super) fn lock(&self) -> Vec<Instruction> {
         let (c, pending) = (Ident::fixed("c"), Ident::fixed("pending"));
         self.count(vec![(pending.clone(), Scalar::column(&c, &pending))])
     }
 
-    /// Changes the row of the control table, and reads it. It waits for everybody else who did until their transactions end.
+    /// Changes the row of the control table, and reads it. This waits until all other transactions that
+    /// changed it have ended.
     ///
-    /// The row has a version for each statement of a transaction; where its last one is is remembered in a setting of the
-    /// transaction, so that the others need not be looked through. Where the setting says something else, the row is looked for.
+    /// Each statement of a transaction makes a version of the row. A setting of the transaction remembers the
+    /// place of the last one, so that the older versions need not be searched. Where the setting is wrong,
+    /// the row is searched for.
     fn count(&self, set: Vec<(Ident, Scalar)>) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
@@ -319,7 +325,7 @@ impl Immediate<'_> {
                 alias: Some(c.clone()),
                 set: set.clone(),
                 from: Vec::new(),
-                // The setting is anybody's: it may lead to another row.
+                // Everybody can change the setting, so it may lead to another row.
                 filter: at.into_iter().chain([column("bucket").equals(self.counter())]).collect(),
                 returning: returned
                     .iter()
@@ -340,7 +346,7 @@ impl Immediate<'_> {
         ]
     }
 
-    /// The row that counts: the only one, or that of the transaction.
+    /// Returns the number of the counting row: the only one, or the one of the transaction.
     fn counter(&self) -> Scalar {
         if self.exclusion == Exclusion::All {
             return Scalar::int4(0);
@@ -349,7 +355,7 @@ impl Immediate<'_> {
         number.op("+", Scalar::int8(BUCKETS)).cast(Type::Int4)
     }
 
-    /// The stream table was computed after the snapshot of whoever writes.
+    /// Raises that the stream table was computed after the snapshot of the writer.
     fn too_old(&self) -> Instruction {
         Instruction::Raise {
             sqlstate: "40001",
@@ -361,7 +367,7 @@ impl Immediate<'_> {
         }
     }
 
-    /// What is done when a statement has changed a source.
+    /// Returns the instructions that run after a statement has changed a source.
     pub(super) fn end(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
         let truncated = event == TriggerEvent::Truncate;
         if self.counts() {
@@ -398,7 +404,7 @@ impl Immediate<'_> {
         Ok(body)
     }
 
-    /// No other statement that began before has yet to end.
+    /// Whether all other statements that began before have ended.
     fn is_last(&self) -> Scalar {
         variable(PENDING).equals(Scalar::int4(0))
     }
@@ -416,7 +422,7 @@ impl Immediate<'_> {
         self.count(set)
     }
 
-    /// Where an error is raised that only a delta meets, all is computed anew.
+    /// Recomputes the stream table where a delta raises an error that the query does not.
     fn trying(&self, body: Vec<Instruction>) -> Result<Vec<Instruction>> {
         if !self.can_raise() {
             return Ok(body);
@@ -424,7 +430,7 @@ impl Immediate<'_> {
         Ok(vec![Instruction::Attempt { body, otherwise: self.anew()? }])
     }
 
-    /// Computes the stream table, and writes what differs.
+    /// Recomputes the stream table, and writes the difference.
     fn anew(&self) -> Result<Vec<Instruction>> {
         let sources = self.given(BTreeMap::new(), None);
         let statements = self.table.refresh_from(Refresh::Difference, &self.all(), &sources)?;
@@ -436,7 +442,7 @@ impl Immediate<'_> {
         Given { layout, from, expected }
     }
 
-    /// The changes of a statement as a relation of the statement that applies them.
+    /// Returns the changes of a statement, as a common table expression of the statement that applies them.
     fn transition(&self, source: &Buffer, event: TriggerEvent) -> Cte {
         let columns = source.columns().iter().filter_map(|c| source.column(*c)).map(|(name, _)| name);
         Cte {
@@ -468,7 +474,7 @@ impl Immediate<'_> {
         )])
     }
 
-    /// Keeps the changes of one event for the last of its statement.
+    /// Keeps the changes of one event for the last event of its statement.
     fn put_aside(&self, source: &Buffer, event: TriggerEvent) -> Instruction {
         let columns = source.columns().iter().filter_map(|c| source.column(*c)).map(|(name, _)| name);
         Instruction::Run(Statement::Insert(Insert {
@@ -483,7 +489,8 @@ impl Immediate<'_> {
         }))
     }
 
-    /// Applies all that was put aside. Others' rows are seen by nobody: who put them aside has not committed, or dropped them.
+    /// Applies all changes that were put aside. Changes of other transactions are not visible: they are
+    /// either not committed or deleted already.
     fn apply_aside(&self) -> Result<Vec<Instruction>> {
         let from = self.all().into_iter().map(|id| (id, self.aside(id))).collect();
         let made = self.table.refresh_from(Refresh::Delta, &self.all(), &self.given(from, None))?;
@@ -518,8 +525,9 @@ impl Immediate<'_> {
         when(none, vec![self.too_old()], Vec::new())
     }
 
-    /// Raises where a snapshot shows a row that somebody else deleted since, beside the one of the same key that the statement wrote
-    /// in its place: the unique index has nothing against that, and which of the two a lookup by key finds is open.
+    /// Raises where the snapshot shows a row that somebody else deleted since, beside the row of the same key
+    /// that the statement wrote in its place. The unique index allows that, and a lookup by key may find
+    /// either row.
     fn check_versions(&self, source: &Buffer, event: TriggerEvent) -> Result<Instruction> {
         let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
         let rows = self.transition(source, event);
@@ -544,11 +552,11 @@ impl Immediate<'_> {
         let found = Scalar::Exists { query: Box::new(found), negated: false };
         let level = Scalar::call("current_setting", vec![Scalar::text("transaction_isolation")]);
         let old = level.op("<>", Scalar::text("read committed"));
-        // One condition would not say which of the two is evaluated first.
+        // In one condition it would be open which of the two is evaluated first.
         Ok(when(old, vec![when(found, vec![self.too_old()], Vec::new())], Vec::new()))
     }
 
-    /// Lets nobody with an older snapshot go on, of whatever group.
+    /// Makes transactions with older snapshots fail, whichever group they change.
     fn mark(&self) -> Option<Instruction> {
         let groups = matches!(self.exclusion, Exclusion::Groups { .. });
         let bucket = Scalar::Column { table: None, name: Ident::fixed("bucket") };
@@ -565,9 +573,10 @@ impl Immediate<'_> {
         })
     }
 
-    /// Waits for everybody who changed a group of the same bucket, and keeps others waiting. Buckets are locked in order, so two
-    /// statements cannot wait for each other. A row that is written tells those of older snapshots (PostgreSQL 13.2.2); once
-    /// in a transaction is enough, and the others only lock it, which ON CONFLICT does whether or not its condition holds.
+    /// Waits for all transactions that changed a group of the same bucket, and keeps others waiting. Buckets
+    /// are locked in order, so two statements cannot wait for each other. Writing the row makes transactions
+    /// with older snapshots fail (PostgreSQL 13.2.2). One write in a transaction is enough; later the row is
+    /// only locked, which ON CONFLICT does whether or not its condition holds.
     fn lock_groups(&self, id: TableId, transition: Option<Cte>) -> Result<Option<Instruction>> {
         let Exclusion::Groups { of, keys } = &self.exclusion else { return Ok(None) };
         let from = transition.as_ref().map_or_else(|| self.aside(id), |t| Qualified::bare(t.name.clone()));
@@ -615,7 +624,7 @@ impl Immediate<'_> {
     }
 }
 
-/// Runs a statement that is planned for what there is.
+/// Runs a statement that is planned for the present number of rows.
 fn for_many(statement: Statement) -> [Instruction; 2] {
     let on =
         Scalar::call("set_config", vec![Scalar::text(FOR_FEW.0), Scalar::text("on"), Scalar::bool(true)]);
@@ -626,7 +635,7 @@ fn current_xid() -> Scalar {
     Scalar::call("pg_current_xact_id", vec![])
 }
 
-/// A statement that applies changes, with the relation that holds them before it.
+/// Adds the relation that holds the changes in front of a statement that applies them.
 fn beginning_with(rows: Cte, statement: Statement) -> Statement {
     match statement {
         Statement::Query(mut query) => {

@@ -1,4 +1,4 @@
-//! Which writers of a stream table's sources have to wait for each other.
+//! The writers of a stream table's sources that have to wait for each other.
 
 use crate::apply::Identity;
 use crate::catalog::TableId;
@@ -8,23 +8,26 @@ use crate::rel::{Rel, Version};
 use crate::stream_table::StreamTable;
 use std::collections::BTreeSet;
 
-/// Which writers wait for each other until their transactions end.
+/// The writers that wait for each other until their transactions end.
 ///
-/// A delta tells what a change does to a state, so whoever applies one must see the state that it meets: what others changed
-/// and have not committed must not matter to it. `All` is right for every query; the others are for queries of one table.
+/// A delta is the effect of a change on a state, so a writer that applies one must see that state. The
+/// uncommitted changes of others must not matter to the delta. `All` is right for every query; the other
+/// variants are for queries of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// None beyond those that change one row of the source: a row of the result is computed from the row of the table that has
-    /// its key, as it is. So it does not matter either in which order the events of a statement are applied.
+    /// Only writers of the same row of the source. A row of the result is computed from the row of the table
+    /// that has its key, as that row is. So the order in which the events of a statement are applied does not
+    /// matter either.
     Keys,
-    /// Those that change groups of the same bucket: all that is read and written are stored rows of the groups that change.
+    /// Writers of groups in the same bucket: the delta reads and writes only stored rows of the groups that
+    /// change.
     Groups {
-        /// The node that is grouped, …
+        /// The node that is grouped.
         of: NodeId,
-        /// … and by which of its columns.
+        /// The columns by which it is grouped.
         keys: Vec<usize>,
     },
-    /// All that write what the query reads.
+    /// All writers of the sources.
     All,
 }
 
@@ -59,7 +62,7 @@ fn has_key(table: &StreamTable) -> bool {
     matches!(table.layout().result.identity, Identity::Key(_)) && table.has_affected_groups()
 }
 
-/// Whether a row of the node is made of one row of the table.
+/// Whether each row of the node is made of one row of the table.
 fn is_linear(graph: &Graph, mut at: NodeId) -> bool {
     loop {
         at = match graph.rel(at) {

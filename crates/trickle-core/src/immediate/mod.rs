@@ -1,25 +1,27 @@
 //! Stream tables that are kept within the statements that write their sources: IMMEDIATE.
 //!
-//! Triggers on the sources apply the delta of each statement as it ends. What holds:
+//! Triggers on the sources apply the delta of each statement as it ends. The invariants:
 //!
-//! - **Once, with all of it.** A statement may change several sources (writable CTEs, cascades), and each AFTER trigger already
-//!   sees all of it, while it is given the rows of its own table alone. So BEFORE triggers count up and AFTER triggers count
-//!   down; what comes before the last is put aside, and the last applies everything.
-//! - **Nobody in between.** Who writes what a delta reads waits for whoever wrote it before, until that transaction ends, and
-//!   then reads with a fresh snapshot; where the isolation level gives none, PostgreSQL raises 40001, since the row that is
-//!   waited for was written meanwhile. Whom a writer waits for is in `exclusion.rs`.
-//! - **Never half.** What the triggers write, count and put aside is in rows of tables, so it goes with the savepoint or
-//!   transaction that it belongs to.
-//! - **Filled and kept in one transaction.** The statements here are run by a refresh that computes the stream table in full
-//!   while nobody writes its sources; from its commit on the triggers keep it. Who holds a snapshot from before finds no row in
-//!   the control table, and gets 40001.
+//! - **Once, with all changes.** A statement may change several sources (writable CTEs, cascades). Each AFTER
+//!   trigger sees all of these changes already, but is given only the rows of its own table. So BEFORE
+//!   triggers count up and AFTER triggers count down; changes before the last trigger are put aside, and the
+//!   last trigger applies everything.
+//! - **Nobody in between.** A writer of rows that a delta reads waits until earlier writers of them have
+//!   ended their transactions, and then reads with a fresh snapshot. Where the isolation level gives none,
+//!   PostgreSQL raises 40001, since the row that the writer waits for was written meanwhile. `exclusion.rs`
+//!   says for which writers a writer waits.
+//! - **Never half.** Everything that the triggers write, count and put aside is in rows of tables, so it is
+//!   undone with its savepoint or transaction.
+//! - **Filled and kept in one transaction.** A refresh runs the statements of this module, after it has
+//!   computed the stream table in full while nobody writes its sources. From its commit on the triggers keep
+//!   the table. A transaction whose snapshot is older finds no row in the control table, and gets 40001.
 //!
 //! | object | name |
 //! |---|---|
-//! | control table | `immediate_<id>`: one row; or one for each bucket of groups, and as many for transactions |
-//! | what is put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
-//! | trigger functions | `immediate_<id>_<oid>_begin`, `immediate_<id>_lock`, `immediate_<id>_<oid>_<event>` |
-//! | triggers | `trickle_immediate_<id>_<oid>_<event>`, those that count up end in `_begin` |
+//! | control table | `immediate_<id>`: one row; or one per bucket of groups, and as many for transactions |
+//! | changes that are put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
+//! | functions | `immediate_<id>_<oid>_begin`, `immediate_<id>_lock`, `immediate_<id>_<oid>_<event>` |
+//! | triggers | `trickle_immediate_<id>_<oid>_<event>`; the names of triggers that count up end in `_begin` |
 
 mod body;
 mod exclusion;
@@ -41,8 +43,8 @@ use crate::types::Type;
 use exclusion::Exclusion;
 use std::collections::BTreeSet;
 
-/// How many buckets groups fall into, and after these how many rows count the open statements of transactions: of writers to
-/// different groups, one pair in so many waits for the other.
+/// The number of buckets that groups fall into. The control table has as many rows again, which count the
+/// open statements of transactions. Of the pairs of writers to different groups, one in so many waits.
 const BUCKETS: i64 = 1024;
 
 /// A stream table that is kept by triggers.
@@ -57,53 +59,54 @@ pub struct Immediate<'t> {
     exclusion: Exclusion,
 }
 
-/// Needs of its triggers beside the sources. Nobody tells the triggers that one is gone, so they ask each
-/// time, and writers go on without it.
+/// The objects that the triggers need beside the sources. No trigger fires when one of them is dropped, so
+/// the triggers check each time, and writers go on without it.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Functions that its query calls, by oid.
+    /// Functions that the query calls, by oid.
     pub functions: Vec<u32>,
-    /// Functions that its owner might call as it was planned, among these and those behind them, by oid
-    /// (`pgtrickle.rights_of`).
+    /// Functions, among these and those behind them, that the owner was allowed to call when the plan was
+    /// made, by oid (`pgtrickle.rights_of`).
     pub callable: Vec<u32>,
-    /// The schemas of all that it names, itself included, that its owner might use then, by oid.
+    /// Schemas of everything that the query names, and of the stream table, that the owner was allowed to use
+    /// then, by oid.
     pub schemas: Vec<u32>,
-    /// Of these functions, their names and bodies (`pgtrickle.functions_fingerprint`).
+    /// Names and bodies of these functions (`pgtrickle.functions_fingerprint`).
     pub bodies: String,
-    /// Operators, casts and the like on which its values rest, by catalog and oid.
+    /// Operators, casts and the like that values depend on, by catalog and oid.
     pub objects: Vec<String>,
-    /// Of these objects, everything that makes values (`pgtrickle.objects_fingerprint`).
+    /// Properties of these objects that decide values (`pgtrickle.objects_fingerprint`).
     pub properties: String,
-    /// Types that it names, by oid.
+    /// Types that the query names, by oid.
     pub types: Vec<u32>,
     /// Names of these types, of the values of enums and of attributes among them (`pgtrickle.type_names`).
     pub names: Vec<String>,
-    /// The schemas in which its functions and the operators of its types are found, where nobody else makes
-    /// any.
+    /// Schemas in which its functions and the operators of its types are found, and in which no other role
+    /// may make any.
     pub path: Vec<String>,
     /// Keys of the sources and of the stream table itself.
     pub keys: Vec<Key>,
     /// The stream table itself, with the columns that it was made with; `None`: nobody else alters it.
     pub own: Option<Buffer>,
-    /// Columns of the sources, by position, that the plan believes to have no NULL and that may be given one.
+    /// Columns of the sources, by position, that the plan takes to have no NULL, though they may be given
+    /// one.
     pub never_null: Vec<(TableId, usize)>,
 }
 
-/// A key of a source, by which its rows are found. It goes with its index, which nobody tells the triggers
-/// of.
+/// A key of a source, by which its rows are found. The key is lost with its index, and no trigger fires then.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The source.
     pub table: TableId,
-    /// The unique index that enforces it, by oid.
+    /// The unique index that enforces the key, by oid.
     pub index: u32,
-    /// Its columns, by attribute number.
+    /// The columns of the key, by attribute number.
     pub columns: Vec<i16>,
 }
 
 impl<'t> Immediate<'t> {
-    /// The stream table of this `pgt_id`, whose sources are captured as buffers would capture them. `settings` are those that were
-    /// in force when it was created.
+    /// Describes the stream table `id` (its `pgt_id`). `sources` are the buffers that would capture its
+    /// sources; `settings` are those that were in force when it was created.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -118,22 +121,23 @@ impl<'t> Immediate<'t> {
         Ok(Immediate { table, id, sources, above, settings, needs, exclusion })
     }
 
-    /// The same with needs beside its sources.
+    /// Adds the objects that it needs beside its sources.
     #[must_use]
     pub fn needing(self, needs: Needs) -> Immediate<'t> {
         Immediate { needs, ..self }
     }
 
-    /// The tables that stream tables read which it reads, however far above, where it does not read them itself. Who writes them
-    /// ends up writing what it reads; so that all wait for each other in one order, that of the ids of stream tables, they wait
-    /// as they begin.
+    /// Adds the tables from which its sources are computed, through stream tables at any depth, except those
+    /// that it reads itself. A writer of such a table ends up writing a source. Such writers wait at the
+    /// start of their statement, so that all writers wait in one order: by the ids of stream tables.
     #[must_use]
     pub fn below(self, above: Vec<Buffer>) -> Immediate<'t> {
         Immediate { above, ..self }
     }
 
-    /// Makes its triggers and what they need, anew where they are there. To be run where the stream table has just been computed,
-    /// under locks that keep writers from its sources.
+    /// Returns the statements that make the triggers and the objects that these need; existing ones are made
+    /// again. Run the statements when the stream table has just been computed, under locks that keep writers
+    /// from its sources.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -176,7 +180,7 @@ impl<'t> Immediate<'t> {
         Ok(made)
     }
 
-    /// Whether it matters what of a statement is applied first.
+    /// Whether it matters which changes of a statement are applied first.
     fn counts(&self) -> bool {
         self.exclusion != Exclusion::Keys
     }
@@ -188,7 +192,7 @@ impl<'t> Immediate<'t> {
     fn control(&self) -> Qualified {
         self.named("")
     }
-    /// Where changes of a source are put aside.
+    /// Returns the table in which changes of a source are put aside.
     fn aside(&self, source: TableId) -> Qualified {
         self.named(&source.to_string())
     }
@@ -196,7 +200,7 @@ impl<'t> Immediate<'t> {
         format!("{}_{}", source.table().id, event_word(event))
     }
 
-    /// The control table, and where changes are put aside.
+    /// Makes the control table and the tables in which changes are put aside.
     fn tables(&self) -> Vec<Statement> {
         let column = |name: &str, ty: Type, default: Option<Scalar>| ColumnSpec {
             name: Ident::new(name),
@@ -242,7 +246,7 @@ impl<'t> Immediate<'t> {
         made
     }
 
-    /// The rows of the control table.
+    /// Fills the control table.
     fn buckets(&self) -> Statement {
         let (s, n) = (Ident::fixed("s"), Ident::fixed("bucket"));
         let last = if matches!(self.exclusion, Exclusion::Groups { .. }) { 2 * BUCKETS - 1 } else { 0 };
@@ -264,8 +268,8 @@ impl<'t> Immediate<'t> {
         })
     }
 
-    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under. Nobody
-    /// else is to have it called for a table of his own.
+    /// Makes a function that runs with the rights of the stream table's owner, under the settings of its
+    /// query. Nobody else may have it called for a table of his own.
     fn function(&self, name: String, body: Vec<Instruction>) -> [Statement; 2] {
         let own = [("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
@@ -280,7 +284,8 @@ impl<'t> Immediate<'t> {
         [Statement::CreateTriggerFunction(made), Statement::RevokeFunction(name)]
     }
 
-    /// Triggers of one table fire in the order of their names: where several stream tables read it, in that of their ids.
+    /// Makes a trigger. Triggers of one table fire in the order of their names: where several stream tables
+    /// read the table, in the order of their ids.
     fn trigger(
         &self,
         table: &Qualified,
@@ -327,13 +332,13 @@ impl<'t> Immediate<'t> {
     }
 }
 
-/// The function that counts a statement on a source as it begins.
+/// Returns the name of the function that counts a statement on a source as it begins.
 fn begin_name(source: &Buffer) -> String {
     format!("{}_begin", source.table().id)
 }
 
-/// A setting of a function. What operators of the query's types are is found by its search path; nothing of the caller's own
-/// temporary schema must stand in for anything, so that comes last.
+/// Returns a setting of a function. Its search path decides which operators of the query's types are found.
+/// Objects in the caller's own temporary schema must not hide others, so that schema comes last.
 fn in_force(s: &Setting) -> (String, Vec<String>) {
     let temporary = "pg_temp".to_owned();
     let last = s.name == "search_path" && !s.values.contains(&temporary);

@@ -27,7 +27,7 @@ fn who_waits_for_whom_follows_from_the_plan() {
     assert!(groups(of("SELECT k, count(*) AS n, sum(v) AS s, avg(v) AS a FROM t WHERE v > 0 GROUP BY k")));
     assert!(groups(of("SELECT k, sum(v) AS s FROM t GROUP BY k HAVING count(*) > 1")));
     for all in [
-        // Rows that nothing tells apart, a total of everything, what looks rows of the table up, and more tables.
+        // Rows without a key, a total of everything, a lookup of rows of the table, and more than one table.
         "SELECT k FROM t",
         "SELECT count(*) AS n FROM t",
         "SELECT k, max(v) AS m FROM t GROUP BY k",
@@ -48,7 +48,8 @@ fn triggers_count_where_the_order_of_events_matters() {
     assert_eq!(begins("SELECT t.id, u.n FROM t JOIN u ON u.id = t.k"), 8);
 }
 
-/// What runs with the owner's rights goes by the settings of the query, and by no name of the caller's temporary schema.
+/// Functions with the owner's rights run under the settings of the query, and find no object in the caller's
+/// temporary schema.
 #[test]
 fn functions_run_under_the_settings_of_the_query() {
     for sql in ["SELECT id, v FROM t", "SELECT t.id, u.n FROM t JOIN u ON u.id = t.k"] {

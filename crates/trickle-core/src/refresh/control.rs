@@ -1,6 +1,6 @@
-//! The statements around a refresh program: the only SQL texts of this module. They are PostgreSQL's own language for what
-//! its catalogs, snapshots and transactions are asked and told, written once; what comes into them from outside is a bind
-//! parameter, a number, or printed by [`crate::sql`].
+//! The statements around a refresh program: the only SQL texts of this module. PostgreSQL's catalogs,
+//! snapshots and transactions have a language of their own, so these texts are written by hand, each once.
+//! Every value from outside is a bind parameter, a number, or printed by [`crate::sql`].
 
 use super::facts::Facts;
 use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source};
@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a transaction of a refresh may wait for who refreshes: then the server ends it, and with it the locks that keep another
-/// refresher waiting. Between two statements that takes milliseconds.
+/// The longest time that a transaction of a refresh may be idle, waiting for its refresher. Then the server
+/// ends it, and releases the locks that keep another refresher waiting. The time between two statements is
+/// normally milliseconds.
 pub const ABANDONED: Duration = Duration::from_secs(10);
 
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -26,9 +27,10 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
-/// Stores one frontier for all members, and for each its cost model. What failures suspended is active again; what the
-/// user suspended, which has none, stays suspended. `now()` is when the transaction began, before its
-/// snapshot: what was committed by then is in the table, and what reads the clock read that time.
+/// Stores one frontier for all members, and the cost model of each. A stream table that failures suspended
+/// becomes active again; one that the user suspended, which has no errors, stays suspended. `now()` is the
+/// time when the transaction began, before its snapshot: changes committed by then are in the table, and
+/// conditions on the clock were evaluated at that time.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
@@ -48,8 +50,8 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) s(at) \
      RETURNING pgt_id, lag_ms";
 
-/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. Where the user
-/// suspended it there is nothing to count: by their errors those are told apart that failures suspended.
+/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. No
+/// error is counted where the user suspended the table: the count tells which tables failures suspended.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
      consecutive_errors = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN 0 ELSE consecutive_errors + 1 END, \
      last_error_message = $2::text, updated_at = clock_timestamp(), \
@@ -58,7 +60,7 @@ const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
 
-/// Writes into history that a refresh was given up, which is no error of the stream table.
+/// Writes into history that a refresh was given up, which does not count as an error of the stream table.
 const RECORD_SKIP: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      strategy_reason) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'SKIPPED', $3::text, $2::text \
      FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1::int8";
@@ -67,7 +69,7 @@ fn qualified(r: &Relation) -> Qualified {
     Qualified::new(&r.schema, &r.name)
 }
 
-/// A statement before it has its number.
+/// Makes a statement that has no number yet.
 pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> Statement {
     Statement {
         step: 0,
@@ -82,18 +84,18 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
     }
 }
 
-/// `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
+/// Makes a `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
 pub(super) fn setting(s: &Setting) -> Statement {
     let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
-    // What is in the caller's temporary schema must stand in for nothing.
+    // Objects in the caller's temporary schema must not hide others, so that schema comes last.
     let temporary = (s.name == "search_path" && s.values.iter().all(|v| v != "pg_temp")).then_some("pg_temp");
     let values: Vec<String> = s.values.iter().map(String::as_str).chain(temporary).map(quoted).collect();
     let values = if values.is_empty() { quoted("") } else { values.join(", ") };
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }
 
-/// The locks, in order of oid (so that two refreshes cannot deadlock on them): members are kept from other
-/// refreshers, what they read from TRUNCATE and rewrites.
+/// Returns the locks, in order of oid, so that two refreshes cannot deadlock on them. Members are locked
+/// against other refreshers, their sources against TRUNCATE and rewrites.
 pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
     let mut wanted: BTreeMap<TableId, (&Relation, &str)> = BTreeMap::new();
     for s in plan.members.iter().flat_map(|m| &m.sources) {
@@ -127,8 +129,9 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         .collect()
 }
 
-/// Keeps what the catalog says of the members from being changed before the end: in a transaction whose statements see the newest
-/// versions of rows, storing the frontier would overwrite that somebody marked them to be rebuilt since the snapshot.
+/// Locks the catalog rows of the members until the end of the transaction. In a transaction whose statements
+/// see the newest versions of rows, storing the frontier would otherwise overwrite a mark that somebody set
+/// after the snapshot.
 pub(super) fn hold(members: &[Member]) -> Statement {
     let text = format!(
         "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) ORDER BY pgt_id FOR NO KEY UPDATE",
@@ -137,14 +140,15 @@ pub(super) fn hold(members: &[Member]) -> Statement {
     statement(Kind::Lock, Phase::Wait, text)
 }
 
-/// Whether a row `b` of a buffer is not in the frontier `f` of [`stored_frontiers`]: the own transaction is tested first, since
-/// it may look visible to itself.
+/// Whether a row `b` of a buffer is not in the frontier `f` of [`stored_frontiers`]. The transaction that is
+/// counted up to a command (`f.own`) is tested first, since the snapshot cannot tell which of its rows are
+/// counted.
 pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
-/// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
-/// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
-/// would make a full refresh look free.
+/// Returns the expression for the number of rows of a table and its partitions, as the planner estimates it.
+/// The estimate is the density at the last ANALYZE times the present size, or a row per 100 bytes without an
+/// ANALYZE. An estimate of 0 for a table that was never analysed would make a full refresh look free.
 pub fn size(id: impl std::fmt::Display) -> String {
     let rows = |c: &str| {
         format!(
@@ -160,7 +164,8 @@ pub fn size(id: impl std::fmt::Display) -> String {
     )
 }
 
-/// Members by source, those apart that cannot be told of its changes.
+/// Groups the members by source. Members that know the change buffer of a source are apart from those that do
+/// not.
 fn by_source<'m>(members: &[Reader<'m>]) -> Vec<(&'m Source, BTreeSet<i64>)> {
     let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
@@ -181,14 +186,15 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
     format!("'{{{}}}'::int8[]", ids.join(","))
 }
 
-/// The stored frontiers of members.
+/// Returns the stored frontiers of the members.
 fn frontiers(members: &[Reader<'_>]) -> String {
     stored_frontiers(&format!("pgt_id = ANY ({})", array(members.iter().map(|m| &m.id))))
 }
 
-/// `WITH frontiers`: the different stored frontiers of the stream tables of which a condition holds (linked ones share theirs),
-/// numbered, and whose they are, for [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the
-/// planner would copy the parsing into the test of every buffered row.
+/// Returns the clause `WITH frontiers` for [`PENDING`]: the distinct stored frontiers of the stream tables
+/// that meet a condition (linked ones share one), numbered, with the ids of their stream tables. In a
+/// frontier at most one transaction is counted up to a command. The clause is materialized, since the planner
+/// would otherwise copy the parsing into the test of every buffered row.
 pub fn stored_frontiers(condition: &str) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
@@ -201,18 +207,21 @@ pub fn stored_frontiers(condition: &str) -> String {
     )
 }
 
-/// What is told of a source.
+/// The facts about a source that a question asks for.
 #[derive(Clone, Copy)]
 enum Told {
-    /// Its rows and its name too. To look at its size waits for whoever has locked it.
+    /// All facts: also whether its name holds, and its size. The size waits for a lock that somebody holds on
+    /// the source.
     All,
-    /// What is pending: no lock of the source's is waited for.
+    /// The pending rows alone, which wait for no lock on the source.
     Pending,
 }
 
-/// When the first of the pending rows of a table that users write was committed, where the server keeps such times; `-infinity`
-/// where it does not of one of them, or has the time of another server for it. Asked once for each transaction, since to ask takes
-/// locks that commits take too, and only where there is an answer. Rows of a stream table have the time of a refresh, which is later.
+/// Returns the expression for the time when the first pending row of a table that users write was committed,
+/// where the server keeps such times. Where the server lacks the time of a row, or another server set it, the
+/// value is `-infinity`. The expression asks once for each transaction, since asking takes locks that commits
+/// take too, and only where the server has an answer. Rows of a stream table carry the time of a refresh,
+/// which is later.
 fn committed(buffer: &Relation) -> String {
     format!(
         "CASE WHEN f.tracked THEN (SELECT min(CASE WHEN c.roident = 0 THEN c.\"timestamp\" ELSE '-infinity' END) \
@@ -222,9 +231,10 @@ fn committed(buffer: &Relation) -> String {
     )
 }
 
-/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured), what
-/// makes them useless (as in [`pending_text`]) and when the first was committed, for the members `ids` of one frontier that are among its `readers`: a buffer is read once
-/// for each frontier, and not for each member.
+/// Returns the query for the facts about one source: one row for each frontier whose stream tables (`ids`)
+/// include one of `readers`. The columns: the source, whether its name holds, its rows, the pending rows of
+/// its buffer (NULL: not captured). Further columns: why these rows are useless (as in [`pending_text`]), and
+/// when the first of them was committed. A buffer is read once for each frontier, not once for each member.
 fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
     let (id, readers) = (source.relation.id, array(readers));
     let (held, size) = match told {
@@ -249,7 +259,7 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
     }
 }
 
-/// `LEFT JOIN` of [`counted`] for each member `t` and source.
+/// Returns the `LEFT JOIN` of [`counted`] for each member `t` and source.
 fn join_counted(members: &[Reader<'_>], told: Told) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::timestamptz, NULL::int8[], NULL::int8[] WHERE false";
     let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids, told));
@@ -261,14 +271,14 @@ fn join_counted(members: &[Reader<'_>], told: Told) -> String {
     )
 }
 
-/// Why `t` must be rebuilt; NULL where it need not.
+/// The reason why `t` must be recomputed; NULL where there is none.
 const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
      WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
 
-/// Whether `t` is watched: a trigger on it (a foreign key to it makes one; the trigger that refuses writes
-/// does not count), a rule, a stream table that reads it by deltas, a publication of it or of what it is a
-/// partition of, or a slot that decodes all tables must see the rows that changed and no others. A table that
-/// was never filled is not.
+/// Whether somebody must see exactly the rows of `t` that changed, and no others. Such watchers are a trigger
+/// on `t`, a rule, or a stream table that reads `t` by deltas. A foreign key to `t` makes a trigger, too; the
+/// trigger that refuses writes does not count. Others are a publication of `t` or of a table that `t` is a
+/// partition of, and a slot that decodes all tables. A table that was never filled is not watched.
 const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.pgt_relid AND g.tgenabled <> 'D' \
      AND g.tgfoid IS DISTINCT FROM to_regprocedure('pgtrickle.refuse_writes()')) \
      OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = t.pgt_relid) \
@@ -280,14 +290,17 @@ const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHER
      WHERE EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = c.oid) \
      OR EXISTS (SELECT FROM pg_publication_namespace p WHERE p.pnnspid = c.relnamespace)))";
 
-/// The decision query: the snapshot, the own transaction, the system and database, and for every member and
-/// source what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
-/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows
-/// stored, whether it is watched, the member's name and definition hold and what its plan was made from is
-/// unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), when the first of
-/// them was committed (NULL: not known), the time of this refresh, the time that what is stored is of, and
-/// what refreshes have cost ([`Model`]).
+/// Returns the decision query: the snapshot, its own transaction, the system and database, and the pending
+/// changes of every member and source. It returns one row per pair (one with NULLs for a member without
+/// sources). The columns:
+///
+/// - the snapshot, the query's own xid, the system identifier, the database oid;
+/// - of the member: `pgt_id`, frontier, why it must be recomputed, stored rows, whether it is watched;
+/// - whether the member's name and definition hold and everything that its plan relies on is unchanged (the
+///   query runs under the locks, so the answer stays true);
+/// - of the source: oid, whether its name holds, rows, pending rows (NULL: not captured), why those are
+///   useless ([`pending_text`]), when the first was committed (NULL: not known);
+/// - the time of this refresh, the time of the stored rows, and the costs of earlier refreshes ([`Model`]).
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
@@ -314,26 +327,28 @@ pub fn decide_text(members: &[Member]) -> String {
     )
 }
 
-/// A time as a text that means the same under all settings.
+/// Returns the expression for a time as a text that means the same under all settings.
 fn time(of: &str) -> String {
     format!("to_char({of} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00'")
 }
 
-/// Whether a name still leads to the same table.
+/// Returns the expression that tells whether a name still leads to the same table.
 fn held(r: &Relation) -> String {
     format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
-/// What is known of a buffer without reading it is of the snapshot, as all else: a file that has no rows now had none then,
-/// unless it took the place of another one since, by TRUNCATE. One without WAL holds a row at all times, or a crash emptied it.
+/// Whether a segment may hold rows, decided without reading it. The answer holds for the snapshot: a file
+/// that is empty was empty then, unless TRUNCATE put it in the place of another since. A segment without WAL
+/// always holds a row, unless a crash emptied it.
 const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
-/// The first question before a refresh: which of these members have something to do whatever their buffers hold, and which
-/// buffers hold anything at all? Takes no lock that lasts and assigns no transaction id; reads no buffer, so that what it
-/// costs is next to nothing for each. Columns: a `pgt_id`, or the name of a buffer's view.
+/// Returns the first question before a refresh. Which of these members have something to do, whatever their
+/// buffers hold, and which buffers hold any row? The query takes no lock that lasts, assigns no transaction
+/// id, and reads no buffer, so its cost per member is next to nothing. Columns: a `pgt_id`, or the name of a
+/// buffer's view.
 ///
-/// The name of a segment is the view's and a number. A buffer that is not to be found counts as one that holds something: who
-/// reads it says what is the matter.
+/// The name of a segment consists of the view's name and a number. A buffer that is not found counts as one
+/// that holds rows: the statement that reads it then reports the error.
 pub fn glance_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
     let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
@@ -347,7 +362,7 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
         }
     }
     let filled = views.iter().map(|(schema, views)| {
-        // The names of segments lie between these, which an index finds: '`' comes after '_'.
+        // The names of segments lie between these two, and an index finds them: '`' comes after '_'.
         let first = views.iter().map(|v| format!("{v}_")).min().unwrap_or_default();
         let last = views.iter().map(|v| format!("{v}`")).max().unwrap_or_default();
         let (first, last) = (quoted(&first), quoted(&last));
@@ -369,8 +384,9 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
     )
 }
 
-/// The second question, where buffers hold anything: which of these members have not counted all of it? Takes no lock that
-/// lasts and assigns no transaction id; returns their `pgt_id`s. Looks once into each buffer for each frontier.
+/// Returns the second question, for buffers that hold rows: which of these members have not counted all of
+/// them? The query takes no lock that lasts and assigns no transaction id; it returns `pgt_id`s. It looks
+/// once into each buffer for each frontier.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
     let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for (source, readers) in by_source(members) {
@@ -395,8 +411,8 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
     )
 }
 
-/// The condition whose number, from `first` on, is in `f.source`: found by halves, so that what many sources cost together
-/// does not grow with their square.
+/// Builds the condition whose number is `f.source`; numbers count from `first`. The condition is found by
+/// halving, so that the cost of many sources does not grow with their square.
 fn chosen(first: usize, conditions: &[String]) -> String {
     let (low, high) = conditions.split_at(conditions.len() / 2);
     match high {
@@ -409,10 +425,11 @@ fn chosen(first: usize, conditions: &[String]) -> String {
     }
 }
 
-/// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
-/// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
-/// the buffer was at its limit. Waits for no lock of a source and assigns no transaction id, but reads every pending row. Columns:
-/// `pgt_id`, source oid, rows, the latter.
+/// Returns the query for the amount of pending changes, for people. For every member and source it counts the
+/// rows of the buffer that the stored frontier does not hold (NULL where changes are not captured). It also
+/// tells why these rows are useless: NULL they are not, false a TRUNCATE, true the buffer was at its limit.
+/// It waits for no lock on a source and assigns no transaction id, but reads every pending row. Columns:
+/// `pgt_id`, source oid, rows, why they are useless.
 pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
@@ -423,8 +440,8 @@ pub fn pending_text(readers: &[Reader<'_>]) -> String {
     )
 }
 
-/// A refresh teaches the costs of a stream table, and the share of changed rows from which on it is cheaper
-/// to compute it anew.
+/// The costs of a stream table as a refresh has taught them, and the share of changed rows from which on a
+/// recompute is cheaper.
 #[derive(serde::Serialize)]
 pub(super) struct Learnt {
     pub(super) id: i64,
@@ -440,14 +457,15 @@ pub(super) fn store_frontier(json: &str, models: &[Learnt]) -> Statement {
     s
 }
 
-/// Fails where somebody else has the lease; else nobody has before the end.
+/// Fails where another refresher has the lease; otherwise keeps the lease from others until the end of the
+/// transaction.
 pub(super) fn hold_lease(lease: Lease) -> Statement {
     let text = format!("SELECT pgtrickle.hold_lease({}, {})", lease.role, lease.fence);
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
 /// Fails with `40001` where a partition came or went since the snapshot: statements before that read other
-/// rows than those after it. `None`: no member reads a table with partitions.
+/// rows than statements after it. `None`: no member reads a table with partitions.
 pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
     let read: BTreeSet<TableId> =
         members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned).map(|s| s.relation.id).collect();
@@ -456,8 +474,9 @@ pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
     (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))
 }
 
-/// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each
-/// how long, at most, the changes had waited that it brought.
+/// Builds the statement that writes history. Time that was spent once for all members counts for each.
+/// `facts` returns the facts about a member. The statement returns, for each member, how long the changes
+/// that it brought had waited, at most, in milliseconds.
 pub(super) fn record<'f>(
     members: &[MemberReport],
     shared: &Phases,
@@ -485,7 +504,8 @@ pub(super) fn record<'f>(
     s
 }
 
-/// Milliseconds by phase. What is cleaned up once is not over yet when this is written.
+/// Returns milliseconds by phase. The cleanup for all members is left out, since it is not over when this is
+/// written.
 fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
     let ms = |own: u64, shared: u64| own.saturating_add(shared) as f64 / 1e3;
     serde_json::json!({
@@ -502,8 +522,9 @@ pub fn record_skip(id: i64, why: &str, initiated_by: Initiator) -> Statement {
     s
 }
 
-/// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the
-/// table after `max_consecutive_errors` in a row (0: never). Only for [`super::FailureKind::Statement`].
+/// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback.
+/// Suspends the table after `max_consecutive_errors` in a row (0: never). Only for
+/// [`super::FailureKind::Statement`].
 pub fn record_failure(
     id: i64,
     message: &str,

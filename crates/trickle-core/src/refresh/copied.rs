@@ -1,4 +1,4 @@
-//! The refresh program of a copy: a table kept equal to something whose changes nobody tells.
+//! The refresh program of a copy: a table kept equal to a relation whose changes cannot be captured.
 
 use super::plan::{Feed, Program, Template, Windows, Yield};
 use super::program::Compiled;
@@ -7,8 +7,9 @@ use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Reads all of a source, once, and writes what differs from the copy: so that its readers are told of changes as of those
-/// of any table. What they read is the copy alone, whatever the source becomes meanwhile.
+/// Reads all of a source, once, and writes the difference to the copy. Capture on the copy then shows the
+/// changes to readers, as it does for any table. Readers read the copy alone, whatever happens to the source
+/// meanwhile.
 #[derive(Debug)]
 pub struct Copied {
     program: Compiled,
@@ -16,9 +17,11 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// The program of a copy, whose query is its source. A materialized view is named: LOCK TABLE takes none, and what a
-    /// REFRESH put in its place after the snapshot would be read all the same. Reading it keeps others from replacing it
-    /// until the transaction ends; that nobody did before is looked up after that, and else the refresh begins again.
+    /// Makes the program of a copy, whose query is its source. `materialized_view` is the source where that
+    /// is a materialized view. LOCK TABLE does not take one, so a REFRESH after the snapshot can replace its
+    /// rows, and the program would read the new ones. Reading the view keeps others from replacing it until
+    /// the transaction ends. A check after the read finds out whether somebody replaced it before; then the
+    /// refresh begins again.
     pub fn new(program: Compiled, materialized_view: Option<TableId>) -> Copied {
         let check = materialized_view.map(|view| {
             let text = format!(

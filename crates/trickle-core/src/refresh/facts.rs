@@ -1,4 +1,4 @@
-//! What the decision query says.
+//! The answer of the decision query.
 
 use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
@@ -10,30 +10,31 @@ use crate::sql::Qualified;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the decision query says of one source of a member.
+/// The facts about one source of a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     /// Change rows that the frontier does not hold; `None` where changes are not captured.
     pub(super) rows: Option<i64>,
-    /// When the first of them was committed, as in [`Facts::now`]; `None` where that is not known of all.
+    /// The time when the first of them was committed, as in [`Facts::now`]; `None` where the time of some is
+    /// not known.
     pub(super) committed: Option<Arc<str>>,
-    /// Why they are not all that happened.
+    /// The reason why the change rows are not all changes.
     pub(super) gap: Option<Gap>,
     /// Rows of the source itself, as estimated by the server.
     pub(super) size: i64,
 }
 
-/// Why the change rows of a source do not tell what happened to it.
+/// A reason why the change rows of a source do not tell all its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gap {
-    /// It was truncated, or replaced without a delta.
+    /// The source was truncated, or replaced without a delta.
     Replaced,
-    /// Its buffer was at its limit.
+    /// The buffer of the source was at its limit.
     Overflowed,
 }
 
 impl Pending {
-    /// Why what happened to this source is not known from its change rows, if it is not.
+    /// Returns why the change rows of this source do not tell its changes, if they do not.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
         let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {
@@ -48,24 +49,24 @@ impl Pending {
     }
 }
 
-/// What the decision query says of a member.
+/// The facts about a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) frontier: Option<Frontier>,
-    /// Why it must be rebuilt.
+    /// The reason why it must be recomputed.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
-    /// Whether triggers, publications or readers must see the rows that changed and no others.
+    /// Whether triggers, publications or readers must see the rows that changed, and no others.
     pub(super) watched: bool,
-    /// What refreshes have cost.
+    /// The costs of earlier refreshes.
     pub(super) model: Model,
-    /// t0 and t1 as texts of `timestamptz`: the time that what is stored is of, and that of this refresh.
+    /// The times of the stored rows (t0) and of this refresh (t1), as texts of `timestamptz`.
     pub(super) then: Option<Arc<str>>,
     pub(super) now: Option<Arc<str>>,
     pub(super) pending: BTreeMap<TableId, Pending>,
 }
 
-/// What the decision query says of the database.
+/// The facts about the database.
 #[derive(Clone, Debug)]
 pub(super) struct Now {
     pub(super) snapshot: Snapshot,
@@ -74,7 +75,7 @@ pub(super) struct Now {
     pub(super) database: u32,
 }
 
-/// An error that the machine itself raises.
+/// Makes an error that the machine itself raises.
 pub(super) fn give_up(sqlstate: &str, message: impl Into<String>) -> DbError {
     DbError { sqlstate: sqlstate.into(), message: message.into(), detail: None, hint: None }
 }
@@ -85,7 +86,8 @@ pub(super) fn stale() -> DbError {
     e
 }
 
-/// Reads the rows of [`super::decide_text`]: every member must be there, and every name lead to its table.
+/// Reads the rows of [`super::decide_text`]: every member must be there, and every name must lead to its
+/// table.
 pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTreeMap<i64, Facts>), DbError> {
     let mut all: BTreeMap<i64, Facts> = BTreeMap::new();
     let mut now = None;
@@ -130,7 +132,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         facts.watched = watched.is_true();
         facts.now = Some(time.as_text().ok_or_else(bad)?.into());
         facts.then = then.as_text().map(Arc::from);
-        // One that another version wrote in another way is learnt anew.
+        // A model that another version wrote in another form is learnt anew.
         facts.model = model.as_text().and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default();
         if !held.is_true() {
             return Err(stale());
@@ -157,15 +159,16 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
 }
 
 impl Now {
-    /// What a refresh that reads this state has counted, with its own commands up to one.
+    /// Returns the frontier of a refresh that reads this state and counts its own commands up to `command`.
     pub(super) fn frontier(&self, command: Command) -> Frontier {
         Frontier::new(self.system, self.database, &self.snapshot, Some((self.own, command)))
     }
 }
 
 impl Facts {
-    /// Why the stored frontier cannot be continued from. Frontiers only advance: the locks are held before the
-    /// snapshot is taken, so a stored frontier ahead of it comes from another past of the database.
+    /// Returns why the refresh cannot go on from the stored frontier, if it cannot. Frontiers only advance:
+    /// the locks are held before the snapshot is taken, so a stored frontier ahead of the snapshot comes from
+    /// another past of the database.
     pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
         let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
         if !f.matches(now.system, now.database) {
@@ -174,15 +177,15 @@ impl Facts {
         self.is_ahead(now).then_some("its frontier is ahead of the database (restored to an earlier state)")
     }
 
-    /// Whether the stored frontier has counted what the snapshot does not show.
+    /// Whether the stored frontier has counted changes that the snapshot does not show.
     pub(super) fn is_ahead(&self, now: &Now) -> bool {
         let high = now.frontier(ALL_COMMANDS);
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
-    /// The ways that are open. A watched table is replaced as a whole only where its program has no other
-    /// way. Without a frontier nothing is known of the stored rows: unless they are watched, comparing with
-    /// them costs more than it saves.
+    /// Returns the strategies that are open. A watched table is replaced as a whole only where its program
+    /// has no other way. Without a frontier nothing is known of the stored rows: comparing with them costs
+    /// more than it saves, so it is done only where they are watched.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {
@@ -193,7 +196,7 @@ impl Facts {
         all.iter().copied().filter(|s| !has_both || Some(*s) != closed).collect()
     }
 
-    /// Whether it is another time than what is stored is of.
+    /// Whether this refresh has another time than the stored rows.
     pub(super) fn is_later(&self) -> bool {
         self.then != self.now
     }
@@ -203,20 +206,22 @@ impl Facts {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
-    /// When the first change was committed that is pending, where that is known of all. Such texts are in the order of their times.
+    /// Returns when the first pending change was committed, where that is known of all sources. Texts of
+    /// times sort as the times do.
     pub(super) fn committed(&self) -> Option<Arc<str>> {
         let told = |p: &Pending| p.committed.clone().filter(|_| p.gap.is_none());
         let pending = self.pending.values().filter(|p| p.gap.is_some() || p.rows != Some(0));
         pending.map(told).collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// The change rows of a source, where they are captured: as the decision query counted them, and what members wrote since.
+    /// Returns the number of change rows of a source, where they are captured: those that the decision query
+    /// counted, and those that members wrote since.
     pub(super) fn counted(&self, id: TableId) -> Option<i64> {
         self.pending.get(&id)?.rows
     }
 
-    /// How large the tables are that a refresh reads and writes, by powers of two: of another scale the best plan may be
-    /// another.
+    /// Returns a number for the sizes of the tables that a refresh reads and writes, by powers of two. At
+    /// another scale another plan may be the best.
     pub(super) fn scale(&self) -> u64 {
         let sizes = self.pending.values().map(|p| p.size).chain([self.rows]);
         sizes.fold(0, |scale: u64, n| {
@@ -224,7 +229,7 @@ impl Facts {
         })
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub(super) fn bind(&self, b: &Bind) -> Value {
         let own = || self.frontier.as_ref().and_then(|f| f.partial().next());
         match b {

@@ -14,7 +14,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// A program whose full ways end in these statements.
+    /// Makes a program whose full refreshes end in the statements `then`.
     pub fn new(program: Compiled, then: Vec<Template>) -> Installed {
         Installed { program, then }
     }

@@ -1,4 +1,4 @@
-//! The machine itself: states, and what each answer leads to.
+//! The machine itself: its states, and the step that each answer leads to.
 
 use super::control::{self, Learnt};
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
@@ -10,16 +10,16 @@ use crate::cost::{self, Decision, Force, Inputs, Policy, Sample, Strategy, thres
 use crate::frontier::{ALL_COMMANDS, Frontier};
 use std::collections::BTreeMap;
 
-/// Where the machine is: what the batch last handed out was.
+/// The state of the machine: the purpose of the batch that it handed out last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing handed out yet.
+    /// Nothing was handed out yet.
     Start,
     /// Transaction, settings, locks, decision query.
     Opening,
-    /// The program of a member, in one of its ways; `guarded` under a savepoint.
+    /// The program of a member, by one strategy; `guarded`: under a savepoint.
     Applying { guarded: bool },
-    /// The last command of the caller's transaction.
+    /// The question for the last command of the caller's transaction.
     Asking,
     /// Frontier, history, commit.
     Closing,
@@ -31,7 +31,8 @@ enum State {
     Finished,
 }
 
-/// Drives one refresh. See the module's documentation for what it does; it owns no connection and no clock.
+/// The machine that carries out one refresh, as the module's documentation describes. It owns no connection
+/// and no clock.
 #[derive(Debug)]
 pub struct Machine {
     plan: Plan,
@@ -50,13 +51,15 @@ pub struct Machine {
     shared: Phases,
     /// Members that must recompute in the next attempt, and why.
     must_recompute: BTreeMap<i64, String>,
-    /// The settings of the member that ran last in this attempt; those of another replace them one by one.
+    /// The settings of the member that ran last in this attempt; the settings of the next member replace them
+    /// one by one.
     in_force: Option<Vec<Setting>>,
     failure: Option<Failure>,
     frontier: Option<Frontier>,
 }
 
-/// Up to so many changes of each source the plan of a delta is kept; beside more, making it anew costs little.
+/// The number of changes of a source up to which the plan of a delta is kept. With more changes, a new plan
+/// costs little beside the work.
 const FEW: i64 = 8192;
 
 /// Whether the time alone may have changed a member.
@@ -64,22 +67,22 @@ fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
 }
 
-/// Plans that are made anew for the values that are bound, and ones that are kept for all.
+/// The modes of planning: anew for the bound values, or one plan kept for all values.
 const ANEW: &str = "force_custom_plan";
 const KEPT: &str = "force_generic_plan";
 
-/// The commit does not wait for the disk.
+/// Returns the setting under which a commit does not wait for the disk.
 fn unawaited() -> Setting {
     Setting { name: "synchronous_commit".into(), values: vec!["off".into()] }
 }
 
-/// How statements with parameters are planned that a driver keeps prepared.
+/// Returns the setting for how the server plans statements with parameters that a driver keeps prepared.
 fn planned(how: &str) -> Setting {
     Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
 }
 
 impl Machine {
-    /// A machine for a plan; nothing is sent yet.
+    /// Makes a machine for a plan; nothing is sent yet.
     pub fn new(plan: Plan) -> Machine {
         Machine {
             plan,
@@ -100,13 +103,13 @@ impl Machine {
         }
     }
 
-    /// The plan that it drives.
+    /// Returns the plan that the machine carries out.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Takes what came of the last batch ([`Outcome::start`] at first) and says what to do next. After `Done` or
-    /// `Fail` it only fails.
+    /// Takes the outcome of the last batch ([`Outcome::start`] at first) and returns what to do next. After
+    /// `Done` or `Fail` every call fails.
     pub fn step(&mut self, outcome: Outcome) -> Step {
         self.account(&outcome);
         if let Some(error) = outcome.error {
@@ -129,7 +132,7 @@ impl Machine {
         next.unwrap_or_else(|error| self.failed(self.sent.len().saturating_sub(1), error))
     }
 
-    /// Adds what the last batch took to the phases it belongs to.
+    /// Adds the times of the last batch to the phases that its statements belong to.
     fn account(&mut self, outcome: &Outcome) {
         let working = matches!(self.state, State::Applying { .. });
         let own = working.then(|| self.reports.last_mut()).flatten().map(|r| &mut r.phases);
@@ -176,8 +179,9 @@ impl Machine {
             if let Some(ms) = statement_timeout_ms {
                 limit("statement_timeout", ms.into());
             }
-            // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
-            // PostgreSQL decides it by are guesses for tables that were never analysed.
+            // A delta is many small plans: JIT takes seconds to compile them, and they run for milliseconds.
+            // PostgreSQL decides on JIT by its estimates, which are guesses for tables that were never
+            // analysed.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
@@ -252,7 +256,7 @@ impl Machine {
         self.reports.iter().any(|r| r.action != Action::NoData)
     }
 
-    /// What to do with a member, in which way, and from which numbers.
+    /// Chooses the action for a member, the strategy, and the numbers that the choice was made from.
     fn choose(&self, member: &Member) -> (Action, Decision, Inputs) {
         let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
         let pending = facts.pending.values();
@@ -286,7 +290,7 @@ impl Machine {
         let ways = facts.ways(member.program.strategies());
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
-            // What the time alone changes is not counted; there may be some.
+            // Rows that the time alone changes are not counted; there may be some.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
             let decision = cost::choose(&facts.model, &counted, &ways, &member.policy);
             let action = match decision.strategy {
@@ -303,7 +307,7 @@ impl Machine {
         (action, decision, inputs)
     }
 
-    /// Hands out a member's program, after `before`.
+    /// Hands out a member's program, after the statements `before`.
     fn apply(
         &mut self,
         member: &Member,
@@ -316,7 +320,7 @@ impl Machine {
         let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
         let clock = is_timed(member, &facts).then_some(TableId::CLOCK);
         let expected = |id: TableId| match strategy.is_incremental() {
-            // Few texts for all numbers, so that their plans can be kept.
+            // Numbers are rounded, so that there are few texts and their plans can be kept.
             true => Some(facts.counted(id)?.unsigned_abs().checked_next_power_of_two()?.try_into().ok()?),
             false => None,
         };
@@ -330,8 +334,8 @@ impl Machine {
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
-            // A driver may keep statements prepared. What decides their plans is in their texts, but for the time; and beside
-            // many changes a plan costs nothing.
+            // A driver may keep statements prepared. The texts decide the plans, unless the time does; and
+            // beside many changes the cost of a plan does not count.
             let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
             let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
             in_force.push(planned(if anew { ANEW } else { KEPT }));
@@ -340,7 +344,8 @@ impl Machine {
             in_force.push(memory.setting(strategy, &report.inputs));
         }
         if self.in_force.as_ref() != Some(&in_force) {
-            // They are part of what the program takes: who answers when within a batch is seen by the driver only roughly.
+            // The settings count as part of the program: of the statements of one batch a driver knows only
+            // roughly when each was answered.
             let settings = in_force.iter().map(control::setting);
             before.extend(settings.map(|s| Statement { phase: Phase::Execute, ..s }));
             self.in_force = Some(in_force);
@@ -366,7 +371,7 @@ impl Machine {
         Ok(self.send(State::Applying { guarded }, before))
     }
 
-    /// Adds up what a member's program did, and tells its readers.
+    /// Adds up the rows that a member's program wrote, and hands them to its readers in this refresh.
     fn applied(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
         let (first, templates) = std::mem::take(&mut self.program);
         let Some(report) = self.reports.last_mut() else {
@@ -399,7 +404,8 @@ impl Machine {
                 if let Some(p) = facts.pending.get_mut(&relation) {
                     p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
                     if written > 0 {
-                        // What waited of an earlier refresh was committed before that, nobody knows when.
+                        // Rows that an earlier refresh left pending were committed before this one, nobody
+                        // knows when.
                         p.committed = committed.clone().filter(|_| p.rows == Some(0));
                     }
                     p.rows = p.rows.map(|n| n.saturating_add(written));
@@ -410,7 +416,7 @@ impl Machine {
         self.advance()
     }
 
-    /// The members' cost models with what this run adds to them.
+    /// Returns the members' cost models with the samples of this run.
     fn learnt(&self) -> Vec<Learnt> {
         let learn = |(m, r): (&Member, &MemberReport)| {
             let mut model = self.facts.get(&m.id).map(|f| f.model.clone()).unwrap_or_default();
@@ -450,7 +456,8 @@ impl Machine {
                 let facts = |id: i64| self.facts.get(&id);
                 batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
             } else if self.is_own() {
-                // A crash may forget that nothing had changed, so the commit need not wait for the disk.
+                // If a crash loses the news that nothing had changed, no harm is done, so the commit need not
+                // wait for the disk.
                 batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&unawaited()) });
             }
             self.frontier = Some(frontier);
@@ -464,7 +471,7 @@ impl Machine {
         Ok(self.send(State::Closing, batch))
     }
 
-    /// Reads what history says of the members.
+    /// Reads the answer of history: the lag of each member.
     fn closed(&mut self, answers: &[Answer]) -> Step {
         let history = self.sent.iter().position(|s| s.kind == Kind::History).and_then(|i| answers.get(i));
         for row in history.iter().flat_map(|a| &a.rows) {
@@ -513,10 +520,10 @@ impl Machine {
         }
     }
 
-    /// What follows an error: the full way in the same run, another attempt, or the end.
+    /// Decides what follows an error: a recompute in the same run, another attempt, or the end.
     fn failed(&mut self, at: usize, error: DbError) -> Step {
         if matches!(self.state, State::Failing | State::Finished) {
-            // The error of a ROLLBACK (a lost connection) tells less than what led to it.
+            // The error of a ROLLBACK (a lost connection) tells less than the error before it.
             return self.give_back_failure();
         }
         let Transaction::Own { attempts, .. } = self.plan.transaction else {
@@ -543,8 +550,8 @@ impl Machine {
         self.roll_back(State::Failing)
     }
 
-    /// A delta met an error in the data: back to the savepoint, and the full way instead. If the query itself raises,
-    /// the full way raises too, and that is what is reported.
+    /// Goes back to the savepoint after a delta met an error in the data, and recomputes instead. If the
+    /// query itself raises, the recompute raises too, and its error is reported.
     fn recompute(&mut self, at: usize, error: &DbError) -> Step {
         let Some(member) = self.plan.members.get(self.at).cloned() else {
             self.failure = Some(self.describe(at, error.clone()));

@@ -3,15 +3,15 @@
 use super::Setting;
 use crate::cost::{Inputs, Strategy};
 
-/// What a row takes in a sort or a hash table, in bytes, its overhead included: a guess on the generous side, since what
-/// spills to disk costs more than what is not used.
+/// The bytes that a row takes in a sort or a hash table, overhead included. The guess is generous, since
+/// spilling to disk costs more than memory that is not used.
 const ROW_BYTES: u64 = 1024;
 
 /// PostgreSQL's default `work_mem`, in MiB.
 const DEFAULT_MB: u32 = 4;
 
-/// The range that `work_mem` of a stream table's refresh is chosen from, in MiB. It decides how a refresh is worked, never
-/// what comes of it.
+/// The range that `work_mem` of a refresh is chosen from, in MiB. It decides how a refresh is computed, never
+/// its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkMem {
     least_mb: u32,
@@ -19,16 +19,17 @@ pub struct WorkMem {
 }
 
 impl WorkMem {
-    /// From the least that each refresh gets to the most that a large one gets. With one of them alone: the same for all
-    /// refreshes, or PostgreSQL's default and more for large ones. Where the most is less than the least, it is the most
-    /// that counts.
+    /// Makes the range from the least memory, which each refresh gets, to the most, which a large one gets.
+    /// With the least alone, all refreshes get the same; with the most alone, the range begins at
+    /// PostgreSQL's default. Where the most is less than the least, the most counts.
     pub fn between(least_mb: Option<u32>, most_mb: Option<u32>) -> Option<WorkMem> {
         let most_mb = most_mb.or(least_mb)?;
         Some(WorkMem { least_mb: least_mb.unwrap_or(DEFAULT_MB).min(most_mb), most_mb })
     }
 
-    /// What a refresh of this size gets, in MiB: what its rows would take, within the range; more rows never get less. A
-    /// delta sorts and hashes changes and what they meet, anything else the sources and the result.
+    /// Returns the memory of a refresh of this size, in MiB: the memory that its rows would take, within the
+    /// range; more rows never get less. A delta sorts and hashes the changes and the rows that they join, a
+    /// recompute the sources and the result.
     pub fn mb(&self, strategy: Strategy, inputs: &Inputs) -> u32 {
         let rows = match strategy.is_incremental() {
             true => inputs.delta_rows,

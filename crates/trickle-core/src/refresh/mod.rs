@@ -1,19 +1,23 @@
 //! One refresh of a set of linked stream tables over one snapshot, as a machine without I/O.
 //!
-//! A driver (asynchronous over a connection, or synchronous inside the server) asks [`Machine::step`] what to send,
-//! sends it, and hands back what came. The machine decides everything else, so that all drivers run the same
-//! statements in the same order:
+//! A driver (asynchronous over a connection, or synchronous inside the server) asks [`Machine::step`] what to
+//! send, sends it, and hands back the answers. The machine decides everything else, so that all drivers run
+//! the same statements in the same order:
 //!
-//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks (none of which takes a snapshot), then the decision query,
-//!    whose snapshot S1 is what everything after reads: one round trip.
-//! 2. Per stream table, upstream first: nothing; or, under the settings of its creation, its delta under a savepoint,
-//!    or a full recompute. A delta that meets a data error (class 21, 22) goes back to the savepoint and recomputes in
-//!    the same run.
-//! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and `COMMIT`.
+//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks (none of which takes a snapshot), then the decision
+//!    query: one round trip. Everything after it reads the query's snapshot, S1.
+//! 2. For each stream table, upstream first: nothing; or, under the settings of its creation, its delta under
+//!    a savepoint, or a recompute. A delta that meets a data error (class 21, 22) goes back to the savepoint
+//!    and is recomputed in the same run.
+//! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and
+//!    `COMMIT`.
 //!
-//! Laws (tested against a scripted server): whatever fails at whatever step, the last statement is `ROLLBACK`; a
-//! serialization failure or deadlock starts again with a new snapshot, a bounded number of times; a frontier is
-//! stored iff everything before it succeeded; equal answers give equal statements.
+//! Laws (tested against a scripted server):
+//!
+//! - Whatever fails at whatever step, the last statement is `ROLLBACK`.
+//! - A serialization failure or deadlock starts again with a new snapshot, a bounded number of times.
+//! - A frontier is stored iff everything before it succeeded.
+//! - Equal answers give equal statements.
 
 mod control;
 mod copied;
@@ -45,7 +49,8 @@ pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A value bound to a parameter or returned in a row. Texts cast what has no variant here (`($1::text)::pg_snapshot`).
+/// A value bound to a parameter or returned in a row. Types without a variant here are cast from text
+/// (`($1::text)::pg_snapshot`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
@@ -62,31 +67,31 @@ pub enum Value {
 }
 
 impl Value {
-    /// A text value.
+    /// Makes a text value.
     pub fn text(s: impl AsRef<str>) -> Value {
         Value::Text(Arc::from(s.as_ref()))
     }
-    /// The integer, where it is one.
+    /// Returns the integer, where the value is one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int8(n) => Some(*n),
             _ => None,
         }
     }
-    /// The text, where it is one.
+    /// Returns the text, where the value is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Value::Text(s) => Some(s),
             _ => None,
         }
     }
-    /// Whether it is TRUE; NULL is not.
+    /// Whether the value is TRUE; NULL is not.
     pub fn is_true(&self) -> bool {
         matches!(self, Value::Bool(true))
     }
 }
 
-/// What a statement's time is accounted to.
+/// The phase of a refresh to which the time of a statement is accounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -102,7 +107,8 @@ pub enum Phase {
     Cleanup,
 }
 
-/// What a statement is for. A driver inside the server replaces the transaction statements by their C equivalents.
+/// The purpose of a statement. A driver inside the server replaces the transaction statements by their C
+/// equivalents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -112,21 +118,22 @@ pub enum Kind {
     Setting,
     /// Locks tables.
     Lock,
-    /// Takes the snapshot and counts what is pending.
+    /// Takes the snapshot and counts the pending changes.
     Decide,
-    /// Sets a member's savepoint.
+    /// Sets the savepoint of a member.
     Savepoint,
-    /// Part of a member's refresh program.
+    /// Is a part of a member's refresh program.
     Program,
-    /// Part of it that makes, changes or drops hidden objects and triggers: the catalog's owner does that, whoever refreshes.
+    /// Is a part of the program that makes, changes or drops hidden objects and triggers: it runs as the
+    /// catalog's owner, whoever refreshes.
     Define,
-    /// Gives the savepoint up.
+    /// Releases the savepoint.
     Release,
     /// Goes back to the savepoint.
     RollbackTo,
     /// Asks for the last command of the caller's transaction.
     Command,
-    /// Fails where what was read got or lost partitions since the snapshot.
+    /// Fails where a source got or lost partitions since the snapshot.
     Partitions,
     /// Holds the lease that the refresh is committed under, or fails.
     Lease,
@@ -143,35 +150,36 @@ pub enum Kind {
 /// One statement with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
-    /// Its number since the machine started, over all attempts: what fault tests stop at.
+    /// Number since the machine started, over all attempts: fault tests stop at it.
     pub step: usize,
-    /// What it is for.
+    /// Purpose of the statement.
     pub kind: Kind,
-    /// What its time counts as.
+    /// Phase to which its time counts.
     pub phase: Phase,
-    /// The stream table (`pgt_id`) that it belongs to, if to one.
+    /// The stream table (`pgt_id`) that the statement belongs to, if to one.
     pub member: Option<i64>,
     /// The text; `$n` refers to `params[n − 1]`.
     pub text: Arc<str>,
     /// Bound values.
     pub params: Vec<Value>,
-    /// How large the tables are that it reads, as a number that is another where one of them has another power of two of
-    /// rows: a plan that is kept is for one scale.
+    /// The sizes of the tables that the statement reads, as one number. It differs where a table has another
+    /// power of two of rows: a plan that is kept is for one scale.
     pub scale: u64,
-    /// Whether rows are wanted back.
+    /// Whether the rows are wanted.
     pub fetch: bool,
-    /// Whether it may be sent together with the next of its batch, before its own answer is there. False on the last.
+    /// Whether the statement may be sent together with the next of its batch, before its own answer is there.
+    /// False on the last.
     pub pipeline: bool,
 }
 
-/// What one statement gave.
+/// The answer to one statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Its rows, where they were asked for.
+    /// The rows, where they were asked for.
     pub rows: Vec<Vec<Value>>,
-    /// The number of rows in its command tag.
+    /// The number of rows in the command tag.
     pub affected: u64,
-    /// How long it took, in microseconds.
+    /// The time that the statement took, in microseconds.
     pub micros: u64,
 }
 
@@ -189,37 +197,37 @@ pub struct DbError {
 }
 
 impl DbError {
-    /// Whether the query's data raised it (SQLSTATE class 21 or 22).
+    /// Whether the data raised the error (SQLSTATE class 21 or 22).
     pub fn is_data(&self) -> bool {
         self.sqlstate.starts_with("21") || self.sqlstate.starts_with("22")
     }
-    /// Whether the transaction may succeed if tried again as a whole: class 40, and that a prepared statement
-    /// is gone, which its driver then prepares anew.
+    /// Whether the transaction may succeed if it is tried again as a whole: class 40, and the loss of a
+    /// prepared statement, which the driver then prepares anew.
     pub fn is_retryable(&self) -> bool {
         self.sqlstate.starts_with("40") || self.sqlstate == "26000"
     }
 }
 
-/// What came of a batch: answers of its statements in order, up to the first that failed. What follows a failed
-/// statement in a batch must not have run.
+/// The outcome of a batch: the answers of its statements in order, up to the first that failed. Statements
+/// after a failed one must not have run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// One per statement that succeeded.
+    /// One answer per statement that succeeded.
     pub answers: Vec<Answer>,
     /// The error of the statement after the last answered one.
     pub error: Option<DbError>,
-    /// How long the call of [`Machine::step`] before took, in microseconds.
+    /// The time that the call of [`Machine::step`] before took, in microseconds.
     pub generate_micros: u64,
 }
 
 impl Outcome {
-    /// What the first step is given.
+    /// Returns the outcome that the first step is given.
     pub fn start() -> Outcome {
         Outcome::default()
     }
 }
 
-/// What to do next.
+/// The next thing for a driver to do.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {

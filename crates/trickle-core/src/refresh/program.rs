@@ -16,40 +16,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Piece {
     /// The text.
     pub text: Arc<str>,
-    /// The table that it reads a range of, by row address. `None`: it reads everything.
+    /// The table of which the part reads a range, by row address. `None`: it reads everything.
     pub over: Option<TableId>,
-    /// Its parameters, texts.
+    /// The parameters, as texts.
     pub params: Vec<PieceParam>,
 }
 
-/// What a parameter of a piece stands for.
+/// The meaning of a parameter of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceParam {
     /// The first address of the range.
     From,
-    /// The address after its last.
+    /// The address after the last one of the range.
     To,
-    /// The time of the refresh: what the statement that is loaded in pieces binds as its only parameter.
+    /// The time of the refresh: the only parameter of the statement before it was split.
     Time,
 }
 
-/// A [`StreamTable`] as a [`Program`]: its statements printed, its parameters as binds.
+/// A [`StreamTable`] as a [`Program`], with its statements printed and its parameters as binds.
 #[derive(Debug)]
 pub struct Compiled {
     table: Arc<StreamTable>,
     ways: &'static [Strategy],
-    /// What was printed lately: each refresh of a steady stream of changes runs the same statements.
+    /// The texts printed lately: under a steady stream of changes each refresh runs the same statements.
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
 
-/// What the statements of a refresh depend on.
+/// Everything that the statements of a refresh depend on.
 type Key = (Strategy, Windows);
 
-/// How many programs of a stream table are kept.
+/// The greatest number of programs that are kept for a stream table.
 const KEPT: usize = 64;
 
 impl Compiled {
-    /// The program of a stream table.
+    /// Makes the program of a stream table.
     pub fn new(table: impl Into<Arc<StreamTable>>) -> Compiled {
         let table = table.into();
         let ways: &[Strategy] = match table.has_affected_groups() {
@@ -59,12 +59,12 @@ impl Compiled {
         Compiled { table, ways, printed: Mutex::default() }
     }
 
-    /// The stream table.
+    /// Returns the stream table.
     pub fn table(&self) -> &StreamTable {
         &self.table
     }
 
-    /// What a statement's result says of the stream table; hidden tables are nobody's rows.
+    /// Returns the meaning of a statement's result; rows of hidden tables are not counted.
     fn result(&self, statement: &Statement) -> Yield {
         let own = &self.table.layout().result.name;
         match statement {
@@ -76,7 +76,7 @@ impl Compiled {
         }
     }
 
-    /// The statement that fills the result in a full refresh, in parts: see [`StreamTable::load`].
+    /// Splits the statement that fills the result in a full refresh into parts: see [`StreamTable::load`].
     ///
     /// # Errors
     /// Those of [`StreamTable::load`].
@@ -116,7 +116,7 @@ impl Compiled {
     }
 }
 
-/// All sources of a refresh are read up to one frontier.
+/// Returns the bind of a parameter. All sources of a refresh are read up to one frontier.
 fn bind(param: &Param) -> Result<Bind> {
     match param {
         Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
@@ -135,7 +135,7 @@ impl Program for Compiled {
     }
 
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
-        // What is written in full does not depend on what changed.
+        // The statements of a full refresh do not depend on which sources changed.
         let windows = if strategy.is_incremental() { windows.clone() } else { Windows::new() };
         let key = (strategy, windows);
         let mut kept = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,8 +154,9 @@ impl Program for Compiled {
         self.table.reads_clock()
     }
 
-    /// A stream table that is read by another is captured like any source, so its changes are there in every way; of a
-    /// replacement they are twice the table, and recomputing is cheaper than that delta.
+    /// Returns how readers see a refresh by this strategy. A stream table that another one reads is captured
+    /// like any source, so its changes are there in every case. The changes of a replacement are twice the
+    /// table, and a recompute of the readers is cheaper than that delta.
     fn feed(&self, strategy: Strategy) -> Feed {
         if strategy == Strategy::Full { Feed::Replaced } else { Feed::Changes }
     }

@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 use std::sync::Arc;
 
-/// Computes the query and writes the result: all of it, or what differs from what is stored; readers are
-/// never blocked. The query may hold what the engine cannot read, so it is kept as text: the canonical text
-/// that the server gave for it (`pg_get_viewdef`), which is one complete query. Nothing is known of its
-/// columns but their names, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual,
-/// 9.25.6), which any type has.
+/// Computes the query and writes the result: all of it, or the difference to the stored rows; readers are
+/// never blocked. The query may hold constructs that the engine cannot read, so it is kept as text. The text
+/// is the canonical one of the server (`pg_get_viewdef`), which is one complete query. Only the names of its
+/// columns are known, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6),
+/// which any type has.
 #[derive(Debug)]
 pub struct Recompute {
     replaced: Arc<[Template]>,
@@ -22,16 +22,16 @@ pub struct Recompute {
 pub struct KeyColumn {
     /// Its position among the stored columns.
     pub position: usize,
-    /// The operator, with its schema, by which its unique index tells values apart.
+    /// The operator, with its schema, by which the unique index of the key tells values apart.
     pub equality: Qualified,
-    /// The collation, with its schema, of the index, where the type has one.
+    /// The collation of the index, with its schema, where the type has one.
     pub collation: Option<Qualified>,
 }
 
 impl Recompute {
-    /// The program that keeps `columns` of `table` equal to `query`. By `key`, which a unique index of the
-    /// table enforces, a row that changes is updated: a foreign key to the table and its triggers see it as
-    /// one. Without, such a row is deleted and inserted.
+    /// Makes the program that keeps `columns` of `table` equal to `query`. A unique index of the table
+    /// enforces `key`. With a key, a row that changes is updated, so foreign keys to the table and its
+    /// triggers see one change. Without a key such a row is deleted and inserted.
     pub fn new(table: &Qualified, columns: &[Ident], key: &[KeyColumn], query: &str) -> Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
@@ -50,16 +50,17 @@ impl Recompute {
         Recompute { replaced, difference }
     }
 
-    /// The same without the way that writes what differs.
+    /// Removes the strategy that writes the difference.
     #[must_use]
     pub fn without_difference(self) -> Recompute {
         Recompute { difference: None, ..self }
     }
 }
 
-/// The statement that writes what differs. Rows of both sides are put in one order by the bytes of their
-/// values; equal ones are counted against each other, and what is left over of a side goes or comes. Rows go
-/// before others come, so that none meets the key of one that goes.
+/// Builds the statement that writes the difference. The rows of both sides are sorted together by the bytes
+/// of their values. Equal rows of the two sides cancel in pairs; the remaining stored rows are deleted and
+/// the remaining computed rows inserted. Rows are deleted before others are inserted, so that no row meets
+/// the key of one that goes.
 fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &str) -> String {
     let own: Vec<String> = (1..=names.len()).map(|n| format!("c{n}")).collect();
     let of = |alias: &str| own.iter().map(|c| format!("{alias}.{c}")).collect::<Vec<_>>().join(", ");
@@ -81,7 +82,7 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
         of("s"),
     );
     let (gone, come) = ("w OPERATOR(pg_catalog.=) -1", "w OPERATOR(pg_catalog.=) 1");
-    // Of a part of a key rows are not told apart.
+    // A part of a key does not identify rows.
     let paired: Option<Vec<String>> = key.iter().map(|k| same(k, &own)).collect();
     let paired = paired.unwrap_or_default();
     let pairs = match paired.is_empty() {
@@ -111,7 +112,7 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
     )
 }
 
-/// A condition: a row that goes and one that comes have the same value in a column of the key.
+/// Builds the condition that a deleted row and an inserted row have the same value in a column of the key.
 fn same(k: &KeyColumn, own: &[String]) -> Option<String> {
     let column = own.get(k.position)?;
     let schema = k.equality.schema.as_ref().map(|s| format!("{s}.")).unwrap_or_default();

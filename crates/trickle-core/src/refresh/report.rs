@@ -1,4 +1,4 @@
-//! What a refresh did.
+//! The reports of a refresh.
 
 use super::plan::Relation;
 use super::{DbError, Phase};
@@ -34,7 +34,7 @@ impl Phases {
         };
         *slot = slot.saturating_add(micros);
     }
-    /// All phases together.
+    /// Returns the sum of all phases.
     pub fn total(&self) -> u64 {
         [self.wait, self.decide, self.generate, self.execute, self.cleanup]
             .into_iter()
@@ -42,22 +42,22 @@ impl Phases {
     }
 }
 
-/// What was done to one stream table, and why.
+/// The report on one stream table: the actions and their reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {
     /// `pgt_id`.
     pub id: i64,
-    /// Its name as `schema.name`, quoted where needed.
+    /// The name as `schema.name`, quoted where needed.
     pub name: String,
-    /// What was done.
+    /// The action.
     pub action: Action,
-    /// In which way.
+    /// The strategy.
     pub strategy: Strategy,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// What it was predicted to take.
+    /// The predicted time, in milliseconds.
     pub predicted_ms: f64,
-    /// What the prediction was made from; with [`Phases::execute`] a sample for the cost model.
+    /// The numbers behind the prediction; with [`Phases::execute`] they are a sample for the cost model.
     pub inputs: Inputs,
     /// Rows inserted into the stored table.
     pub rows_inserted: i64,
@@ -67,15 +67,16 @@ pub struct MemberReport {
     pub rows_deleted: i64,
     /// Pending change rows of its sources.
     pub delta_rows: i64,
-    /// How long, at most, the changes that it brought had been committed before they became visible, in milliseconds; exact where
-    /// the server keeps the times of commits; `None` where it brought none, or that is not known.
+    /// The longest time, in milliseconds, between the commit of a change and its becoming visible. The value
+    /// is exact where the server keeps the times of commits; `None` where the refresh brought no change, or
+    /// the time is not known.
     pub lag_ms: Option<f64>,
-    /// Its own time; what is done once for all members is in [`Report::shared`].
+    /// The time of this member alone; the time spent once for all members is in [`Report::shared`].
     pub phases: Phases,
 }
 
 impl MemberReport {
-    /// Before anything was done.
+    /// Makes the report of a refresh that has done nothing yet.
     pub(super) fn new(
         id: i64,
         relation: &Relation,
@@ -100,12 +101,12 @@ impl MemberReport {
         }
     }
 
-    /// Whether it was brought up to date after something had changed.
+    /// Whether the refresh brought changes of sources.
     pub fn brought_changes(&self) -> bool {
         matches!(self.action, Action::Differential | Action::Full) && self.delta_rows > 0
     }
 
-    /// Of a stream table of which is known without a refresh that nothing it reads has changed
+    /// Makes the report of a stream table that needs no refresh, since none of its sources changed
     /// ([`super::glance_text`], [`super::peek_text`]).
     pub fn no_data(id: i64, relation: &Relation) -> MemberReport {
         let inputs = Inputs::default();
@@ -119,42 +120,44 @@ impl MemberReport {
 pub struct Report {
     /// One per member, in order.
     pub members: Vec<MemberReport>,
-    /// The frontier of the members now; `None`: nothing was stored, as nothing changed and the refresh was not by hand.
+    /// The new frontier of the members. `None`: nothing was stored, since nothing changed and the refresh was
+    /// not by hand.
     pub frontier: Option<Frontier>,
-    /// How often the transaction was started.
+    /// The number of attempts.
     pub attempts: u32,
     /// Time spent once for all members, over all attempts.
     pub shared: Phases,
 }
 
-/// What kind of failure, for what the caller does about it.
+/// The kind of a failure, which tells the caller what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// A lock was not to be had in time, usually since another refresh runs. No error of the stream table: try later.
+    /// A lock was not granted in time, usually since another refresh runs. Not an error of the stream table:
+    /// try later.
     Busy,
-    /// Serialization failures or deadlocks until the attempts were used up. Try later.
+    /// Serialization failures or deadlocks used up the attempts. Try later.
     Conflict,
     /// A table was dropped, renamed or replaced since the plan was made: read the catalog again.
     Stale,
     /// The connection or the server went away. Connect again.
     Connection,
-    /// The statement itself failed: counts as an error of the stream table.
+    /// The statement itself failed: this counts as an error of the stream table.
     Statement,
 }
 
 /// A refresh that changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What kind.
+    /// The kind of the failure.
     pub kind: FailureKind,
     /// The member (`pgt_id`) at work, if one was.
     pub member: Option<i64>,
     /// The step that failed.
     pub step: usize,
-    /// What the server said, or why the machine gave up.
+    /// The error of the server, or the reason why the machine gave up.
     pub error: DbError,
-    /// How often the transaction was started.
+    /// The number of attempts.
     pub attempts: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::cost::{Force, Policy, Strategy};
 use crate::expr::Moment;
 use crate::frontier::Frontier;
 
-/// A program whose statements say what they are.
+/// A program whose statements name themselves.
 #[derive(Debug)]
 struct Fake {
     name: &'static str,
@@ -80,7 +80,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
     }
 }
 
-/// `up` reads base table 1; `down` reads `up` (20) and base table 2.
+/// Makes a plan in which `up` reads base table 1, and `down` reads `up` (20) and base table 2.
 fn plan() -> Plan {
     Plan {
         members: vec![
@@ -104,7 +104,7 @@ const FRONTIER: &str = r#"{"own":{},"system":"1","database":5,"snapshot":"90:90:
 const THEN: &str = "2025-01-31 12:00:00.000000+00";
 const NOW: &str = "2025-01-31 12:00:01.500000+00";
 
-/// A row of the decision query.
+/// Makes a row of the decision query.
 fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
     let int = Value::Int8;
     vec![
@@ -130,7 +130,7 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
     ]
 }
 
-/// What is pending of orders, up, and the other base table.
+/// Makes the decision query's rows, given the pending rows of `orders`, `up` and the other base table.
 fn facts(orders: i64, up: i64, other: i64) -> Vec<Vec<Value>> {
     vec![fact(7, 1, Some(orders)), fact(8, 20, Some(up)), fact(8, 2, Some(other))]
 }
@@ -153,7 +153,7 @@ impl Server {
         let (open, aborted, savepoint) = (false, false, false);
         Server { facts, errors: vec![], log: vec![], open, aborted, savepoint, committed: vec![] }
     }
-    /// The first statement that fits fails, once.
+    /// Makes the first statement that fits fail, once.
     fn fails(mut self, on: impl Fn(&Statement) -> bool + 'static, sqlstate: &'static str) -> Server {
         self.errors.push((Box::new(on), sqlstate));
         self
@@ -230,7 +230,7 @@ impl Server {
     fn texts(&self) -> Vec<&str> {
         self.log.iter().map(|s| &*s.text).collect()
     }
-    /// Kinds and program texts, without what every run begins with.
+    /// Returns kinds and program texts, without the statements that every run begins with.
     fn short(&self) -> Vec<String> {
         self.log
             .iter()
@@ -287,7 +287,8 @@ fn upstream_first_over_one_snapshot() {
     );
     // The members share their settings, which are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
-    // The time, which is bound, decides how these are planned; the plans of what is stored at the end are kept.
+    // The bound time decides how these statements are planned; the plans of the statements at the end are
+    // kept.
     let own = [
         "SET LOCAL \"TimeZone\" = 'UTC'",
         "SET LOCAL search_path = 'a', 'B c', 'pg_temp'",
@@ -304,7 +305,7 @@ fn upstream_first_over_one_snapshot() {
             "delta up 1~8",
             "Release",
             "Savepoint",
-            // What `up` wrote: one came, two were updated, three went.
+            // `up` wrote: one row inserted, two updated, three deleted.
             "delta down 20~8",
             "Release",
             "Frontier",
@@ -330,7 +331,7 @@ fn upstream_first_over_one_snapshot() {
         (up.action, up.rows_inserted, up.rows_updated, up.rows_deleted, up.delta_rows),
         (Action::Differential, 1, 2, 3, 5)
     );
-    // What upstream wrote (1 + 3 + 2·2 row images) is the downstream delta.
+    // The rows that upstream wrote (1 + 3 + 2·2 row images) are the delta of downstream.
     assert_eq!(r.members[1].delta_rows, 8);
     assert_eq!((up.phases.execute, r.attempts), (70, 1));
     let steps: Vec<usize> = server.log.iter().map(|s| s.step).collect();
@@ -353,7 +354,7 @@ fn a_refresh_that_meets_a_partition_begins_anew() {
     assert!(server.texts().contains(&"SELECT pgtrickle.require_partitions('{2}')"));
 }
 
-/// What history is told of when the changes of each member were committed.
+/// Returns, for each member, the time of commit of its changes that history gets.
 fn committed(server: &Server) -> Vec<Option<String>> {
     let history = server.log.iter().find(|s| s.kind == Kind::History).unwrap();
     let rows: serde_json::Value = serde_json::from_str(history.params[0].as_text().unwrap()).unwrap();
@@ -377,12 +378,12 @@ fn the_first_commit_is_told_where_it_is_known_of_every_change() {
         committed(&server)
     };
     let some = |t: &str| Some(t.to_owned());
-    // A change that comes by a member of the same refresh was committed when that member's was.
+    // A change that a member of the same refresh passes on was committed when that member's change was.
     assert_eq!(of([Some(early), None], 0, None), [some(early), some(early)]);
     assert_eq!(of([Some(late), None], 0, Some(early)), [some(late), some(early)]);
     assert_eq!(of([Some(early), None], 0, Some(late)), [some(early), some(early)]);
     assert_eq!(of([None, None], 0, Some(late)), [None, None]);
-    // What an earlier refresh brought was committed before that.
+    // Changes that an earlier refresh brought were committed before that refresh.
     assert_eq!(of([Some(early), None], 3, Some(late)), [some(early), None]);
 }
 
@@ -522,7 +523,7 @@ fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
     let delta = server.log.iter().find(|s| s.text.starts_with("delta down")).unwrap();
     assert_eq!(&*delta.text, "delta down 0");
     assert_eq!(delta.params[4..], [Value::text(THEN), Value::text(NOW)]);
-    // Twice at one time: nothing.
+    // A second refresh at the same time does nothing.
     let mut still = facts(0, 0, 0);
     still.iter_mut().for_each(|row| row[17] = row[16].clone());
     assert_eq!(report(Server::new(still).drive(timed())).members[1].action, Action::NoData);

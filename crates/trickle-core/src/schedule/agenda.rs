@@ -1,5 +1,5 @@
-//! What a scheduler knows between two looks: when each stream table was last refreshed or seen to have nothing to do, what is at
-//! work, and what has changes and waits for its turn.
+//! The memory of a scheduler between two looks. It holds when each stream table was last refreshed or seen
+//! without changes, which ones are at work, and which ones have changes and wait for their turn.
 
 use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
 use crate::catalog::TableId;
@@ -7,104 +7,108 @@ use crate::dag::Dag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What the catalog says of a stream table.
+/// The facts that the catalog holds about a stream table.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Its schedule; `None` is manual.
+    /// The schedule; `None` is manual.
     pub schedule: Option<Schedule>,
     /// See [`Task::polls`].
     pub polls: bool,
-    /// Whether it is refreshed by nobody until somebody resumes it.
+    /// Whether nobody refreshes the table until somebody resumes it.
     pub suspended: bool,
     /// Errors since the last success.
     pub errors: u32,
-    /// When it was last refreshed, as far as others noted.
+    /// The time of its last refresh, as far as other processes noted it.
     pub refreshed: Option<Time>,
 }
 
-/// What is to be refreshed together, now.
+/// Stream tables that are to be refreshed together, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The stream tables.
     pub members: Vec<TableId>,
-    /// Those whose time came, or that of a reader in another group: the others come with them.
+    /// The members that are due, by their own schedule or for a reader in another group; the others come with
+    /// them.
     pub asked: Vec<TableId>,
-    /// Those that are to be computed anew because nobody can tell whether they changed.
+    /// The members that are to be recomputed since nobody can tell whether their sources changed.
     pub polled: BTreeSet<TableId>,
-    /// When all of them were last seen to have nothing to do, if that was seen.
+    /// The time when all members were last seen without changes, if they were.
     pub quiet_at: Option<Time>,
 }
 
 impl Due {
-    /// Whether a member's time came, in which it is looked at with all that it reads.
+    /// Whether this refresh takes all sources of a member into account, those without capture included.
     fn asks(&self, id: TableId, task: &Task) -> bool {
         !task.polls || self.polled.contains(&id)
     }
 }
 
-/// How a refresh ended, as far as its schedule goes.
+/// The outcome of a refresh, as the schedule sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The refresh succeeded.
     Done,
-    /// Somebody was in the way, or it was cut off: it is tried again before its next time.
+    /// The refresh met a lock or was cut off: it is tried again before its next time.
     Later,
-    /// It failed.
+    /// The refresh failed.
     Failed,
 }
 
-/// What is looked at together.
+/// The stream tables that one look covers.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What is due.
+    /// The stream tables that are due.
     pub members: BTreeSet<TableId>,
-    /// Those of them that count as changed if nobody can tell.
+    /// The due ones that count as changed where nobody can tell.
     pub polled: BTreeSet<TableId>,
-    /// The longest of their periods.
+    /// The longest period of the due ones.
     pub longest: Option<Duration>,
-    /// What is looked at as often or more, whether or not it is due: its next look comes a period later then. Else a thousand
-    /// stream tables, whose times differ, would be a thousand looks in each period.
+    /// The stream tables with a period no longer than that, due or not: their next look comes a period after
+    /// this one. Without them a thousand stream tables whose times differ would cause a thousand looks in
+    /// each period.
     pub beside: BTreeSet<TableId>,
-    /// All of these, with what they read, upstream first.
+    /// All of these and the stream tables that they read, upstream first.
     pub asked: Vec<TableId>,
 }
 
-/// What was seen there.
+/// The result of a look.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Those that have changes, or may have.
+    /// The stream tables that have changes, or may have.
     pub stale: BTreeSet<TableId>,
-    /// Those of the due ones that have.
+    /// The due stream tables that have changes.
     pub changed: BTreeSet<TableId>,
 }
 
-/// See the module. It is pure as [`next`](super::next) is: the time of the clock comes in as a parameter, and so does a time that nobody sets,
-/// since any fixed moment, by which durations are measured: a clock that was set forward during a refresh would make that a
-/// long one, and put the next one off for as long.
+/// A scheduler without I/O; see the module. Like [`next`](super::next) it is pure: the time of day comes in
+/// as a parameter. A second parameter is the time of a monotonic clock, since any fixed moment; durations are
+/// measured by it. Without it, setting the clock forward during a refresh would make that refresh a long one,
+/// and put the next one off for as long.
 ///
-/// Who drives it looks at what is [`unknown`](Agenda::unknown) until nothing is, [begins](Agenda::begin) what is
-/// [`ready`](Agenda::ready), and says how that [ended](Agenda::ended). Nothing of it has to outlive the process: what was consumed
-/// is in the database.
+/// The caller looks at the stream tables that are [`unknown`](Agenda::unknown) until none is,
+/// [begins](Agenda::begin) those that are [`ready`](Agenda::ready), and reports how each
+/// [ended](Agenda::ended). The agenda need not outlive the process: the database holds which changes were
+/// applied.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Periods, waits, and how many groups at a time.
+    /// Periods, waits, and the number of groups at a time.
     pub options: Options,
-    /// What reads what.
+    /// The graph of sources and readers.
     pub dag: Dag,
     /// The stream tables.
     pub tasks: BTreeMap<TableId, Task>,
-    /// How old each may become.
+    /// The greatest age that each stream table may reach.
     periods: BTreeMap<TableId, Duration>,
-    /// Those that have changes and wait for their turn.
+    /// The stream tables that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
-    /// When each was last known to have none: at a look, or when its last refresh began.
+    /// The time when each was last known to have no changes: a look, or the start of its last refresh.
     quiet: BTreeMap<TableId, Time>,
-    /// When those at work were begun, by the time that nobody sets.
+    /// The time when each running refresh began, by the monotonic clock.
     begun: BTreeMap<TableId, Duration>,
 }
 
 impl Agenda {
-    /// Knows nothing yet.
+    /// Makes an agenda that knows nothing yet.
     pub fn new(options: Options) -> Agenda {
         Agenda {
             options,
@@ -117,7 +121,8 @@ impl Agenda {
         }
     }
 
-    /// Goes by what the catalog says from now on; what is known of refreshes stays. Gives those that were suspended since.
+    /// Takes new facts from the catalog, and keeps the facts about refreshes. Returns the stream tables that
+    /// were suspended since the last call.
     pub fn learn(&mut self, dag: Dag, known: BTreeMap<TableId, Known>, now: Time) -> Vec<TableId> {
         let mut before = std::mem::take(&mut self.tasks);
         let mut suspended = Vec::new();
@@ -135,38 +140,39 @@ impl Agenda {
         suspended
     }
 
-    /// How old each stream table with a schedule may become.
+    /// Returns the greatest age that each stream table with a schedule may reach.
     pub fn periods(&self) -> &BTreeMap<TableId, Duration> {
         &self.periods
     }
 
-    /// What is due, whether or not it has changes, and what else the plan says, however many may be at work.
+    /// Returns the refreshes that are due, with or without changes, as if any number could run; and the rest
+    /// of the plan.
     pub fn due(&self, now: Time) -> (Vec<Due>, Plan) {
         self.plan(usize::MAX, now)
     }
 
-    /// What is due and is not known to have changes, and what else the plan says.
+    /// Returns the due refreshes that are not known to have changes; and the rest of the plan.
     pub fn unknown(&self, now: Time) -> (Vec<Due>, Plan) {
         let (mut due, plan) = self.due(now);
         due.retain(|d| !self.has_changes(d));
         (due, plan)
     }
 
-    /// What is due, has changes, and may be begun, in this order.
+    /// Returns the refreshes that are due, have changes, and may begin, in this order.
     pub fn ready(&self, now: Time) -> Vec<Due> {
         let (mut due, _) = self.plan(self.options.max_concurrent, now);
         due.retain(|d| self.has_changes(d));
         due
     }
 
-    /// When to look again, where nothing ends before; `None`: nothing is known to become due. Something that became due meanwhile
-    /// is looked at at once.
+    /// Returns when to look again if no refresh ends before: `now` where one is due already, `None` where
+    /// nothing is known to become due.
     pub fn wake(&self, now: Time) -> Option<Time> {
         let (due, plan) = self.plan(self.options.max_concurrent, now);
         if due.is_empty() { plan.wake } else { Some(now) }
     }
 
-    /// Whether something has changes and waits for its turn.
+    /// Whether a stream table has changes and waits for its turn.
     pub fn has_waiting(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -188,7 +194,7 @@ impl Agenda {
         (due.collect(), plan)
     }
 
-    /// What to look at where these are due.
+    /// Returns the look for these due refreshes.
     pub fn look(&self, due: &[Due]) -> Look {
         let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
         let polled = due.iter().flat_map(|d| &d.polled).copied().collect();
@@ -199,7 +205,7 @@ impl Agenda {
         Look { members, polled, longest, beside, asked }
     }
 
-    /// What was seen at a look at what is due.
+    /// Takes the result of a look at the due refreshes.
     pub fn looked(&mut self, due: &[Due], look: &Look, seen: &Seen, now: Time) {
         let known = |id: &&TableId| self.tasks.get(*id).is_some_and(|t| !t.polls);
         let quiet = look.asked.iter().filter(|id| !seen.stale.contains(id)).filter(known);
@@ -213,20 +219,20 @@ impl Agenda {
         for id in look.beside.iter().filter(|id| !look.members.contains(id) && !stale.contains(id)) {
             let Some(t) = self.tasks.get_mut(id) else { continue };
             let is_quiet = !t.polls && !t.status.running && t.status.consecutive_errors == 0;
-            // What has a time of the clock has it whether or not it was looked at before.
+            // A cron time stays, whether or not the table was looked at before.
             if is_quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
                 t.status.found_quiet(now);
             }
         }
     }
 
-    /// Nothing was committed since these were seen to have nothing to do.
+    /// Takes note that nothing was committed since these were seen without changes.
     pub fn still_quiet(&mut self, due: &[Due], now: Time) {
         self.found_quiet(due, now);
         self.quiet.extend(due.iter().flat_map(|d| &d.members).map(|id| (*id, now)));
     }
 
-    /// Those of these that have no changes were looked at.
+    /// Takes note that a look found no changes for some of the `due` refreshes.
     fn found_quiet(&mut self, due: &[Due], now: Time) {
         let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
         for d in idle {
@@ -237,7 +243,7 @@ impl Agenda {
         }
     }
 
-    /// A refresh begins; `clock` is the time that nobody sets.
+    /// Takes note that a refresh begins; `clock` is the time of the monotonic clock.
     pub fn begin(&mut self, due: &Due, now: Time, clock: Duration) {
         for id in &due.members {
             self.changed.remove(id);
@@ -250,7 +256,7 @@ impl Agenda {
         }
     }
 
-    /// It ended.
+    /// Takes note that a refresh ended.
     pub fn ended(&mut self, due: &Due, outcome: Outcome, now: Time, clock: Duration) {
         for id in &due.members {
             let took = self.begun.remove(id).map(|at| clock.saturating_sub(at));
@@ -267,7 +273,8 @@ impl Agenda {
                 Outcome::Done => {
                     status.consecutive_errors = 0;
                     status.last_done = status.last_start;
-                    // What was committed when it was begun is shown now, and nothing of that is left.
+                    // The table shows all changes that were committed when the refresh began, so none of
+                    // those is left.
                     self.quiet.extend(status.last_start.map(|start| (*id, start)));
                 }
                 Outcome::Later => {}
@@ -277,8 +284,8 @@ impl Agenda {
     }
 }
 
-/// What the catalog says, and what is known of refreshes. A time of the clock that passed while nobody looked is made good: what
-/// others noted of it counts as its last.
+/// Builds a task from the catalog's facts and the known state of its refreshes. A cron time that passed while
+/// no scheduler ran is made good: the refresh that others noted counts as the last.
 fn task(known: Known, old: Option<Status>, now: Time) -> Task {
     let is_cron = matches!(known.schedule, Some(Schedule::Cron(_)));
     let noted = known.refreshed.filter(|at| is_cron && *at < now);

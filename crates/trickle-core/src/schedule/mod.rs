@@ -1,9 +1,10 @@
 //! When to refresh what. Pure: time comes in as a parameter, and equal input gives an equal plan.
 //!
-//! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its consumers need; manual is `None`).
-//! - [`canonical_period`]: what that means as one number.
-//! - [`next`]: what to start now and when to look again.
-//! - [`Agenda`]: what is known between two looks, and how it changes.
+//! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its readers need; manual is
+//!   `None`).
+//! - [`canonical_period`]: the schedule as one number.
+//! - [`next`]: the refreshes to start now, and when to look again.
+//! - [`Agenda`]: the facts known between two looks, and how they change.
 //! - [`share`]: whose turn it is, where several owners share the refreshers.
 
 mod agenda;
@@ -27,17 +28,17 @@ use std::time::Duration;
 pub struct Time(pub i64);
 
 impl Time {
-    /// This time plus a duration, at the end of time at most.
+    /// Returns this time plus a duration, at most the end of time.
     #[must_use]
     pub fn after(self, d: Duration) -> Time {
         Time(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
     }
-    /// This time less a duration, at the beginning of time at least.
+    /// Returns this time less a duration, at least the beginning of time.
     #[must_use]
     pub fn before(self, d: Duration) -> Time {
         Time(self.0.saturating_sub(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
     }
-    /// The time passed since `earlier`; zero where the clock went back.
+    /// Returns the time passed since `earlier`; zero where the clock went back.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -52,9 +53,10 @@ impl fmt::Display for Time {
     }
 }
 
-/// How old a stream table's contents may become, at most: its own period or shortest cron gap, or, for 'calculated',
-/// the tightest among all its consumers, transitively (refreshing one takes its upstream along); `default` where no
-/// consumer says. `None` for a manual one. O(downstream).
+/// Returns the greatest age that the contents of a stream table may reach. This age is its own period or
+/// shortest cron gap. For 'calculated' it is the shortest period among all its readers, transitively, since
+/// refreshing one of them takes its upstream along; `default` where no reader has one. `None` for a manual
+/// stream table. O(downstream).
 pub fn canonical_period(
     dag: &Dag,
     schedules: &BTreeMap<TableId, Schedule>,
@@ -68,7 +70,8 @@ pub fn canonical_period(
     })
 }
 
-/// [`canonical_period`] of every stream table that has one, each with a default of its own. O(V + E).
+/// Returns the [`canonical_period`] of every stream table that has one, each with a default of its own. O(V +
+/// E).
 pub fn canonical_periods<'a>(
     dag: &Dag,
     schedule: impl Fn(TableId) -> Option<&'a Schedule>,

@@ -1,4 +1,4 @@
-//! The scheduler: what to start now, and when to look again.
+//! The scheduler: the refreshes to start now, and when to look again.
 
 use super::{Schedule, Time, canonical_periods};
 use crate::catalog::TableId;
@@ -9,16 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
 
-/// What is known of one stream table's refreshes.
+/// The facts about the refreshes of one stream table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The start of its first period: when it was first known to the scheduler or, by times of the clock, last refreshed.
+    /// The start of its first period: when the scheduler first knew the table or, for cron schedules, its
+    /// last refresh.
     pub since: Time,
-    /// When its last refresh started, whether or not it succeeded.
+    /// The time when its last refresh started, whether or not it succeeded.
     pub last_start: Option<Time>,
-    /// When its last refresh ended: its start and what it took by a clock that nobody sets.
+    /// The time when its last refresh ended: its start plus its duration by a monotonic clock.
     pub last_end: Option<Time>,
-    /// When the last refresh that succeeded started: what a reader goes by while another one is running.
+    /// The time when the last successful refresh started: readers go by it while another refresh is running.
     pub last_done: Option<Time>,
     /// Whether a refresh that includes it is running.
     pub running: bool,
@@ -26,7 +27,7 @@ pub struct Status {
     pub consecutive_errors: u32,
     /// Suspended, paused or broken: not refreshed until the user resumes it.
     pub suspended: bool,
-    /// Whether somebody was in the way of its last refresh, or that was cut off: it is tried again before its time.
+    /// Whether its last refresh met a lock or was cut off: it is tried again before its time.
     pub again: bool,
 }
 
@@ -38,14 +39,14 @@ impl Status {
         }
     }
 
-    /// It was looked at and has nothing to do.
+    /// Takes note that the table was looked at and has no changes.
     pub(super) fn found_quiet(&mut self, now: Time) {
         (self.last_start, self.last_end, self.last_done) = (Some(now), Some(now), Some(now));
         self.again = false;
     }
 
-    /// When it is tried again where somebody was in the way: after as long as after a first error, and so that it is at work for
-    /// four fifths of the time at most.
+    /// Returns when a refresh that met a lock is tried again. The wait is that after a first error, and long
+    /// enough that the table is being refreshed for four fifths of the time at most.
     fn again(&self, options: &Options) -> Option<Time> {
         let wait = options.backoff_first.max(self.last_duration() / 4);
         self.last_end.filter(|_| self.again).map(|end| end.after(wait))
@@ -55,17 +56,17 @@ impl Status {
 /// A stream table as the scheduler sees it.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// Its schedule; `None` is manual (and what is kept by its writers, IMMEDIATE).
+    /// The schedule; `None` is manual (and for a table that its writers keep, IMMEDIATE).
     pub schedule: Option<Schedule>,
-    /// Its state.
+    /// The state of its refreshes.
     pub status: Status,
-    /// Whether something that it reads is not captured: whether that changed is not known, so looking for changes means
-    /// computing it anew.
+    /// Whether it reads a source without capture: nobody knows whether that source changed, so looking for
+    /// changes means a recompute.
     pub polls: bool,
 }
 
 impl Task {
-    /// Its own period or cron gap.
+    /// Returns its own period or cron gap.
     fn asked(&self) -> Option<Duration> {
         self.schedule.as_ref().and_then(Schedule::period)
     }
@@ -74,13 +75,14 @@ impl Task {
 /// Settings of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// No period is shorter (`min_schedule_seconds`).
+    /// The least period (`min_schedule_seconds`).
     pub min_period: Duration,
-    /// The period of 'calculated' where no consumer says otherwise.
+    /// The period of 'calculated' where no reader has another.
     pub default_period: Duration,
-    /// The same for what [polls](Task::polls), where each time costs as much as filling it.
+    /// The default period of a table that [polls](Task::polls), where each look costs as much as a full
+    /// refresh.
     pub poll_period: Duration,
-    /// Groups refreshed at one time (`max_concurrent_refreshes`).
+    /// The greatest number of groups refreshed at one time (`max_concurrent_refreshes`).
     pub max_concurrent: usize,
     /// Errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0 for never.
     pub max_consecutive_errors: u32,
@@ -88,7 +90,8 @@ pub struct Options {
     pub backoff_first: Duration,
     /// The longest wait after an error.
     pub backoff_cap: Duration,
-    /// The share of a period, 0 to 1, by which a refresh may come early, so that tables with one period spread out.
+    /// The share of a period, 0 to 1, by which a refresh may come early, so that tables with equal periods
+    /// spread out.
     pub jitter: f64,
 }
 
@@ -107,56 +110,58 @@ impl Default for Options {
     }
 }
 
-/// Something to do now.
+/// An action to take now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Refresh these together, over one snapshot, in this order (upstream first).
     Refresh {
-        /// The group: least stream table among all that are linked to these.
+        /// The group, named by the least stream table among all that are linked to these.
         group: TableId,
-        /// The due ones, those that come with them since they have the same period, and all stream tables of the group
-        /// upstream of any of these.
+        /// The due ones, those that come with them since they have the same period, and all stream tables of
+        /// the group upstream of any of these.
         members: Vec<TableId>,
-        /// Those whose schedule asked for it, or a reader's in another group.
+        /// The members that are due, by their own schedule or for a reader in another group.
         due: Vec<TableId>,
-        /// Those that [poll](Task::polls) and are to be computed anew: due themselves, or read by a due one with a
-        /// schedule of its own. The others of `members` that poll count as unchanged until their time comes.
+        /// The members that [poll](Task::polls) and are to be recomputed: due themselves, or read by a due
+        /// one with a schedule of its own. Other members that poll count as unchanged until their time comes.
         polled: Vec<TableId>,
     },
-    /// Mark as suspended: it failed too often in a row.
+    /// Mark a stream table as suspended, since it failed too often in a row.
     Suspend {
-        /// Which stream table.
+        /// The stream table.
         id: TableId,
         /// Its errors in a row.
         errors: u32,
     },
 }
 
-/// A due stream table that cannot be refreshed until something else is resumed.
+/// A due stream table that cannot be refreshed until it or another one is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// What waits.
+    /// The stream table that waits.
     pub id: TableId,
-    /// What it waits for: itself, or a stream table upstream that is suspended.
+    /// The suspended stream table: itself, or one upstream.
     pub by: TableId,
 }
 
-/// What to do now and when to ask again.
+/// The actions to take now, and when to ask again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Suspensions, then refreshes in the order in which to start them. No two share a stream table.
     pub actions: Vec<Action>,
-    /// When to call [`next`] again if nothing ends before; always later than now. `None` where only an event (the end
-    /// of a refresh, a resume, a new stream table) can make something due.
+    /// The time to call [`next`] again if nothing ends before; always later than now. `None` where only an
+    /// event (the end of a refresh, a resume, a new stream table) can make something due.
     pub wake: Option<Time>,
-    /// Due, but upstream of them something is suspended.
+    /// The due stream tables that wait for a suspended one.
     pub blocked: Vec<Blocked>,
-    /// Stream tables whose last refresh took more than four fifths of their period, with the period in force instead.
+    /// Stream tables whose last refresh took more than four fifths of their period, with the longer period in
+    /// force.
     pub slow: Vec<(TableId, Duration)>,
 }
 
-/// The wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; none after success.
+/// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; none after
+/// success.
 pub fn backoff(options: &Options, errors: u32) -> Duration {
     if errors == 0 {
         return Duration::ZERO;
@@ -165,12 +170,12 @@ pub fn backoff(options: &Options, errors: u32) -> Duration {
     options.backoff_first.saturating_mul(factor).min(options.backoff_cap)
 }
 
-/// The period in force: the wanted one, but a refresh never takes more than four fifths of it.
+/// Returns the period in force: the wanted one, or a longer one of which a refresh takes four fifths.
 pub fn effective_period(wanted: Duration, last_duration: Duration) -> Duration {
     wanted.max(last_duration.saturating_mul(5) / 4)
 }
 
-/// A number in 0..1 that depends on the group and its last start alone.
+/// Returns a number in 0..1 that depends only on the group and its last start.
 fn spread(id: TableId, start: Time) -> f64 {
     let mut key = [0u8; 12];
     key[..4].copy_from_slice(&id.0.to_le_bytes());
@@ -181,14 +186,15 @@ fn spread(id: TableId, start: Time) -> f64 {
 /// A time for a refresh.
 #[derive(Clone, Copy)]
 struct Wish {
-    /// When it is due.
+    /// The time when it is due.
     due: Time,
-    /// What was refreshed since then counts as refreshed for it: the earliest that it could have been due.
+    /// A source refreshed since this time counts as fresh for it: the earliest time at which it could have
+    /// been due.
     fresh: Time,
 }
 
-/// When a table's own schedule next asks for a refresh, or for the last one once more. Missed times are not queued: there is one
-/// next time. Those of a group come as early as each other.
+/// Returns when the schedule of a table next asks for a refresh, or for its last one to be tried again.
+/// Missed times are not queued: there is one next time. All tables of a group get the same jitter.
 fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
@@ -199,9 +205,11 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
         let most = period.mul_f64(options.jitter.clamp(0.0, 1.0));
         let early = most.mul_f64(spread(group, from));
         match status.last_start {
-            // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
+            // Never refreshed here: within the jitter from its first period's start, so that a thousand new
+            // tables do not start together.
             None => (from.after(early), most),
-            // Never again at the very time of the last: times are whole milliseconds, and a period may be of one.
+            // At least a millisecond after the last: times are whole milliseconds, and a period may be of
+            // one.
             Some(_) => {
                 let period = effective_period(period - early, status.last_duration());
                 (from.after(period.max(Duration::from_millis(1))), most)
@@ -210,24 +218,25 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
     };
     due = status.again(options).map_or(due, |again| due.min(again));
     let mut fresh = due.before(most).max(from);
-    // A clock that was set back by more than a period: how long ago that was is not known, so it is due, once. What
-    // it reads is as fresh as is known, unless that lies in the future too.
+    // A clock that was set back by more than a period: nobody knows how long ago the last refresh was, so it
+    // is due, once. Its sources count as fresh, unless their times lie in the future too.
     if is_lost(from, period, now) {
         (due, fresh) = (now, Time(i64::MIN));
     }
     Some(Wish { due, fresh })
 }
 
-/// Whether a time lies so far ahead that waiting for it would take longer than `patience`: the clock was set back since it was
-/// noted. It says nothing then. A wait counted from `now` instead would begin anew with each look, and never end.
+/// Whether a time lies so far ahead that waiting for it would take longer than `patience`. Then the clock was
+/// set back since the time was noted, and the time says nothing. A wait counted from `now` instead would
+/// begin anew at each look, and never end.
 fn is_lost(noted: Time, patience: Duration, now: Time) -> bool {
     noted.since(now) > patience
 }
 
-/// What stands in the way of refreshing a table with its upstream.
+/// The answer whether a table can be refreshed with its upstream.
 enum Gate {
     Open,
-    /// A wait after an error, until then.
+    /// Not before this time: a wait after an error.
     Until(Time),
     Suspended(TableId),
 }
@@ -242,7 +251,7 @@ fn gate(set: &[TableId], tasks: &BTreeMap<TableId, Task>, options: &Options, now
         if status.consecutive_errors > 0 {
             let end = status.last_end.or(status.last_start).unwrap_or(status.since);
             let wait = backoff(options, status.consecutive_errors);
-            // A clock that was set back prolongs a wait by itself at most.
+            // A clock that was set back at most doubles a wait.
             if !is_lost(end, wait, now) {
                 until = until.max(Some(end.after(wait)).filter(|t| *t > now));
             }
@@ -258,42 +267,49 @@ fn gives_up(status: &Status, options: &Options) -> bool {
 /// A group that could start now.
 struct Ready<'d> {
     group: TableId,
-    /// Upstream first.
+    /// The members, upstream first.
     members: &'d [TableId],
     due: BTreeSet<TableId>,
-    /// Those that come with them ([`Look::companions`]).
+    /// The members that come with the due ones ([`Look::companions`]).
     with: BTreeSet<TableId>,
     /// Whether one of them has waited for a whole period.
     overdue: bool,
     duration: Duration,
-    /// Since when the first of them is due.
+    /// The time when the first of them became due.
     since: Time,
 }
 
 impl Ready<'_> {
-    /// Overdue ones in the order in which they became due: a queue, in which none waits for more than those before it.
-    /// Then the one that takes longest, so that all are done soonest.
+    /// Returns the rank by which groups are started. Overdue ones come first, in the order in which they
+    /// became due: a queue, in which none waits for more than those before it. Then the group that takes
+    /// longest comes first, so that all are done soonest.
     fn rank(&self) -> (bool, Option<Time>, Reverse<Duration>, Time, TableId) {
         let queued = self.overdue.then_some(self.since);
         (!self.overdue, queued, Reverse(self.duration), self.since, self.group)
     }
 }
 
-/// What to refresh now and when to ask again.
+/// Decides which stream tables to refresh now and when to ask again.
 ///
-/// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
-/// members, of those that have the same period, and of everything upstream of them within the group. What is read from
-/// another group is refreshed before, by itself: it counts as due until it was, and the reader waits for that. At most
-/// `max_concurrent` run together: first those that have waited for a whole period, in the order in which they became due,
-/// so that none starves; then the group that takes longest, so that all are done soonest. A table that failed waits
-/// ([`backoff`]), is tried without the others of its group, and what is downstream of it waits for it; the rest goes on. One
-/// that found somebody in its way is tried again soon, and not a period later. A table whose refresh outlasts its period is asked
-/// for less often ([`effective_period`]). O(V + E), and for each member of a group that is due its [chain](Dag::chain).
+/// Stream tables linked by stream-table edges are a group ([`Dag::groups`]). A group has one refresh at a
+/// time. It covers the due members, the members with the same period, and everything upstream of these within
+/// the group. Sources in another group are refreshed before, by themselves: such a source counts as due until
+/// it is refreshed, and the reader waits.
+///
+/// At most `max_concurrent` groups run together. First come those that have waited for a whole period, in the
+/// order in which they became due, so that none starves. The group that takes longest follows, so that all
+/// are done soonest.
+///
+/// A table that failed waits ([`backoff`]) and is tried without the others of its group. Everything
+/// downstream of it waits too; the rest goes on. A table that met a lock is tried again soon, and not a
+/// period later. A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
+///
+/// The cost is O(V + E), and for each member of a group that is due its [chain](Dag::chain).
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     next_of(dag, tasks, &periods(dag, tasks, options), options, now)
 }
 
-/// How old each stream table with a schedule may become.
+/// Returns the greatest age that each stream table with a schedule may reach.
 pub(super) fn periods(
     dag: &Dag,
     tasks: &BTreeMap<TableId, Task>,
@@ -309,7 +325,7 @@ pub(super) fn periods(
     periods
 }
 
-/// [`next`] where the periods are known.
+/// Decides as [`next`] does, with known periods.
 pub(super) fn next_of(
     dag: &Dag,
     tasks: &BTreeMap<TableId, Task>,
@@ -324,7 +340,7 @@ pub(super) fn next_of(
     look.ask_schedules();
     let mut running = 0;
     let mut ready: Vec<Ready<'_>> = Vec::new();
-    // Readers first: what they wait for is asked for by them.
+    // Readers come first, since they ask for the refreshes that they wait for.
     for group in dag.groups().iter().rev() {
         let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
         running += usize::from(busy);
@@ -351,13 +367,13 @@ struct Look<'l> {
     tasks: &'l BTreeMap<TableId, Task>,
     options: &'l Options,
     now: Time,
-    /// When each is to be refreshed, for itself or for a reader that waits for it.
+    /// The time when each table is to be refreshed, for itself or for a reader that waits for it.
     wishes: BTreeMap<TableId, Wish>,
-    /// The periods of those that have one.
+    /// The periods of the tables that have one.
     periods: &'l BTreeMap<TableId, Duration>,
-    /// Whether the last refresh of any failed.
+    /// Whether the last refresh of any table failed.
     failing: bool,
-    /// Those that a reader in another group asks for sooner than their own schedule does.
+    /// The tables that a reader in another group asks for sooner than their own schedule does.
     called: BTreeSet<TableId>,
     plan: Plan,
 }
@@ -371,7 +387,7 @@ impl<'l> Look<'l> {
         }
     }
 
-    /// What the schedules ask for.
+    /// Collects the wishes of the schedules.
     fn ask_schedules(&mut self) {
         for members in self.dag.groups() {
             let Some(group) = members.iter().min().copied() else { continue };
@@ -384,7 +400,7 @@ impl<'l> Look<'l> {
         }
     }
 
-    /// The due members of a group that wait for nothing.
+    /// Returns the due members of a group that wait for nothing.
     fn group(&mut self, members: &'l [TableId]) -> Option<Ready<'l>> {
         let mut due = BTreeSet::new();
         let (mut since, mut overdue) = (self.now, false);
@@ -410,8 +426,8 @@ impl<'l> Look<'l> {
                 }
             }
         }
-        // What failed is tried by itself: together it would undo what the others do, again and again. They go before it, unless
-        // that would be for ever.
+        // A table that failed is tried by itself: in a common transaction it would undo the work of the
+        // others, again and again. The others go before it, unless they would do so for ever.
         let (failed, clean): (BTreeSet<TableId>, BTreeSet<TableId>) =
             due.iter().copied().partition(|id| self.has_failed(*id));
         let overdue_failed =
@@ -424,15 +440,16 @@ impl<'l> Look<'l> {
         (!due.is_empty()).then_some(Ready { group, members, due, with, overdue, duration, since })
     }
 
-    /// Whether its last refresh failed, or that of something upstream.
+    /// Whether the last refresh of the table, or of one upstream of it, failed.
     fn has_failed(&self, id: TableId) -> bool {
         let failed = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0);
         self.failing && self.dag.chain(id).iter().any(failed)
     }
 
-    /// Those of a group that come with the ones that are due, though their own times have not come: that have the period of one
-    /// of them. From then on their times are the same, so they come no more often, and who reads them all over one snapshot
-    /// finds that they agree. What has failed is tried by itself.
+    /// Returns the members of a group that come with the due ones although they are not due: those with the
+    /// period of one of them. After that their times are equal. So they are not refreshed more often, and a
+    /// query that reads them all under one snapshot finds that they agree. A table that failed is tried by
+    /// itself.
     fn companions(&self, members: &[TableId], due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
         let period = |id: &TableId| self.periods.get(id).copied();
         let by_period = |id: &TableId| {
@@ -462,8 +479,8 @@ impl<'l> Look<'l> {
         self.now.since(wish.due) >= period.max(self.options.min_period).max(Duration::from_millis(1))
     }
 
-    /// Whether something upstream, in other groups, is to be refreshed first; that is asked for. What [polls](Task::polls) is
-    /// waited for by those alone that have a schedule of their own.
+    /// Whether a source in another group is to be refreshed first; if so, asks for that. Only tables with a
+    /// schedule of their own wait for a source that [polls](Task::polls).
     fn waits<'u>(&mut self, task: &Task, wish: Wish, upstream: impl Iterator<Item = &'u TableId>) -> bool {
         let mut waits = false;
         for id in upstream {
@@ -471,7 +488,7 @@ impl<'l> Look<'l> {
             let status = &source.status;
             let fresh =
                 |start: Time| (wish.fresh..=self.now).contains(&start) && status.consecutive_errors == 0;
-            // One that is always at work would else keep its readers waiting for ever.
+            // A source that is always being refreshed would otherwise keep its readers waiting for ever.
             let last = if status.running { status.last_done } else { status.last_start };
             if source.polls && task.asked().is_none() || last.is_some_and(fresh) {
                 continue;
@@ -491,7 +508,7 @@ impl<'l> Look<'l> {
     }
 }
 
-/// The members whose uncaptured sources count as changed: see [`Action::Refresh`].
+/// Returns the members whose uncaptured sources count as changed: see [`Action::Refresh`].
 fn polled(
     dag: &Dag,
     tasks: &BTreeMap<TableId, Task>,

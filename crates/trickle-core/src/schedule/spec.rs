@@ -20,7 +20,7 @@ pub enum Schedule {
     Every(Duration),
     /// At these times (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
     Cron(Box<CronLine>),
-    /// As fresh as the tightest of its consumers needs (`calculated`).
+    /// As fresh as the reader with the shortest period needs (`calculated`).
     Calculated,
 }
 
@@ -40,7 +40,8 @@ impl Schedule {
         Schedule::parse_in(text, "UTC")
     }
 
-    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's `TimeZone`).
+    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's
+    /// `TimeZone`).
     ///
     /// # Errors
     /// As [`Schedule::parse`].
@@ -57,7 +58,7 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// Its own period: the duration, or the shortest gap of a cron line; 'calculated' has none.
+    /// Returns its own period: the duration, or the shortest gap of a cron line; 'calculated' has none.
     pub fn period(&self) -> Option<Duration> {
         match self {
             Schedule::Every(d) => Some(*d),
@@ -67,7 +68,7 @@ impl Schedule {
     }
 }
 
-/// Numbers with units, each unit at most once and from large to small.
+/// Reads numbers with units, each unit at most once and from large to small.
 fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::setting(format!("invalid schedule \"{text}\": {why}")).hint(
@@ -132,9 +133,9 @@ impl From<Schedule> for String {
     }
 }
 
-/// A cron line of 5 fields, or 6 with seconds first, in a time zone. Where clocks go forward, a time that is skipped
-/// fires at the end of the gap, and a wildcard does not; where they go back, a time that comes twice fires once, and a wildcard
-/// both times.
+/// A cron line of 5 fields, or 6 with seconds first, in a time zone. Where clocks go forward, a fixed time
+/// that is skipped fires at the end of the gap; a wildcard does not. Where clocks go back, a fixed time that
+/// occurs twice fires once; a wildcard fires both times.
 #[derive(Clone, Debug)]
 pub struct CronLine {
     text: String,
@@ -144,9 +145,10 @@ pub struct CronLine {
     gap: Duration,
 }
 
-/// From where the shortest gap is looked for: the start of a leap year, so that every date occurs.
+/// The time from which the shortest gap is searched: the start of a leap year, so that every date occurs.
 const GAP_FROM: i64 = 946_684_800_000;
-/// How many occurrences are looked at for it: more than any line with a period of an hour has different gaps.
+/// The number of occurrences that are searched for the gap: a line that repeats every hour has fewer
+/// different gaps.
 const GAP_OCCURRENCES: usize = 64;
 
 impl CronLine {
@@ -206,19 +208,19 @@ impl CronLine {
         Ok(parsed)
     }
 
-    /// The first time strictly after `t`; `None` where the calendar ends.
+    /// Returns the first time strictly after `t`; `None` where the calendar ends.
     pub fn next_after(&self, t: Time) -> Option<Time> {
         let from = Timestamp::from_millisecond(t.0).ok()?.to_zoned(self.zone.clone());
         let at = self.cron.find_next_occurrence(&from, false).ok()?;
         Some(Time(at.timestamp().as_millisecond())).filter(|n| *n > t)
     }
 
-    /// The shortest time between two occurrences.
+    /// Returns the shortest time between two occurrences.
     pub fn gap(&self) -> Duration {
         self.gap
     }
 
-    /// The time zone that its fields are read in.
+    /// Returns the time zone that the fields are read in.
     pub fn zone(&self) -> &str {
         &self.zone_name
     }

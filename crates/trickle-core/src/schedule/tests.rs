@@ -25,7 +25,7 @@ fn t(n: u32) -> TableId {
 fn dag(edges: &[(u32, Vec<u32>)]) -> Dag {
     dag_apart(edges, &[])
 }
-/// Where some stand apart.
+/// Builds a graph in which some tables stand apart.
 fn dag_apart(edges: &[(u32, Vec<u32>)], apart: &[u32]) -> Dag {
     Dag::build(edges.iter().map(|(id, sources)| StreamTableNode {
         id: t(*id),
@@ -108,7 +108,7 @@ fn cron_lines_are_read_and_refused() {
 #[test]
 fn cron_follows_the_clocks_of_its_time_zone() {
     let c = CronLine::parse_in("30 2 * * *", "Europe/Berlin").unwrap();
-    // 02:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: once a day all the same.
+    // 02:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: the line still fires once a day.
     let mut at = time("2026-03-27T12:00:00Z");
     let mut days = Vec::new();
     for _ in 0..3 {
@@ -148,8 +148,8 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
     }
 }
 
-/// Whatever the line, there is a next time, a day later at most, and none between was left out. Of a wildcard within an hour that is
-/// skipped, nothing is left that day.
+/// Every line has a next time, at most a day later, and no time between was left out. If a wildcard's times
+/// all lie within an hour that is skipped, none is left that day.
 #[test]
 fn no_change_of_clocks_stops_a_cron_line() {
     let day = secs(86_400);
@@ -213,7 +213,7 @@ fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// 11 reads 10, of which nobody can tell whether it changed.
+/// Table 11 reads 10, of which nobody can tell whether it changed.
 #[test]
 fn what_polls_is_computed_anew_only_in_its_time_or_where_somebody_asks() {
     let d = dag(&[(10, vec![1]), (11, vec![10, 2])]);
@@ -255,7 +255,7 @@ fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
     assert_eq!(late.wake, Some(Time(86_400_000)));
 }
 
-/// 11 and 12 read 10, and 13 joins them. Of what has one period none is refreshed without the others.
+/// Tables 11 and 12 read 10, and 13 joins them. Tables with one period are only refreshed together.
 #[test]
 fn what_is_linked_and_as_often_comes_together_from_the_first_time_on() {
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])]);
@@ -284,7 +284,7 @@ fn what_is_linked_and_as_often_comes_together_from_the_first_time_on() {
         (seen.iter().filter(|s| **s == [10, 11, 12]), seen.iter().filter(|s| **s == [10, 11, 12, 13]));
     assert_eq!(both.count() + four.clone().count(), seen.len(), "{seen:?}");
     assert!(seen.len() < 28 && (3..6).contains(&four.count()), "no more often than their periods: {seen:?}");
-    // One that failed keeps the others from nothing, and is tried by itself, after them.
+    // A table that failed delays none of the others, and is tried by itself, after them.
     tasks.values_mut().for_each(|t| t.status = done(now.0, now.0));
     tasks.get_mut(&t(11)).unwrap().status.consecutive_errors = 1;
     let after = next(&d, &tasks, &exact(), now.after(secs(1)));
@@ -317,7 +317,7 @@ fn what_stands_apart_waits_for_what_it_reads() {
         for id in all.iter().flatten() {
             tasks.get_mut(&t(*id)).unwrap().status = Status { running: true, ..done(now.0, 0) };
         }
-        // Nobody starts while what it waits for runs.
+        // No table starts while a source that it waits for runs.
         assert_eq!(refreshed(&next(&d, &tasks, &exact(), now).actions), Vec::<Vec<u32>>::new());
         begun.push(all);
         now = now.after(secs(1));
@@ -328,7 +328,7 @@ fn what_stands_apart_waits_for_what_it_reads() {
     assert_eq!(begun, [vec![vec![10]], vec![vec![11], vec![12]], vec![vec![13]]]);
     let rest = next(&d, &tasks, &exact(), now);
     assert_eq!((rest.actions.len(), rest.wake), (0, Some(Time(22_000))));
-    // What failed is waited for, and asked for again.
+    // A source that failed is waited for, and asked for again.
     tasks.get_mut(&t(11)).unwrap().status = Status { consecutive_errors: 1, ..done(22_000, 22_500) };
     tasks.get_mut(&t(10)).unwrap().status = done(22_000, 22_100);
     tasks.get_mut(&t(12)).unwrap().status = done(22_000, 22_100);
@@ -337,7 +337,7 @@ fn what_stands_apart_waits_for_what_it_reads() {
     assert_eq!(refreshed(&next(&d, &tasks, &exact(), Time(23_500)).actions), [[11]]);
 }
 
-/// Hundreds of one period: neither at first nor later do they come together, and each comes within its period.
+/// Hundreds of tables with one period never start together, and each is refreshed within its period.
 #[test]
 fn many_stream_tables_do_not_start_together() {
     let tables: Vec<(u32, Vec<u32>)> = (10..310).map(|id| (id, vec![1])).collect();
@@ -358,7 +358,8 @@ fn many_stream_tables_do_not_start_together() {
         }
         now = plan.wake.unwrap();
     }
-    // The first within a tenth of a period of when they are known, the next with a tenth to spare, and so on.
+    // The first refreshes come within a tenth of a period after the tables are known, the next with a tenth
+    // to spare.
     let most = starts.values().map(Vec::len).max().unwrap();
     assert!(most < 75, "{most} in one second");
     let first: usize = starts.range(..6).map(|(_, ids)| ids.len()).sum();
@@ -371,7 +372,7 @@ fn many_stream_tables_do_not_start_together() {
     }
 }
 
-/// What takes longest first, so that all are done soonest; but nothing waits for ever for what takes longer.
+/// The slowest table starts first, so that all are done soonest; but no table waits for ever for slower ones.
 #[test]
 fn what_takes_longest_starts_first_unless_another_has_waited_for_a_period() {
     let d = dag(&[(10, vec![1]), (11, vec![2]), (12, vec![3])]);
@@ -395,7 +396,7 @@ fn what_takes_longest_starts_first_unless_another_has_waited_for_a_period() {
     assert_eq!(refreshed(&next(&d, &late, &one, Time(221_000)).actions), [[10]]);
 }
 
-/// What a new scheduler does not remember, the last refresh tells.
+/// The last refresh tells a new scheduler which cron time was served last.
 #[test]
 fn a_time_of_the_clock_that_passed_while_nobody_looked_is_made_good_once() {
     let d = dag(&[(10, vec![1])]);
@@ -409,7 +410,7 @@ fn a_time_of_the_clock_that_passed_while_nobody_looked_is_made_good_once() {
     tasks.get_mut(&t(10)).unwrap().status.last_start = Some(seven);
     let after = next(&d, &tasks, &exact(), seven.after(secs(1)));
     assert_eq!((after.actions.len(), after.wake), (0, Some(time("2026-11-24T06:00:00Z"))));
-    // Who is new to it waits for the next time.
+    // A table without a refresh before waits for the next time.
     assert_eq!(next(&d, &since(seven), &exact(), seven).actions, []);
 }
 
@@ -421,7 +422,7 @@ fn slow_tables_are_asked_for_less_often() {
     assert!(p.actions.is_empty());
     assert_eq!((p.wake, p.slow), (Some(Time(50_000)), vec![(t(10), secs(50))]));
     assert_eq!(effective_period(secs(10), secs(1)), secs(10));
-    // Whatever is put off is told.
+    // Every table whose period is lengthened is reported.
     let nearly: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 9_000)))].into();
     assert_eq!(next(&d, &nearly, &exact(), Time(9_000)).slow, vec![(t(10), Duration::from_millis(11_250))]);
     let quick: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 8_000)))].into();
@@ -465,7 +466,8 @@ fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
 }
 
-/// Two stream tables that take as long as their periods are never at rest together; who reads both reads what they hold.
+/// Two stream tables that take as long as their periods are never at rest together; a reader of both reads
+/// their contents.
 #[test]
 fn sources_that_are_always_at_work_keep_no_reader_waiting() {
     let d = dag_apart(&[(10, vec![1]), (11, vec![2]), (12, vec![10, 11])], &[12]);
@@ -492,10 +494,11 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     let tasks = |upstream, reader| -> BTreeMap<TableId, Task> {
         [(t(10), task(None, upstream)), (t(11), task(every(10), reader))].into()
     };
-    // By less than a period: its time comes.
+    // Ahead by less than a period: its time comes.
     let little = next(&d, &tasks(done(0, 0), ahead(9_000)), &exact(), Time(1_000));
     assert_eq!((little.actions.len(), little.wake), (0, Some(Time(19_000))));
-    // By more: at once, what it reads first where that is not known to be fresh either; and so it stays until it is done.
+    // Ahead by more: due at once, after its source if that is not known to be fresh either. The table stays
+    // due until its refresh is done.
     for now in [1_000, 1_500, 40_000] {
         let far =
             |upstream| refreshed(&next(&d, &tasks(upstream, ahead(9_000_000)), &exact(), Time(now)).actions);
@@ -504,7 +507,7 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     }
     let never = Status { since: Time(9_000_000), ..Status::default() };
     assert_eq!(refreshed(&next(&d, &tasks(done(0, 0), never), &exact(), Time(1_000)).actions), [[11]]);
-    // A wait after an error is no longer for it than twice as long.
+    // A wait after an error becomes at most twice as long.
     let failed = |ms| Status { consecutive_errors: 3, ..ahead(ms) };
     let wait = |ms, now| {
         let plan = next(&d, &tasks(failed(ms), done(0, 0)), &exact(), Time(now));
@@ -514,7 +517,8 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     assert_eq!(wait(9_000_000, 20_000), (vec![vec![10]], None));
 }
 
-/// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure patterns.
+/// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure
+/// patterns.
 type World = (Vec<(u32, Vec<u32>)>, Vec<Option<Schedule>>, Vec<(u64, u8)>, Vec<u32>);
 
 fn worlds() -> impl Strategy<Value = World> {
@@ -562,8 +566,8 @@ proptest! {
     }
 }
 
-/// Seven seconds of work for seconds of period: what asks once in 55 s waits for one of its periods, not for as many as
-/// the others miss.
+/// Tables with periods of seconds need seven seconds of work. A table that asks once in 55 s waits for one of
+/// its periods, not for as many as the others miss.
 #[test]
 fn what_asks_seldom_is_not_kept_waiting_by_what_asks_for_too_much() {
     let edges = (10..18).map(|id| (id, vec![if id == 11 { 10 } else { 1 }])).collect();
@@ -574,8 +578,9 @@ fn what_asks_seldom_is_not_kept_waiting_by_what_asks_for_too_much() {
     keeps_everything_fresh(&(edges, schedules, costs, vec![]), 1, false).unwrap();
 }
 
-/// A model daemon that looks only when told to (wake, or a refresh has ended): nothing starts twice, groups are
-/// whole and in order, the limit holds, wake lies ahead, and whatever has a schedule is refreshed in time.
+/// Runs a model refresher that looks only when told to (wake, or a refresh has ended). Nothing starts twice,
+/// groups are whole and in order, the limit holds, wake lies ahead, and every table with a schedule is
+/// refreshed in time.
 fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(), TestCaseError> {
     let (edges, schedules, costs, apart) = world;
     let d = dag_apart(edges, apart);
@@ -600,7 +605,7 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
                 let status = &mut tasks.get_mut(&id).unwrap().status;
                 status.running = false;
                 status.last_end = Some(now);
-                // A third of its runs, in no step with anything.
+                // A third of its runs fail, in step with nothing else.
                 let thrown = runs.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
                 let failed = fail && cost(id).1 == 1 && thrown.is_multiple_of(3);
                 status.consecutive_errors = if failed { status.consecutive_errors + 1 } else { 0 };
@@ -618,9 +623,10 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
                     if of(s) == of(*id) {
                         prop_assert!(members[..i].contains(&s), "{id} before its source {s}");
                     } else {
-                        // Not while that runs, though it may be its turn again just now.
+                        // No refresh runs beside a refresh of its source, though the source may be due again
+                        // at this very time.
                         prop_assert!(!source.running || source.last_start == Some(now), "{id} beside {s}");
-                        // It was refreshed for this reader, unless that is tried again.
+                        // The source was refreshed for this reader, unless the reader is tried again.
                         let own = &tasks[id].status;
                         let newer = source.last_start > own.last_start;
                         prop_assert!(newer || own.consecutive_errors > 0 || !due.contains(id));
@@ -639,7 +645,8 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
         prop_assert!(then > now);
         now = then;
     }
-    // At most 12 tables of 3 s each, one after the other, and where each of a chain fails now and then, waits of up to 30 s for each.
+    // At most 12 tables of 3 s each, one after the other; and where each of a chain fails now and then, waits
+    // of up to 30 s for each.
     for (id, task) in &tasks {
         if task.schedule.is_some() {
             let last = task.status.last_start;
@@ -649,7 +656,7 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
     Ok(())
 }
 
-/// What found somebody in its way does not wait for its next time, which may be tomorrow; what failed does.
+/// A table that met a lock does not wait for its next time, which may be tomorrow; one that failed does.
 #[test]
 fn what_was_in_somebodys_way_is_tried_again_soon() {
     let start = time("2026-03-02T05:00:00Z");
@@ -671,7 +678,8 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         assert_eq!(ready.len(), 1);
         agenda.begin(&ready[0], six, secs(100));
         assert!(changed(&mut agenda, six.after(secs(9))).is_empty(), "it is at work");
-        // It waited for a lock for 30 s: so it waits for a quarter of that, and is at work for four fifths of the time.
+        // It waited 30 s for a lock: so it waits a quarter of that, and is being refreshed for four fifths of
+        // the time.
         agenda.ended(&ready[0], Outcome::Later, six.after(secs(30)), secs(130));
         let again = six.after(Duration::from_millis(37_500));
         assert_eq!(agenda.wake(six.after(secs(30))), Some(again));
@@ -679,7 +687,7 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         let ready = changed(&mut agenda, again);
         assert_eq!(ready.len(), 1);
         agenda.begin(&ready[0], again, secs(140));
-        // What ends at once waits as long as after a first error.
+        // A refresh that ends at once waits as long as after a first error.
         agenda.ended(&ready[0], Outcome::Later, again, secs(140));
         assert_eq!(agenda.wake(again), Some(again.after(secs(1))));
         let ready = changed(&mut agenda, again.after(secs(1)));

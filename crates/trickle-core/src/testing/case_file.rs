@@ -1,7 +1,7 @@
-//! The text form of a case: what is set up, what changes, and what must come out.
+//! The text form of a case: the first state, the changes, and the expected results.
 //!
 //! ```text
-//! # Both sides insert a matching pair in one window: a delta that reads both new states counts the pair twice.
+//! # Both sides insert a matching pair in a window: a delta that reads both new states counts the pair twice.
 //! tables:
 //! CREATE TABLE a (id int PRIMARY KEY, k int);
 //! query:
@@ -14,14 +14,16 @@
 //! 1 | 7
 //! ```
 //!
-//! A section starts with its name and a colon on a line of their own. `rows:` (with an `expect:` of its own, if wanted)
-//! is the first state, each `change:` one window. An expected row lists its values as PostgreSQL writes them, in any
-//! order of rows: bare, or in quotes where a text is empty, says NULL or has blanks at its ends. `expect:` may instead
-//! say `ERROR: message`, where the query itself raises. `since:` names the first version of PostgreSQL that knows what the
-//! case is about. A case without windows has a `verdict:` or an `error:`.
-//! `time:` before `rows:` or `change:` is what the clock shows from then on.
-//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. Of most
-//! cases the SQL is pinned by its `digest:`; `just sql-diff` shows how it differs between two commits.
+//! A section starts with its name and a colon on a line of their own. `rows:` (with an `expect:` of its own,
+//! if wanted) is the first state, each `change:` one window. An expected row lists its values as PostgreSQL
+//! writes them; rows may stand in any order. A value is bare, or in quotes where a text is empty, reads NULL
+//! or has blanks at its ends. `expect:` may instead say `ERROR: message`, where the query itself raises.
+//!
+//! `since:` names the first version of PostgreSQL that has the feature of the case. A case without windows
+//! has a `verdict:` or an `error:`. `time:` before `rows:` or `change:` sets the clock from then on.
+//!
+//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. In most
+//! cases a `digest:` pins the SQL; `just sql-diff` shows how the SQL differs between two commits.
 
 use std::collections::BTreeMap;
 use xxhash_rust::xxh64::xxh64;
@@ -29,11 +31,11 @@ use xxhash_rust::xxh64::xxh64;
 /// One case.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// What goes wrong elsewhere.
+    /// The mistake that the case would reveal.
     pub about: String,
-    /// The first major version of PostgreSQL that has what it is about, where that is not every version.
+    /// The first major version of PostgreSQL that has the feature of the case, unless all have it.
     pub since: Option<u32>,
-    /// What the clock shows at first; with it the case is about time.
+    /// The time of the clock at first; only a case about time has one.
     pub time: Option<String>,
     /// CREATE statements.
     pub tables: String,
@@ -41,7 +43,7 @@ pub struct Case {
     pub query: String,
     /// DML that makes the first state.
     pub rows: String,
-    /// What the query gives over the first state, where the case says so.
+    /// The result of the query over the first state, where the case gives it.
     pub first: Option<Expected>,
     /// The windows, in order.
     pub windows: Vec<Window>,
@@ -52,15 +54,15 @@ pub struct Case {
 /// Several statements, then one refresh.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// What the clock shows from now on, where it goes on, or back.
+    /// The time of the clock from this window on; it may go on, or back.
     pub time: Option<String>,
     /// DML statements.
     pub change: String,
-    /// What the query gives after them.
+    /// The result of the query after them.
     pub expect: Expected,
 }
 
-/// What a query gives.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Rows, sorted; a value is its text or NULL.
@@ -71,10 +73,10 @@ pub enum Expected {
 
 /// The sections, in the order in which a file has them.
 const SECTIONS: &[&str] = &["since", "tables", "query", "time", "rows", "change", "expect"];
-/// The sections that the runner writes, in the order in which it does.
+/// The sections that the runner writes, in the order in which it writes them.
 pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "digest", "sql"];
 
-/// The section that a line starts.
+/// Returns the name of the section that a line starts.
 fn header(line: &str) -> Option<&str> {
     let name = line.strip_suffix(':')?;
     (SECTIONS.contains(&name) || SNAPSHOTS.contains(&name)).then_some(name)
@@ -84,7 +86,7 @@ impl Case {
     /// Reads a case file.
     ///
     /// # Errors
-    /// What is missing or out of place, in words.
+    /// A section that is missing or out of place, in words.
     pub fn parse(text: &str) -> Result<Case, String> {
         let mut case = Case::default();
         let mut sections: Vec<(&str, String)> = Vec::new();
@@ -152,8 +154,8 @@ impl Case {
         Ok(self)
     }
 
-    /// Those of the snapshots of a run that the file pins: the SQL as a text where the file has the text,
-    /// else its digest.
+    /// Selects the snapshots of a run that the file pins: the SQL as a text where the file has the text,
+    /// otherwise its digest.
     pub fn pinned(&self, mut found: BTreeMap<String, String>) -> BTreeMap<String, String> {
         if !self.snapshots.contains_key("sql")
             && let Some(sql) = found.remove("sql")
@@ -164,7 +166,7 @@ impl Case {
         found
     }
 
-    /// The file with other snapshots: what stands before the first one stays as it is.
+    /// Returns the file with other snapshots; the text before the first snapshot stays as it is.
     pub fn with_snapshots(text: &str, snapshots: &BTreeMap<String, String>) -> String {
         let kept = text.lines().take_while(|l| !header(l).is_some_and(|n| SNAPSHOTS.contains(&n)));
         let mut out = kept.collect::<Vec<_>>().join("\n").trim_end().to_owned();
@@ -188,7 +190,7 @@ fn expected(body: &str) -> Result<Expected, String> {
     Ok(Expected::Rows(rows))
 }
 
-/// The values of one line, separated by bars.
+/// Reads the values of one line, separated by bars.
 fn values(line: &str) -> Result<Vec<Option<String>>, String> {
     let mut values = Vec::new();
     let mut rest = line;
@@ -213,7 +215,7 @@ fn values(line: &str) -> Result<Vec<Option<String>>, String> {
     }
 }
 
-/// The text up to the closing quote, `''` being one quote, and what follows.
+/// Returns the text up to the closing quote, with `''` as one quote, and the rest.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;
@@ -231,7 +233,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// A row as an `expect:` section writes it.
+/// Writes a row as an `expect:` section does.
 pub(super) fn written(row: &[Option<String>]) -> String {
     let value = |v: &Option<String>| match v {
         None => "NULL".to_owned(),

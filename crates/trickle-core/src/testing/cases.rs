@@ -1,5 +1,5 @@
-//! Runs a case in memory: the evaluator against thought-out rows, the delta against the evaluator, and both again with
-//! the query inside every other operator.
+//! Runs a case in memory: the evaluator against rows that a person thought out, the delta against the
+//! evaluator, and both again with the query inside every other operator.
 
 use super::case_file::{Case, Expected, SNAPSHOTS, written};
 use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
@@ -19,7 +19,7 @@ use crate::types::{Datum, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The states that a case goes through: for each window the data before it and the change that it makes.
+/// Returns the states that a case goes through: for each window the data before it, and its change.
 ///
 /// # Errors
 /// A statement that cannot be run, or that breaks a key or NOT NULL; no time.
@@ -54,7 +54,7 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
     Ok(databases)
 }
 
-/// A time as a text, or else the one that was.
+/// Reads a time from a text; without a text the time stays.
 fn time(text: Option<&str>, else_: i64) -> Result<i64> {
     let Some(text) = text else { return Ok(else_) };
     match eval::input(text, &Type::Timestamptz)? {
@@ -63,7 +63,7 @@ fn time(text: Option<&str>, else_: i64) -> Result<i64> {
     }
 }
 
-/// The rows of a query over `state`.
+/// Returns the rows of a query over `state`.
 fn rows(sql: Option<&str>, catalog: &dyn Catalog, state: &BTreeMap<TableId, ZSet>) -> Result<ZSet> {
     let Some(sql) = sql else { return Ok(ZSet::new()) };
     match lower(sql, catalog)? {
@@ -78,7 +78,7 @@ fn rows(sql: Option<&str>, catalog: &dyn Catalog, state: &BTreeMap<TableId, ZSet
     }
 }
 
-/// Fails where `rows` is no state that a server would let the table have.
+/// Fails where no server would let the table have the state `rows`.
 fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
     let broken = |what: &str| Err(Error::setting(format!("the rows of \"{}\" break {what}", def.name)));
     if !rows.is_state() {
@@ -99,10 +99,10 @@ fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
 }
 
 impl Case {
-    /// Runs the case; its snapshots as they are now.
+    /// Runs the case, and returns its present snapshots.
     ///
     /// # Errors
-    /// The first thing that is not as the case or a law says.
+    /// The first result that differs from the case, or breaks a law.
     pub fn run(&self) -> Result<BTreeMap<String, String>, String> {
         let text = |e: Error| e.to_string();
         let catalog = MemoryCatalog::from_ddl(&self.tables).map_err(text)?;
@@ -137,7 +137,7 @@ impl Case {
         snapshots(&table).map_err(text)
     }
 
-    /// Where the snapshots of the file differ from `found`.
+    /// Returns where the snapshots of the file differ from `found`.
     pub fn stale(&self, found: &BTreeMap<String, String>) -> Option<String> {
         let differs = SNAPSHOTS.iter().find(|name| {
             let of = |m: &BTreeMap<String, String>| m.get(**name).map(|s| s.trim().to_owned());
@@ -149,7 +149,8 @@ impl Case {
     }
 }
 
-/// Whether the evaluator stands in for the value of an aggregate or function: only a server can say what must come out.
+/// Whether the evaluator makes up the value of an aggregate or function: only a server knows the right
+/// result.
 fn is_opaque(query: &Sample) -> bool {
     let stands_in = |id| match query.graph.rel(id) {
         Rel::Map(m) => m.exprs().iter().any(has_opaque_call),
@@ -181,7 +182,7 @@ fn has_opaque_call(e: &Expr) -> bool {
     found
 }
 
-/// The evaluator against rows that someone thought out.
+/// Compares the result of the evaluator with rows that a person thought out.
 fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), String> {
     if is_opaque(query) {
         return Ok(());
@@ -201,7 +202,7 @@ fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), Strin
     Err(format!("the query gives\n{}\nand should give\n{}", shown(&found), shown(expect)))
 }
 
-/// Rows as PostgreSQL writes them, sorted, each as often as it occurs.
+/// Returns rows as PostgreSQL writes them, sorted, each as often as it occurs.
 fn texts(rows: &ZSet, schema: &Schema) -> Vec<Vec<Option<String>>> {
     let mut texts = Vec::new();
     for (row, w) in rows.iter() {
@@ -222,7 +223,7 @@ fn laws(sample: &Sample, db: &Database) -> Result<(), String> {
     check_properties(&sample.graph, sample.root, db).map_err(|v| v.to_string())
 }
 
-/// What a refresh writes to each stored table is the change of what the table holds.
+/// Checks that a refresh writes to each stored table exactly the change of its contents.
 fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
     let (graph, roots) = table.delta(&db.changed()).map_err(|e| e.to_string())?;
     for (stored, root) in table.layout().tables().zip(roots) {
@@ -240,7 +241,7 @@ fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// The plan, the delta when every source changed, and the statements that apply it.
+/// Returns the plan, the delta for a change of every source, and the statements that apply it.
 fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
     let statements = table.refresh(Refresh::Delta, &table.changing())?;
     let sql: Vec<String> = statements.iter().map(|s| format!("{};", sql::print(s).text)).collect();
@@ -252,7 +253,7 @@ fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
     Ok(entries.into_iter().map(|(name, body)| (name.to_owned(), body)).collect())
 }
 
-/// The query, and the query as the inner part of other operators.
+/// Returns the query, and the query as the inner part of other operators.
 fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, Sample)>> {
     let mut g = query.graph.clone();
     let q = query.root;
@@ -286,7 +287,7 @@ fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, 
     Ok(std::iter::once(("the query", query.clone())).chain(samples).collect())
 }
 
-/// Joins of `q` with a table, on the first columns that can be compared.
+/// Adds joins of `q` with a table, on the first columns that can be compared.
 fn joins(
     g: &mut Graph,
     q: NodeId,

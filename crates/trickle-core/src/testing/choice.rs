@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-/// Where decisions come from. Equal input gives equal decisions.
+/// The origin of decisions. Equal input gives equal decisions.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// Drawn from a hash of seed and counter.
@@ -16,21 +16,21 @@ pub enum Choice {
     Bytes {
         /// The bytes.
         bytes: Vec<u8>,
-        /// The next one.
+        /// The place of the next byte.
         next: usize,
     },
 }
 
 impl Choice {
-    /// From a seed.
+    /// Makes decisions from a seed.
     pub fn seeded(seed: u64) -> Choice {
         Choice::Seeded { seed, drawn: 0 }
     }
-    /// From bytes.
+    /// Makes decisions from bytes.
     pub fn bytes(bytes: &[u8]) -> Choice {
         Choice::Bytes { bytes: bytes.to_vec(), next: 0 }
     }
-    /// A number in `0..n`; 0 where `n` is 0.
+    /// Draws a number in `0..n`; 0 where `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         let raw = match self {
             Choice::Seeded { seed, drawn } => {
@@ -45,11 +45,11 @@ impl Choice {
         };
         usize::try_from(raw % u64::try_from(n.max(1)).unwrap_or(1)).unwrap_or(0)
     }
-    /// True once in `n` draws.
+    /// Draws whether an event occurs that occurs once in `n` draws.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n.saturating_sub(1)
     }
-    /// One of several; `None` where there are none.
+    /// Draws one of several; `None` where there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len())) }
     }

@@ -1,10 +1,10 @@
-//! Which operator occurred under which, with a delta that was not empty.
+//! A table of which operator occurred under which, with a delta that was not empty.
 
 use crate::graph::{Graph, NodeId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts of (operator, operator it reads).
+/// Counts of pairs (operator, operator that it reads).
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     counts: BTreeMap<(&'static str, &'static str), u64>,
@@ -24,7 +24,7 @@ impl Coverage {
             }
         }
     }
-    /// How often `below` was read by `above` and changed.
+    /// Returns how often `below` changed and `above` read it.
     pub fn count(&self, above: &str, below: &str) -> u64 {
         self.counts.iter().filter(|((a, b), _)| *a == above && *b == below).map(|(_, n)| n).sum()
     }
@@ -34,7 +34,7 @@ impl Coverage {
             *self.counts.entry(*k).or_default() += n;
         }
     }
-    /// The operators seen on either side.
+    /// Returns the operators seen on either side.
     pub fn operators(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.counts.keys().flat_map(|(a, b)| [*a, *b]).collect();
         names.sort_unstable();

@@ -7,7 +7,7 @@ use crate::types::{Datum, Numeric, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The tables that random plans read: two with a key, one with a key of two columns, one without.
+/// Returns the tables that random plans read: two with a key, one with a key of two columns, one without.
 pub fn tables() -> Vec<Arc<TableDef>> {
     let t = |id: u32, name: &str, cols: &[(&str, Type, bool)], keys: Vec<Vec<usize>>| {
         let columns = cols.iter().map(|(n, ty, nullable)| ColumnDef::new(*n, ty.clone(), *nullable));
@@ -41,7 +41,8 @@ pub fn tables() -> Vec<Arc<TableDef>> {
     ]
 }
 
-/// The same tables, with types in which equal values may be written differently: numerics, floats, blanks at the end.
+/// Returns the same tables with types of which equal values may be written differently: numerics, floats,
+/// blanks at the end.
 pub fn inexact_tables() -> Vec<Arc<TableDef>> {
     let retyped = |def: Arc<TableDef>| {
         let mut def = TableDef::clone(&def);
@@ -58,12 +59,13 @@ pub fn inexact_tables() -> Vec<Arc<TableDef>> {
     tables().into_iter().map(retyped).collect()
 }
 
-/// No rows in any table.
+/// Returns a database without rows in any table.
 pub fn empty_database() -> Database {
     Database::default()
 }
 
-/// A random state of `tables` and a change of it, both honouring keys and NOT NULL. At most `rows` rows a table.
+/// Makes a random state of `tables` and a change of it, both honouring keys and NOT NULL. A table has at most
+/// `rows` rows.
 pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Database {
     let mut db = Database { clock: timed::clock(choice), ..Database::default() };
     for table in tables {
@@ -93,7 +95,7 @@ pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Dat
     db
 }
 
-/// Up to `rows` rows whose keys differ from each other's and from those of `beside`.
+/// Makes up to `rows` rows whose keys differ from each other and from the keys of `beside`.
 fn state(choice: &mut Choice, table: &TableDef, rows: usize, beside: &[Row]) -> Vec<Row> {
     let key = |row: &Row| table.keys.first().map(|k| k.iter().map(|c| row[*c].clone()).collect::<Vec<_>>());
     let mut taken: BTreeSet<Vec<Datum>> = beside.iter().filter_map(key).collect();
@@ -107,7 +109,7 @@ fn state(choice: &mut Choice, table: &TableDef, rows: usize, beside: &[Row]) -> 
     made
 }
 
-/// A value from a domain of two or three, or NULL.
+/// Draws a value from a domain of two or three, or NULL.
 pub(super) fn value(choice: &mut Choice, ty: &Type, nullable: bool) -> Datum {
     if nullable && choice.one_in(3) {
         return Datum::Null;

@@ -16,7 +16,8 @@ fn table(id: u32, name: &str, columns: [(&str, bool); 2], foreign_keys: Vec<Fore
     Arc::new(TableDef { keys: vec![vec![0]], foreign_keys, ..table })
 }
 
-/// `child ⋈ parent` on the foreign key, either way round, bare and with a filter on the referencing side.
+/// Makes `child ⋈ parent` on the foreign key, either way round, bare and with a filter on the referencing
+/// side.
 ///
 /// # Errors
 /// A broken contract.
@@ -43,7 +44,7 @@ pub fn foreign_key_plans() -> Result<Vec<Sample>> {
     Ok(plans)
 }
 
-/// Every pair of states of up to two parents and two children in which every reference has its parent.
+/// Makes every pair of states of up to two parents and two children in which every reference has its parent.
 pub fn foreign_key_databases() -> Vec<Database> {
     let values = [Datum::Null, Datum::Int(0), Datum::Int(1)];
     let side = || -> Vec<ZSet> {

@@ -1,5 +1,6 @@
-//! The laws: what must hold for every plan, state and change. Rows are told apart by image: where SQL leaves open which
-//! of several equal values is shown, the evaluator shows the one with the least image, and so must a delta.
+//! The laws: statements that hold for every plan, state and change. Rows are told apart by image. Where SQL
+//! leaves open which of several equal values is shown, the evaluator shows the one with the least image, and
+//! so must a delta.
 
 use super::{Mutant, Sample};
 use crate::apply::summands;
@@ -13,12 +14,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// A law that does not hold, with what is needed to see why.
+/// A law that does not hold, with the data that explains why.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which law.
+    /// The law.
     pub law: String,
-    /// Expected, found, plans.
+    /// Expected and found results, and plans.
     pub detail: String,
 }
 
@@ -28,12 +29,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The law holds; whether the result changed.
+    /// The law holds.
     Held {
-        /// The delta was not empty.
+        /// Whether the delta was not empty.
         changed: bool,
     },
     /// The query itself raises over one of the states, so that there is nothing to compare.
@@ -42,12 +43,12 @@ pub enum Outcome {
     DeltaRaised,
 }
 
-/// What to differentiate with, and what to do to the result before it is judged.
+/// The way to differentiate, and a sabotage of the result before it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant<'m> {
-    /// Which rules.
+    /// The rules of differentiation.
     pub rules: Rules,
-    /// Which states are stored.
+    /// The states that are stored.
     pub keep: Keep,
     /// Whether the delta is optimised.
     pub optimize: bool,
@@ -103,7 +104,7 @@ pub const VARIANTS: &[Variant<'static>] = &[
     },
 ];
 
-/// `None` where evaluation raised a data error; other errors are bugs and go up.
+/// Returns `None` where evaluation raised a data error; passes other errors on, which are bugs.
 fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(v) => Ok(Some(v)),
@@ -112,34 +113,34 @@ fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// How many rows a relation of a sampled query may have, copies counted. Some recursions come to no end, and some samples
-/// multiply copies: these say nothing. What is computed from the query, such as its delta, has more room, and must come to
-/// an end where the query does.
+/// The greatest number of rows of a relation of a sampled query, copies counted. Some recursions do not end,
+/// and some samples multiply copies: these prove nothing. Plans made from the query, such as its delta, have
+/// more room, and must end where the query does.
 const ROWS: u64 = 1 << 10;
 
 impl Sample {
-    /// What the query denotes over `db`.
+    /// Returns the rows that the query denotes over `db`.
     ///
     /// # Errors
-    /// What its expressions raise; 54000 where it has too many rows for a test.
+    /// The errors of its expressions; 54000 where it has too many rows for a test.
     pub fn eval(&self, db: &Database) -> Result<ZSet> {
         within(&self.graph, db).eval(self.root).map(Arc::unwrap_or_clone)
     }
 }
 
-/// An evaluator that goes no further than a test does.
+/// Makes an evaluator with the limits of a test.
 pub(super) fn within<'a>(graph: &'a Graph, db: &'a Database) -> Evaluator<'a> {
     Evaluator::new(graph, db).within(ROWS)
 }
 
-/// The query's result before and after.
+/// Returns the query's result before and after.
 fn results(sample: &Sample, db: &Database) -> Result<Option<(ZSet, ZSet)>> {
     let before = tolerate(sample.eval(&db.before()))?;
     let after = tolerate(sample.eval(db))?;
     Ok(before.zip(after))
 }
 
-/// Builds the delta of `sample` by `variant`; the graph that holds it and its root.
+/// Builds the delta of `sample` by `variant`; returns the graph that holds it and its root.
 ///
 /// # Errors
 /// A broken contract: a bug in a rule.
@@ -150,7 +151,7 @@ pub fn delta_plan(
 ) -> Result<(Graph, NodeId)> {
     let mut graph = sample.graph.clone();
     let query = match variant.rules {
-        // As a stream table does it: what is differentiated is an optimised query.
+        // An optimised query is differentiated, as for a stream table.
         Rules::Algebraic if variant.optimize => {
             let query = crate::opt::optimize(&mut graph, sample.root)?;
             let prepared = delta::prepare(&mut graph, query)?;
@@ -172,7 +173,7 @@ pub fn delta_plan(
     Ok((graph, delta))
 }
 
-/// `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`, and the columns of ΔQ are those of Q.
+/// Checks that `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`, and that ΔQ has the columns of Q.
 ///
 /// # Errors
 /// The violation, or a broken contract.
@@ -180,7 +181,7 @@ pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Res
     Checker::new(sample, std::slice::from_ref(variant)).check(db)
 }
 
-/// Every variant of [`VARIANTS`].
+/// Checks the delta by every variant of [`VARIANTS`].
 ///
 /// # Errors
 /// The first violation.
@@ -188,7 +189,7 @@ pub fn check_all(sample: &Sample, db: &Database) -> Result<Outcome, Violation> {
     Checker::new(sample, VARIANTS).check(db)
 }
 
-/// Checks one query over many databases: each delta is built once for each set of changed tables.
+/// A check of one query over many databases: each delta is built once for each set of changed tables.
 pub struct Checker<'s, 'm> {
     sample: &'s Sample,
     variants: &'s [Variant<'m>],
@@ -196,12 +197,13 @@ pub struct Checker<'s, 'm> {
 }
 
 impl<'s, 'm> Checker<'s, 'm> {
-    /// Checks `sample` by the given variants.
+    /// Makes a check of `sample` by the given variants.
     pub fn new(sample: &'s Sample, variants: &'s [Variant<'m>]) -> Self {
         Checker { sample, variants, plans: HashMap::new() }
     }
 
-    /// The delta law over `db` for every variant. [`Outcome::DeltaRaised`] where one of them raised.
+    /// Checks the delta law over `db` for every variant. Returns [`Outcome::DeltaRaised`] where one of them
+    /// raised.
     ///
     /// # Errors
     /// The first violation.
@@ -257,8 +259,9 @@ impl<'s, 'm> Checker<'s, 'm> {
     }
 }
 
-/// Identities of the query itself: preparing and optimising it, expanding each derived operator, and adding up what it
-/// gives over the parts of a table, change nothing. An expansion may show another of several equal values.
+/// Checks identities of the query itself: preparing it, optimising it, expanding each derived operator, and
+/// adding up its results over the parts of a table change nothing. An expansion may show another of several
+/// equal values.
 ///
 /// # Errors
 /// The violation.
@@ -293,8 +296,9 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The law of [`delta::Affected`] for every key of the query that comes along a path: the rows of other keys before, and
-/// those of these keys after, are the result after. Whether there was such a key.
+/// Checks the law of [`delta::Affected`] for every key of the query that comes along a path. The rows of
+/// other keys before, and the rows of these keys after, are together the result after. Returns whether there
+/// was such a key.
 ///
 /// # Errors
 /// The violation, or a broken contract.
@@ -302,10 +306,10 @@ pub fn check_affected(sample: &Sample, db: &Database) -> Result<bool, Violation>
     check_affected_keys(sample, db, |_, keys| keys)
 }
 
-/// What is made of keys.
+/// A transformation of keys.
 type Spoil = fn(&Graph, NodeId) -> NodeId;
 
-/// The same where the keys are what `spoil` makes of them.
+/// Checks the same with keys that `spoil` transformed.
 ///
 /// # Errors
 /// The violation, or a broken contract.
@@ -382,7 +386,7 @@ fn expand(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// The sum of the query's summands, each over both parts of the table that it is linear in.
+/// Returns the sum of the query's summands, each over both parts of the table in which it is linear.
 fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     let mut all = Vec::new();
     for part in summands(graph, root, &|_| 1)? {
@@ -401,10 +405,11 @@ fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     graph.add(Union::new(all))
 }
 
-/// What every node claims of itself (keys, dependencies, sign, NULLs, emptiness) is true of its data.
+/// Checks that the properties of every node (keys, dependencies, sign, NULLs, emptiness) are true of its
+/// data.
 ///
 /// # Errors
-/// The claim that is false.
+/// The property that is false.
 pub fn check_properties(graph: &Graph, root: NodeId, db: &Database) -> Result<(), Violation> {
     let mut evaluator = within(graph, db);
     for id in graph.reachable(root) {

@@ -1,6 +1,7 @@
 //! Random plans, states and changes, and the laws that hold for all of them.
 //!
-//! For this workspace's own tests, fuzz targets and the PostgreSQL ring; enabled by the feature `testing`.
+//! This module is for this workspace's own tests, fuzz targets and the PostgreSQL ring; the feature `testing`
+//! enables it.
 
 mod case_file;
 mod cases;

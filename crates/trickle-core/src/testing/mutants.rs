@@ -10,16 +10,16 @@ use crate::rel::{
     SemiJoin, Side, Step, Table, Union, Version,
 };
 
-/// One way to get it wrong.
+/// One mistake.
 #[derive(Debug)]
 pub struct Mutant {
-    /// What is wrong, in a few words.
+    /// The mistake, in a few words.
     pub name: &'static str,
     /// The rules whose delta it spoils.
     pub rules: Rules,
-    /// The states that delta reads.
+    /// The states that the delta reads.
     pub keep: Keep,
-    /// Spoils it.
+    /// The transformation that makes the mistake.
     pub apply: fn(&mut Graph, NodeId) -> Result<NodeId>,
 }
 
@@ -79,7 +79,7 @@ macro_rules! mutant {
     };
 }
 
-/// All of them.
+/// All mutants of deltas.
 pub const MUTANTS: &[Mutant] = &[
     mutant!("join: both sides after, ΔA⋈ΔB counted twice", Algebraic, Nested, |g, r| drop_terms(
         g,
@@ -429,7 +429,7 @@ pub const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// Wrong prunings by a foreign key: a term too many, each alone.
+/// Wrong prunings by a foreign key: each mutant prunes one term too many.
 pub const FOREIGN_KEY_MUTANTS: &[Mutant] = &[
     mutant!("a key that left is dropped from ΔR⋈ΔS", Algebraic, Nested, |g, r| match &r {
         Rel::Filter(f) if matches!(g.rel(f.input()), Rel::Accumulate(_)) => Ok(f.input()),

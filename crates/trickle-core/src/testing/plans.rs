@@ -14,7 +14,7 @@ use crate::rel::{
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// What random plans may contain.
+/// The contents that random plans may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Operators above the leaves.
@@ -36,9 +36,9 @@ impl Default for Limits {
 /// A query over the tables of [`tables`](super::tables).
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Holds the query.
+    /// The graph that holds the query.
     pub graph: Graph,
-    /// The query.
+    /// The root of the query.
     pub root: NodeId,
 }
 
@@ -67,13 +67,13 @@ pub const QUERY_OPERATORS: &[&str] = &[
     "RecursionAll",
 ];
 
-/// The most columns of an intermediate result.
+/// The greatest number of columns of an intermediate result.
 const WIDTH: usize = 6;
 
-/// A random query.
+/// Makes a random query.
 ///
 /// # Errors
-/// A contract that the generator failed to keep: a bug in it.
+/// A contract that the generator failed to keep: a bug in the generator.
 pub fn sample(choice: &mut Choice, tables: &[Arc<TableDef>], limits: &Limits) -> Result<Sample> {
     let mut p = Planner { graph: Graph::new(), tables, limits: *limits };
     let operators = 1 + choice.below(limits.operators);
@@ -88,7 +88,7 @@ struct Planner<'t> {
 }
 
 impl Planner<'_> {
-    /// A relation of about `budget` operators.
+    /// Makes a relation of about `budget` operators.
     fn relation(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         if budget == 0 {
             return self.leaf(choice);
@@ -134,7 +134,7 @@ impl Planner<'_> {
         self.graph.add(Table::new(def))
     }
 
-    /// Two relations that share the budget.
+    /// Makes two relations that share the budget.
     fn pair(&mut self, choice: &mut Choice, budget: usize) -> Result<(NodeId, NodeId)> {
         let left = choice.below(budget);
         let l = self.relation(choice, left)?;
@@ -142,7 +142,7 @@ impl Planner<'_> {
         Ok((l, r))
     }
 
-    /// A relation with the column types of `like`, made from another.
+    /// Makes a relation with the column types of `like` from another one.
     fn shaped(&mut self, choice: &mut Choice, like: &Schema, from: NodeId) -> Result<NodeId> {
         let schema = self.graph.schema(from).clone();
         let exprs =
@@ -150,8 +150,8 @@ impl Planner<'_> {
         self.graph.add(Map::new(from, exprs))
     }
 
-    /// What leads on from a relation beside another one. A column that counts the rounds bounds some of those that need
-    /// not come to an end; such queries as do not in either state say nothing.
+    /// Makes a recursion from a relation over another one. A column that counts the rounds bounds some
+    /// recursions that might not end; queries that do not end in either state prove nothing.
     fn recursion(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (mut base, side) = self.pair(choice, budget)?;
         let exact = self.graph.schema(base).is_exact();
@@ -183,7 +183,7 @@ impl Planner<'_> {
         self.graph.add(Recursion::new(base, side, Step { on, exprs }, fixpoint))
     }
 
-    /// At most [`WIDTH`] columns, at least one.
+    /// Reduces a node to at most [`WIDTH`] columns, at least one.
     fn narrow(&mut self, choice: &mut Choice, node: NodeId) -> Result<NodeId> {
         let schema = self.graph.schema(node).clone();
         if schema.len() <= WIDTH {
@@ -219,7 +219,8 @@ impl Planner<'_> {
         self.graph.add(Map::new(input, exprs))
     }
 
-    /// Up to two functions side by side: a series, the elements of an array, or one that no server knows.
+    /// Makes up to two functions side by side: a series, the elements of an array, or one that no server
+    /// knows.
     fn expand(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let input = self.relation(choice, budget - 1)?;
         let schema = self.graph.schema(input).clone();
@@ -289,7 +290,7 @@ impl Planner<'_> {
         self.graph.add(SetOp::new(kind, choice.below(2) == 0, l, r))
     }
 
-    /// Mostly of a difference; of a state it is that state.
+    /// Makes a `Positive`, mostly of a difference; of a state it is that state.
     fn positive(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         if choice.one_in(3) {
             let input = self.relation(choice, budget - 1)?;
@@ -303,7 +304,8 @@ impl Planner<'_> {
         self.graph.add(Positive::new(signed))
     }
 
-    /// `L × Single(…)`: mostly over a scalar aggregate, sometimes over what may have several rows, which may raise.
+    /// Makes `L × Single(…)`: mostly over a scalar aggregate, sometimes over a relation that may have several
+    /// rows and so raise.
     fn single(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (l, r) = self.pair(choice, budget)?;
         let value = if choice.one_in(4) {
@@ -341,8 +343,8 @@ impl Planner<'_> {
         self.graph.add(Reduce::new(input, keys, aggs))
     }
 
-    /// What GROUPING SETS are: the sum of an aggregate for each set, with NULL for the keys that a set lacks, and mostly
-    /// with the set's number.
+    /// Makes the plan of GROUPING SETS: the sum of an aggregate for each set, with NULL for the keys that a
+    /// set lacks, and mostly with the set's number.
     fn grouping_sets(
         &mut self,
         choice: &mut Choice,

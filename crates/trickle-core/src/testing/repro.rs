@@ -1,4 +1,4 @@
-//! A counterexample as something to paste.
+//! A counterexample as a text to paste.
 
 use super::Sample;
 use crate::catalog::TableDef;
@@ -11,7 +11,7 @@ use crate::types::{Datum, Type};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The plan, and as SQL: the tables that it reads with their rows, the query, the change.
+/// Writes the plan, and as SQL the tables that it reads with their rows, the query, and the change.
 pub fn reproduction(sample: &Sample, db: &Database) -> String {
     let mut out = format!("plan:\n{}", explain(&sample.graph, sample.root, Format::Text));
     let time = |t: i64| Datum::Timestamp(t).to_text(&Type::Timestamptz).unwrap_or_default();
@@ -46,7 +46,7 @@ pub fn reproduction(sample: &Sample, db: &Database) -> String {
     out
 }
 
-/// The tables that a sample reads.
+/// Returns the tables that a sample reads.
 fn tables(sample: &Sample) -> Vec<Arc<TableDef>> {
     let mut found: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {
@@ -59,7 +59,7 @@ fn tables(sample: &Sample) -> Vec<Arc<TableDef>> {
     found
 }
 
-/// Queries read tables alone.
+/// The sources of a query, which reads only tables.
 struct TablesOnly;
 
 impl Sources for TablesOnly {
@@ -89,7 +89,7 @@ fn create(out: &mut String, def: &TableDef) {
     let _ = writeln!(out, "CREATE TABLE {name} ({});", parts.join(", "));
 }
 
-/// One statement for each row image: deletes first.
+/// Writes one statement for each row image, deletes first.
 fn change(out: &mut String, def: &TableDef, rows: &ZSet) {
     let name = Qualified::new(&def.schema, &def.name);
     for (row, weight) in rows.iter().filter(|(_, w)| *w < 0) {

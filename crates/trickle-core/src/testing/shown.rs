@@ -1,4 +1,4 @@
-//! The law of what is shown of equal values.
+//! The law of the value that is shown for several equal ones.
 
 use super::{Sample, Violation};
 use crate::delta;
@@ -8,11 +8,11 @@ use crate::rel::{Reduce, Rel};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// Of equal rows, keys and extrema one is shown that is there, written like that, by the query and by the plan that is
-/// differentiated.
+/// Checks that the row, key or extremum shown for several equal ones exists, written in this way. This must
+/// hold for the query and for the plan that is differentiated.
 ///
 /// # Errors
-/// The operator that shows another.
+/// The operator that shows another value.
 pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     let mut graph = sample.graph.clone();
     let law = |what: &str| format!("what {what} shows is there");
@@ -41,7 +41,8 @@ pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The columns of its first input whose equal values an operator merges; they are its own first columns.
+/// Returns the columns of its first input whose equal values an operator merges; they are its own first
+/// columns.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Vec<usize>> {
     match graph.rel(id) {
         Rel::Distinct(_) | Rel::Positive(_) | Rel::SetOp(_) => Some((0..graph.schema(id).len()).collect()),
@@ -55,7 +56,7 @@ fn present<T: Ord>(input: &ZSet, f: impl Fn(&[Datum]) -> T) -> BTreeSet<T> {
     input.iter().filter(|(_, w)| *w > 0).map(|(row, _)| f(row)).collect()
 }
 
-/// For each least or greatest value its column, and the values of which it is one, or NULL.
+/// Returns, for each least or greatest value, its column and the values of which it is one, or NULL.
 fn extremes(r: &Reduce, input: &ZSet) -> Vec<(usize, BTreeSet<Datum>)> {
     let calls = r.aggs().iter().enumerate().filter(|(_, c)| matches!(&*c.sig.name, "min" | "max"));
     let values = |call: &crate::agg::AggCall| {

@@ -1,4 +1,4 @@
-//! Conditions on the clock, and what it shows.
+//! Conditions on the clock, and times for it.
 
 use super::{Choice, Limits, exprs};
 use crate::eval::Clock;
@@ -11,13 +11,14 @@ use crate::types::{Datum, Interval, Type};
 const EPOCH: i64 = -946_684_800_000_000;
 const SECOND: i64 = 1_000_000;
 
-/// The first seconds of 1970, which numbers in tables name: the same twice, or one later than the other, or earlier.
+/// Draws two of the first seconds of 1970, which numbers in tables name: equal ones, or one later or earlier
+/// than the other.
 pub(super) fn clock(choice: &mut Choice) -> Clock {
     let mut time = || EPOCH + choice.below(4) as i64 * SECOND;
     Clock { then: time(), now: time() }
 }
 
-/// One to three terms, of which at least one reads the clock, mostly in a way that an index serves.
+/// Makes one to three terms, of which at least one reads the clock, mostly in a form that an index serves.
 pub(super) fn condition(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     let mut terms = vec![term(choice, schema, limits)];
     while terms.len() < 3 && choice.one_in(3) {
@@ -40,7 +41,7 @@ fn term(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     }
 }
 
-/// A column, or a time made of it, beside the clock, less some seconds.
+/// Compares a column, or a time made of it, with the clock less some seconds.
 fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     let integers: Vec<usize> = (0..schema.len()).filter(|i| schema.columns()[*i].ty == Type::Int4).collect();
     let seconds = match choice.pick(&integers) {
@@ -68,12 +69,12 @@ fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     Expr::call(FuncSig::comparison(op, l.ty().clone(), r.ty().clone()), vec![l, r])
 }
 
-/// The time so many seconds after 1970.
+/// Returns the time so many seconds after 1970.
 fn moment(seconds: Expr) -> Expr {
     called("to_timestamp", vec![seconds.cast(Type::Float8)])
 }
 
-/// A built-in that is known.
+/// Calls a built-in that exists.
 fn called(name: &str, args: Vec<Expr>) -> Expr {
     let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
     let sig = resolve_operator(name, &types).or_else(|| resolve_function(name, &types));

@@ -34,8 +34,8 @@ fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
     [AggCall::count_star()].into_iter().chain(calls).collect()
 }
 
-/// Each operator over one or two tables of NULLs, zeros and ones, and the classic nestings; and the same over tables of
-/// NULL, 1.0 and 1.00.
+/// Makes each operator over one or two tables of NULLs, zeros and ones, and the classic nestings; and the
+/// same over tables of NULL, 1.0 and 1.00.
 ///
 /// # Errors
 /// A broken contract.
@@ -46,7 +46,7 @@ pub fn small_plans() -> Result<Vec<(String, Sample)>> {
     Ok(plans)
 }
 
-/// `SELECT count(*), k, sum(v) … GROUP BY k`, where only NaN hides a total.
+/// Makes `SELECT count(*), k, sum(v) … GROUP BY k`, where only NaN hides a total.
 fn shown_totals() -> Result<Sample> {
     let columns =
         vec![ColumnDef::new("k", Type::Int4, true), ColumnDef::new("v", Type::Numeric(Some((4, 1))), false)];
@@ -173,7 +173,7 @@ fn by(columns: &[usize]) -> Vec<OrderKey> {
         .collect()
 }
 
-/// A place in the partition, a rank, and a count of the rows around.
+/// Returns a row number, a rank, and a count of the rows around.
 fn numbers() -> Vec<WindowCall> {
     let ranking = |name: &str| window::resolve(name, &[]).map(|sig| AggCall::new(sig, Vec::new()));
     let counted = WindowFrame {
@@ -196,7 +196,7 @@ fn is_one(e: Expr) -> Expr {
     e.equals(one)
 }
 
-/// `r.k = s.k`, `r.k ≡ s.k`, `r.k < s.k`, `(r.k = s.k) IS NOT FALSE`
+/// Returns `r.k = s.k`, `r.k ≡ s.k`, `r.k < s.k`, `(r.k = s.k) IS NOT FALSE`.
 fn conditions(g: &Graph, r: NodeId) -> Vec<(&'static str, Expr)> {
     let (a, b) = (g.schema(r).expr(0), g.schema(r).expr(0).shifted(g.schema(r).len()));
     let less = FuncSig::comparison("<", a.ty().clone(), b.ty().clone());
@@ -391,8 +391,9 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
     )
 }
 
-/// Every pair of states of each table that the sample reads, of at most two rows a table of one column and of one row
-/// a table of two columns if there are two tables (three and two if there is one), over three values.
+/// Makes every pair of states of each table that the sample reads, over three values. With two tables, a
+/// table of one column has at most two rows and a table of two columns at most one. With one table, the
+/// limits are three and two.
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     let mut tables: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {
@@ -424,7 +425,8 @@ pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     all
 }
 
-/// NULL and two values of a type: 0 and 1, or 1 written in two ways; where NULL is none of them, NaN and two numbers.
+/// Returns NULL and two values of a type: 0 and 1, or 1 written in two ways; for NOT NULL numerics, NaN and
+/// two numbers.
 fn domain(ty: &Type, nullable: bool) -> [Datum; 3] {
     let one =
         |unscaled: i64, scale| Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale }));
@@ -435,7 +437,7 @@ fn domain(ty: &Type, nullable: bool) -> [Datum; 3] {
     }
 }
 
-/// Every bag of at most `rows` rows over the domains of the table's columns.
+/// Makes every bag of at most `rows` rows over the domains of the table's columns.
 fn states(table: &TableDef, rows: usize) -> Vec<ZSet> {
     let mut values: Vec<Vec<Datum>> = vec![Vec::new()];
     for column in &table.columns {
