@@ -1,5 +1,5 @@
-//! Calls over windows: functions, frames, and the parts of the order of rows that a call depends on
-//! (PostgreSQL manual, "Window Function Calls").
+//! Calls over windows: functions, frames, and the part of the row order that a call depends on (PostgreSQL
+//! manual, "Window Function Calls").
 
 mod reach;
 
@@ -14,19 +14,19 @@ use std::sync::Arc;
 /// A column by which the rows of a partition are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OrderKey {
-    /// The position in the input.
+    /// The position of the column in the input.
     pub column: usize,
-    /// `DESC`
+    /// Whether the order is `DESC`.
     pub descending: bool,
-    /// `NULLS FIRST`
+    /// Whether NULLs come first, as with `NULLS FIRST`.
     pub nulls_first: bool,
-    /// Whether the key stands in no ORDER BY, but settles an order that ORDER BY leaves open. Rows that
-    /// differ only in such keys are peers to SQL.
+    /// Whether the key is added by the plan, and stands in no ORDER BY: it settles an order that ORDER BY
+    /// leaves open. Rows that differ in such keys alone are peers in SQL.
     pub settles: bool,
 }
 
 impl OrderKey {
-    /// Makes a key that settles an order that ORDER BY leaves open.
+    /// Makes an ascending key that settles an order that ORDER BY leaves open.
     pub fn settling(column: usize) -> OrderKey {
         OrderKey { column, descending: false, nulls_first: false, settles: true }
     }
@@ -49,11 +49,11 @@ pub enum Units {
     Groups,
 }
 
-/// An end of a frame. Offsets are constants: `bigint` for rows and groups; for ranges the value added to the
-/// order key.
+/// An end of a frame. Offsets are constants: `bigint` for ROWS and GROUPS, and for RANGE the value that is
+/// added to the order key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// The partition's first row at the start, its last row at the end.
+    /// As a start, the partition's first row; as an end, its last row.
     Unbounded,
     /// `offset PRECEDING`
     Preceding(Expr),
@@ -63,7 +63,7 @@ pub enum Bound {
     Following(Expr),
 }
 
-/// The rows between the bounds that a frame leaves out.
+/// The rows between its bounds that a frame leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exclusion {
     /// Nothing.
@@ -77,21 +77,21 @@ pub enum Exclusion {
     Ties,
 }
 
-/// The rows of the partition that a call sees for one row.
+/// A window frame: the rows of its partition that a call over a row sees.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
-    /// The unit in which the bounds count.
+    /// The unit of the bounds.
     pub units: Units,
-    /// The first bound.
+    /// The start.
     pub start: Bound,
-    /// The last bound.
+    /// The end.
     pub end: Bound,
-    /// The rows between the bounds that are left out.
+    /// The rows that are left out.
     pub exclude: Exclusion,
 }
 
 impl Default for WindowFrame {
-    /// Returns the frame from the first row to the last peer.
+    /// Returns SQL's default frame: from the first row to the last peer.
     fn default() -> WindowFrame {
         WindowFrame {
             units: Units::Range,
@@ -103,14 +103,14 @@ impl Default for WindowFrame {
 }
 
 impl WindowFrame {
-    /// Returns the offsets of the bounds.
+    /// Returns the offsets.
     pub fn offsets(&self) -> impl Iterator<Item = &Expr> {
         [&self.start, &self.end].into_iter().filter_map(|b| match b {
             Bound::Preceding(e) | Bound::Following(e) => Some(e),
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether the frame covers the whole partition for every row, if nothing is excluded.
+    /// Whether the frame covers the whole partition for every row.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
@@ -121,20 +121,19 @@ impl WindowFrame {
 pub struct WindowCall {
     /// A window function or an aggregate; without DISTINCT and ORDER BY of its own.
     pub call: AggCall,
-    /// The rows that the call sees. Ranking functions, `lag` and `lead` see the whole partition, whatever the
-    /// frame is.
+    /// The frame. Ranking functions, `lag` and `lead` look at the whole partition, whatever the frame is.
     pub frame: WindowFrame,
 }
 
-/// The parts of the order of a partition's rows that a call depends on.
+/// The part of the order of a partition's rows that a call depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Which rows are peers, and which peers come first: the ORDER BY as written.
+    /// It depends on which rows are peers and which peers come first: the ORDER BY as it is written.
     Peers,
-    /// Which row comes first, also among peers. More order keys change nothing except the order that ORDER BY
-    /// leaves open.
+    /// It depends on which row comes first, also among peers. More order keys change only the order that
+    /// ORDER BY leaves open.
     Rows,
-    /// Both: the order among peers, and where they end.
+    /// It depends on both: on an order among peers, and on where the peers end.
     Both,
 }
 
@@ -190,7 +189,7 @@ impl WindowCall {
         self.call.exprs().chain(self.frame.offsets())
     }
 
-    /// Rewrites every expression of the arguments and the filter of the call.
+    /// Returns the call with every expression of its arguments and its filter rewritten.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> WindowCall {
         WindowCall { call: self.call.map_exprs(f), frame: self.frame.clone() }
@@ -201,12 +200,12 @@ impl WindowCall {
         self.call.sig.kind == FuncKind::Window
     }
 
-    /// Whether a call can raise an error.
+    /// Whether the call can raise an error.
     pub fn can_raise(&self) -> bool {
         self.call.sig.raises || self.exprs().any(Expr::can_raise)
     }
 
-    /// Whether the value may be NULL: a frame may be empty, or there may be no row before the current one.
+    /// Whether the value may be NULL: a frame may be empty, or a row may have no other row before it.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.is_window_function() {
             true => !self.call.sig.never_null,
@@ -214,10 +213,10 @@ impl WindowCall {
         }
     }
 
-    /// Returns the parts of the order that the call depends on.
+    /// Returns the part of the row order that the call depends on.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
-        // The frame leaves out the peers, however the rows between its bounds are found.
+        // GROUP and TIES leave out peers, however the rows between the bounds are found.
         let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
         let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {
@@ -231,7 +230,7 @@ impl WindowCall {
         }
     }
 
-    /// Whether the value of an aggregate depends on the order of its rows.
+    /// Whether the value of the aggregate depends on the order of its rows.
     fn minds_order(&self) -> bool {
         family(&self.call.sig).minds_order()
     }

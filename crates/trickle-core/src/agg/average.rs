@@ -38,7 +38,8 @@ impl Family for Average {
     }
 }
 
-/// `total / count` in numeric. It never raises: a CASE in front of it has excluded the count 0.
+/// Returns `total / count` in numeric. The division never raises, since a CASE before it has excluded the
+/// count 0.
 fn quotient(total: &Expr, count: &Expr) -> Expr {
     let numeric = Type::Numeric(None);
     let sig = FuncSig::operator("/", vec![numeric.clone(), numeric.clone()], numeric.clone());

@@ -38,7 +38,8 @@ impl Family for Boolean {
     }
 }
 
-/// NULL without values; else whether a decisive one (TRUE for OR, FALSE for AND) is among them.
+/// Returns NULL for a group without values. Otherwise OR is true where a TRUE occurs, and AND where no FALSE
+/// occurs.
 fn finish(call: &AggCall, accs: &[Expr]) -> Expr {
     let op = if is_or(&call.sig) { ">" } else { "=" };
     let decided =

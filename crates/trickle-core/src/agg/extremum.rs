@@ -28,7 +28,8 @@ impl Family for Extremum {
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {
-        // Which of equal values (1.0, 1.00) is shown depends on all that are there: recompute then.
+        // For an inexact type, all current values decide which of the equal ones (1.0, 1.00) is shown, so it
+        // is recomputed.
         match call.args.first() {
             Some(arg) if arg.ty().is_exact() || arg.fixed_scale().is_some() => {
                 Upkeep::Extremum { greatest: greatest(&call.sig) }

@@ -1,6 +1,6 @@
-//! Aggregates: one file per family; [`FAMILIES`] lists them.
+//! Aggregates, one file per family; [`FAMILIES`] lists them.
 //!
-//! A family says how its aggregates are kept up to date ([`Upkeep`]) and what they are worth over a group.
+//! A family says how its aggregates are kept up to date ([`Upkeep`]), and computes their values over a group.
 
 mod average;
 mod bits;
@@ -19,7 +19,7 @@ use crate::expr::{Expr, FuncSig, SortKey};
 use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
-/// All aggregate families; the first that knows a name decides.
+/// All aggregate families. The first one that knows a name decides.
 pub const FAMILIES: &[&dyn Family] = &[
     &count::Count,
     &sum::Sum,
@@ -41,7 +41,7 @@ pub struct AggCall {
     pub args: Vec<Expr>,
     /// `DISTINCT`.
     pub distinct: bool,
-    /// `FILTER (WHERE …)`.
+    /// The condition of `FILTER (WHERE …)`.
     pub filter: Option<Expr>,
     /// `ORDER BY` inside the call, or `WITHIN GROUP (ORDER BY …)`.
     pub order_by: Vec<SortKey>,
@@ -49,28 +49,29 @@ pub struct AggCall {
     pub within_group: bool,
 }
 
-/// How an aggregate's value follows a change of its group.
+/// How the value of an aggregate is updated after a change of its group.
 pub enum Upkeep {
-    /// From accumulators that add up under weights; always exact.
+    /// Accumulators are added up with weights; always exact.
     Linear(Linear),
-    /// The least or greatest value: a net insert extends it, a net delete of the stored value recomputes the group.
+    /// The value is the least or the greatest. A net insert extends it; a net delete of the stored value
+    /// recomputes the group.
     Extremum {
-        /// `max` rather than `min`.
+        /// Whether it is `max` rather than `min`.
         greatest: bool,
     },
-    /// By recomputing the touched groups.
+    /// The touched groups are recomputed.
     Rescan,
 }
 
-/// One accumulator: `Σ weight × value` over the rows of a group that pass the filter and whose value is not NULL.
-/// Never NULL; 0 where no row counts.
+/// An accumulator: `Σ weight × value` over the rows of a group that pass the filter and whose value is not
+/// NULL. The total is never NULL, and 0 where no row counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acc {
-    /// What is added; `None` counts rows.
+    /// The value that is added; `None` counts rows.
     pub value: Option<Expr>,
-    /// Rows that count: those on which it is true.
+    /// The condition on the rows that count; `None` counts all.
     pub filter: Option<Expr>,
-    /// The type it is kept in: `bigint` or `numeric`, wide enough that adding does not overflow in practice.
+    /// The type of the total: `bigint` or `numeric`, wide enough that adding does not overflow in practice.
     pub ty: Type,
 }
 
@@ -87,7 +88,8 @@ impl Acc {
         };
         Acc { value: Some(value), filter, ty }
     }
-    /// The total of no rows. It has the scale that every total has, so that what comes and goes leaves no trace.
+    /// Returns the total of no rows, with the scale that every total has, so that values that come and go
+    /// leave no trace in it.
     pub fn zero(&self) -> Datum {
         match self.value.as_ref().and_then(Expr::fixed_scale) {
             Some(scale) if matches!(self.ty, Type::Numeric(_)) => {
@@ -96,7 +98,7 @@ impl Acc {
             _ => Datum::Int(0),
         }
     }
-    /// The same total, with what the columns of `input` decide left out.
+    /// Returns the same total, without the parts of its filter that the columns of `input` decide.
     #[must_use]
     pub fn simplified(self, input: &crate::graph::Schema) -> Acc {
         let filter = self.filter.map(|f| f.simplified(input)).filter(|f| !f.conjuncts().is_empty());
@@ -111,7 +113,7 @@ impl Acc {
 
 /// The linear form of an aggregate.
 pub struct Linear {
-    /// What is accumulated.
+    /// The accumulators.
     pub accs: Vec<Acc>,
     /// The aggregate's value from its accumulators, given as column expressions in the order of `accs`.
     pub finish: fn(&AggCall, &[Expr]) -> Expr,
@@ -119,42 +121,47 @@ pub struct Linear {
 
 /// A family of aggregates.
 pub trait Family: Sync {
-    /// The names of its aggregates.
+    /// Returns the names of its aggregates.
     fn names(&self) -> &'static [&'static str];
 
-    /// The signature of `name`, one of them, for these argument types.
+    /// Returns the signature of `name`, an aggregate of this family, for these argument types.
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig>;
 
-    /// Whether a signature of the engine's own is one of this family.
+    /// Whether a signature of one of PostgreSQL's own aggregates belongs to this family.
     fn knows(&self, sig: &FuncSig) -> bool {
         self.names().contains(&&*sig.name) && self.signature(&sig.name, &sig.args).is_some()
     }
 
-    /// The value over no rows, which a group has only where there is no GROUP BY; `None` where that is not known.
+    /// Returns the value over no rows, which a group has only where there is no GROUP BY; `None` where the
+    /// value is not known.
     fn of_nothing(&self, _call: &AggCall) -> Option<Datum> {
         Some(Datum::Null)
     }
 
-    /// Whether the evaluator stands in for a call's value with another one of its type, the same for the same rows.
+    /// Whether the evaluator replaces a call's value by a stand-in of the same type. Equal rows give equal
+    /// stand-ins.
     fn is_opaque(&self, _call: &AggCall) -> bool {
         false
     }
 
-    /// Whether a value depends on the order of the rows, beyond the last bits of a sum of floats.
+    /// Whether the value depends on the order of the rows, beyond the last bits of a sum of floats.
     fn minds_order(&self) -> bool {
         false
     }
 
-    /// How a call is kept up to date. DISTINCT calls and calls with volatile arguments are never asked about.
+    /// Returns how a call is kept up to date. Callers never ask for DISTINCT aggregates or for calls with
+    /// volatile arguments.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan
     }
 
-    /// The value over one group: `rows` holds, per input row that passed FILTER and DISTINCT and in the order of
-    /// ORDER BY, the evaluated arguments (after those of WITHIN GROUP, the sort keys). Weights are expanded.
+    /// Returns the value over one group. `rows` holds the evaluated arguments of each input row that passed
+    /// FILTER and DISTINCT, in the order of ORDER BY. For WITHIN GROUP, the sort keys stand behind the
+    /// arguments. Weights are expanded.
     ///
     /// # Errors
-    /// What the aggregate raises, such as overflow; or that the evaluator does not know it.
+    /// The errors that the aggregate raises, such as overflow; or an error where the evaluator does not know
+    /// the aggregate.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum>;
 }
 
@@ -164,34 +171,35 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     named.filter_map(|f| f.signature(name, args)).next().map(Arc::new)
 }
 
-/// Whether a built-in aggregate has this name, for whichever types.
+/// Whether a built-in aggregate has this name, for any argument types.
 pub fn is_aggregate(name: &str) -> bool {
     FAMILIES.iter().any(|f| f.names().contains(&name))
 }
 
-/// Resolves a built-in ordered-set aggregate by name, types of its arguments and of the keys of WITHIN GROUP.
+/// Resolves a built-in ordered-set aggregate by its name, the types of its arguments and the types of the
+/// keys of WITHIN GROUP.
 pub fn resolve_ordered(name: &str, args: &[Type], keys: &[Type]) -> Option<Arc<FuncSig>> {
     ordered::signature(name, args, keys).map(Arc::new)
 }
 
-/// The family that knows an aggregate's signature.
+/// Returns the family that knows an aggregate's signature.
 pub fn family(sig: &FuncSig) -> &'static dyn Family {
     let known = FAMILIES.iter().find(|f| sig.schema.is_none() && f.knows(sig));
     known.copied().unwrap_or(&other::Other)
 }
 
 impl AggCall {
-    /// A plain call.
+    /// Makes a call without DISTINCT, FILTER and ORDER BY.
     pub fn new(sig: Arc<FuncSig>, args: Vec<Expr>) -> AggCall {
         AggCall { sig, args, distinct: false, filter: None, order_by: Vec::new(), within_group: false }
     }
 
-    /// `count(*)`
+    /// Makes the call `count(*)`.
     pub fn count_star() -> AggCall {
         AggCall::new(Arc::new(count::signature(&[])), Vec::new())
     }
 
-    /// How this call is kept up to date.
+    /// Returns how this call is kept up to date.
     pub fn upkeep(&self) -> Upkeep {
         // min and max do not see duplicates, so DISTINCT says nothing there.
         let upkeep = family(&self.sig).upkeep(self);
@@ -201,17 +209,18 @@ impl AggCall {
         }
     }
 
-    /// Every expression in the call.
+    /// Returns every expression in the call.
     pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
-    /// PostgreSQL's own `min` or `max`.
+    /// Whether the aggregate is PostgreSQL's own `min` or `max`.
     pub(crate) fn is_extremum(&self) -> bool {
         self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
     }
 
-    /// The expressions of whose equal values any one may be picked: what DISTINCT, `min`, `max` and WITHIN GROUP compare.
+    /// Returns the expressions of whose equal values any one may be picked: the ones that DISTINCT, `min`,
+    /// `max` and WITHIN GROUP compare.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
         let counts = self.sig.schema.is_none() && &*self.sig.name == "count";
         let (args, keys) = match self.within_group {
@@ -222,7 +231,7 @@ impl AggCall {
         args.chain(self.order_by.iter().filter(move |_| keys).map(|k| &k.expr))
     }
 
-    /// The call with every expression rewritten.
+    /// Returns the call with every expression rewritten.
     #[must_use]
     pub fn map_exprs(&self, mut f: impl FnMut(&Expr) -> Expr) -> AggCall {
         AggCall {
@@ -235,7 +244,8 @@ impl AggCall {
         }
     }
 
-    /// Whether its arguments are among the keys of its ORDER BY: rows in any order among equals give the same.
+    /// Whether its arguments are among the keys of its ORDER BY, so that the order of rows with equal keys
+    /// does not matter.
     pub(crate) fn is_ordered_by_itself(&self) -> bool {
         let key = |e: &Expr| self.order_by.iter().any(|k| k.expr == *e);
         self.args.iter().all(|e| e.as_literal().is_some() || key(e))
@@ -252,7 +262,8 @@ impl AggCall {
     }
 }
 
-/// Builds the signature of an aggregate: immutable, skips NULLs, may raise where `raises`.
+/// Builds the signature of an aggregate that is immutable and skips NULLs; `raises` says whether it may
+/// raise.
 fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     FuncSig {
         schema: None,
@@ -269,7 +280,7 @@ fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     }
 }
 
-/// `filter AND extra`
+/// Returns `filter AND extra`.
 fn also(filter: &Option<Expr>, extra: Expr) -> Option<Expr> {
     Some(Expr::and(filter.iter().cloned().chain([extra])))
 }

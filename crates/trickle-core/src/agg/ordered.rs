@@ -1,6 +1,7 @@
-//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)`: `mode`, `percentile_cont`, `percentile_disc`, and those that ask
-//! which place a row would have among the others: `rank`, `dense_rank`, `percent_rank`, `cume_dist` (PostgreSQL manual,
-//! 9.21, tables of ordered-set and hypothetical-set aggregates).
+//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)` (PostgreSQL manual, 9.21, tables of ordered-set
+//! and hypothetical-set aggregates): `mode`, `percentile_cont` and `percentile_disc`. Hypothetical-set
+//! aggregates return the place that a row would have among the others: `rank`, `dense_rank`, `percent_rank`,
+//! `cume_dist`.
 
 use super::{AggCall, Family, aggregate};
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 pub(super) struct Ordered;
 
-/// The signature of a call with these arguments over keys of these types.
+/// Returns the signature of a call with these arguments over keys of these types.
 pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<FuncSig> {
     if is_hypothetical(name) {
         if args.is_empty() || args.len() != keys.len() {
@@ -40,7 +41,7 @@ pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<Func
     (number.is_number() || *number == Type::Unknown).then(|| aggregate(name, vec![arg], ret, true))
 }
 
-/// Whether its arguments are a row that could be among the others.
+/// Whether the arguments are a hypothetical row, to be placed among the others.
 fn is_hypothetical(name: &str) -> bool {
     matches!(name, "rank" | "dense_rank" | "percent_rank" | "cume_dist")
 }
@@ -50,7 +51,7 @@ impl Family for Ordered {
         &["mode", "percentile_cont", "percentile_disc", "rank", "dense_rank", "percent_rank", "cume_dist"]
     }
 
-    /// See [`signature`]: the types of the keys decide too.
+    /// Returns `None`, since the types of the keys decide too: see [`signature`].
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
     }
@@ -72,7 +73,7 @@ impl Family for Ordered {
         true
     }
 
-    /// NULL keys count for nothing, but for the place of a row.
+    /// Computes the value. NULL keys are ignored, except by the hypothetical-set aggregates.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
             return Ok(crate::eval::aggregates::opaque(call, rows));
@@ -101,7 +102,8 @@ impl Family for Ordered {
     }
 }
 
-/// The place that the row of the arguments, the same in every row, would have among the keys behind them.
+/// Returns the place that the row made of the arguments, which are the same in every row, would have among
+/// the keys behind them.
 fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     let split = |r: &Vec<Datum>| call.args.len().min(r.len());
     let against = |r: &Vec<Datum>| by_keys(call, &r[split(r)..], &r[..split(r)]);
@@ -121,7 +123,7 @@ fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     }
 }
 
-/// The first of the most frequent values.
+/// Returns the first of the most frequent values.
 fn mode(keys: &[&Datum]) -> Datum {
     let mut best: Option<&[&Datum]> = None;
     for run in keys.chunk_by(|a, b| compare(a, b).is_eq()) {

@@ -51,7 +51,7 @@ impl Family for Other {
             }
             _ => return None,
         };
-        // Of a strict object aggregate a NULL key is an error, and of a unique one a second key.
+        // An object aggregate may raise on a NULL key, a unique one also on a repeated key.
         let raises = name.contains("_object_agg");
         Some(aggregate(name, args.to_vec(), ret, raises))
     }
@@ -81,7 +81,7 @@ impl Family for Other {
     }
 }
 
-/// The multirange of a built-in range, which a multirange is itself.
+/// Returns the multirange type of a built-in range or multirange type.
 fn multirange(name: &str) -> Option<Type> {
     let base = name.strip_suffix("multirange").or_else(|| name.strip_suffix("range"))?;
     Type::parse(&format!("{base}multirange"))

@@ -1,5 +1,6 @@
-//! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). By recomputing the touched groups:
-//! sums of squares of floats do not come back to what they were when a value is taken out again.
+//! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). Touched groups are
+//! recomputed: sums of squares of floats do not return to their earlier value when a value is taken out
+//! again.
 
 use super::{AggCall, Family, aggregate};
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::types::{Datum, Type};
 
 pub(super) struct Statistics;
 
-/// Whether it is over pairs of values, as all of SQL's are whose names begin so.
+/// Whether the aggregate is over pairs of values. In PostgreSQL, all aggregates whose names begin so are.
 fn of_pairs(name: &str) -> bool {
     ["corr", "covar_", "regr_"].iter().any(|p| name.starts_with(p))
 }

@@ -1,4 +1,4 @@
-//! `sum(x)`: linear for integers and for numerics of a few known scales, else recomputed.
+//! `sum(x)`: linear for integers and for numerics of a few known scales, otherwise recomputed.
 
 use super::{Acc, AggCall, Family, Linear, Upkeep, aggregate, also};
 use crate::error::Result;
@@ -39,9 +39,10 @@ impl Family for Sum {
     }
 }
 
-/// The accumulators of a sum: the non-NULL count, the total, and for numeric the count of NaN (kept apart, since
-/// NaN + 1 − NaN is NaN) and of the values of each scale but the least, since a sum is written with the greatest that is
-/// there. `None` where adding and subtracting would leave a trace.
+/// Returns the accumulators of a sum: the non-NULL count, the total, and for numeric two kinds of further
+/// counts. One is the count of NaN, kept apart since NaN + 1 − NaN is NaN. The others are the counts of the
+/// values of each scale but the least, since a sum is written with the greatest scale that occurs. Returns
+/// `None` where adding and subtracting would leave a trace.
 pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     let arg = call.args.first()?;
     let scales = arg.scales()?;
@@ -73,7 +74,8 @@ pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     Some(accs)
 }
 
-/// NULL for a group without values, NaN where one is among them, else `value(total, count)`.
+/// Returns NULL for a group without values, NaN where one of them is NaN, and otherwise
+/// `value(total, count)`.
 pub(super) fn finish(call: &AggCall, accs: &[Expr], value: fn(&Expr, &Expr) -> Expr) -> Expr {
     let ret = &call.sig.ret;
     let (present, total) = (&accs[0], &accs[1]);
@@ -104,7 +106,7 @@ fn compared(op: &str, left: Expr, right: Expr) -> Expr {
     Expr::call(FuncSig::comparison(op, left.ty().clone(), right.ty().clone()), vec![left, right])
 }
 
-/// `'NaN'::numeric`
+/// Makes the constant `'NaN'::numeric`.
 pub(crate) fn nan() -> Expr {
     Expr::literal(Datum::Numeric(Arc::new(Numeric::NaN)), Type::Numeric(None))
 }

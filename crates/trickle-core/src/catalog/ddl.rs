@@ -1,4 +1,4 @@
-//! DDL statements → entries of a [`MemoryCatalog`].
+//! Reads DDL statements into a [`MemoryCatalog`].
 
 use super::extensions;
 use super::memory::{MemoryCatalog, Name, composite, quoted};
@@ -20,7 +20,7 @@ use crate::types::{OtherType, Type};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Takes over what one statement says about tables, keys, views, types and functions.
+/// Adds the tables, keys, views, types and functions that a statement defines.
 pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source: &Source) -> Result<()> {
     let mut ddl = Ddl { catalog, source, opaque: RefCell::default() };
     let applied = match definition {
@@ -35,7 +35,8 @@ pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source:
     applied
 }
 
-/// Types that stand for others, or for no value: a function over them is one of which only the name is known.
+/// Pseudo-types. They stand for other types or have no values, so of a function over them only the name is
+/// known.
 const PSEUDO: [&str; 22] = [
     "any",
     "anyarray",
@@ -64,7 +65,7 @@ const PSEUDO: [&str; 22] = [
 struct Ddl<'a> {
     catalog: &'a mut MemoryCatalog,
     source: &'a Source,
-    /// Types that the statement names and nothing defines.
+    /// The types that the statement names and that nothing defines.
     opaque: RefCell<Vec<(Name, Error)>>,
 }
 
@@ -93,7 +94,8 @@ impl Ddl<'_> {
             Statement::CreateDomain(d) => {
                 let base = self.ty(&d.data_type)?;
                 let (schema, name) = self.name(&d.name);
-                // A domain computes as its base type does, and compares as that does under its collation.
+                // A domain computes like its base type, and compares like that type under the domain's
+                // collation.
                 let ty = match &d.collation {
                     Some(c) => self.collated(base, &collation(c)),
                     None => base,
@@ -137,7 +139,7 @@ impl Ddl<'_> {
         })
     }
 
-    /// A type by its name. One that nothing defines is opaque: the server may well have it.
+    /// Returns a type by its name. A type that nothing defines is opaque, since the server may well have it.
     fn ty(&self, ty: &DataType) -> Result<Type> {
         let named = |schema: Option<&str>, name: &str| {
             let found = self.catalog.named_type(schema, name);
@@ -199,7 +201,8 @@ impl Ddl<'_> {
         for column in &t.columns {
             self.add_column(&mut def, column)?;
         }
-        // The primary key comes first among the keys, and its columns are not null before UNIQUE looks at them.
+        // The primary key comes first among the keys. Its columns become NOT NULL before UNIQUE constraints
+        // are read.
         let primary = |c: &&TableConstraint| matches!(c, TableConstraint::PrimaryKey(_));
         for c in t.constraints.iter().filter(primary) {
             self.constraint(&mut def, c, true)?;
@@ -216,7 +219,8 @@ impl Ddl<'_> {
         self.catalog.add_table(def)
     }
 
-    /// The columns that a table gets from others: INHERITS, LIKE, and PARTITION OF, which gets the keys too.
+    /// Adds the columns that a table gets from others through INHERITS, LIKE and PARTITION OF. The last one
+    /// also gives it the keys.
     fn inherited(&self, def: &mut TableDef, t: &CreateTable) -> Result<()> {
         let like = t.like.iter().map(|l| match l {
             CreateTableLikeKind::Parenthesized(l) | CreateTableLikeKind::Plain(l) => &l.name,
@@ -268,7 +272,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// A collation other than the type's own decides about order, and a nondeterministic one about equality.
+    /// Returns a string type under a collation. A collation other than the type's own decides about order,
+    /// and a nondeterministic one also about equality.
     fn collated(&self, ty: Type, name: &ObjectName) -> Type {
         let (schema, collation) = qualified(name);
         if collation == "default" {
@@ -485,7 +490,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// The result is the final function's, or the state.
+    /// Adds an aggregate, whose result has the type of the final function or, without one, of the state.
     fn create_aggregate(&mut self, a: &CreateAggregate) -> Result<()> {
         let (schema, name) = self.name(&a.name);
         let args = a.args.iter().map(|t| self.ty(t)).collect::<Result<Vec<_>>>();
@@ -497,7 +502,7 @@ impl Ddl<'_> {
                 let (schema, name) = qualified(finish);
                 match self.catalog.function(schema.as_deref(), &name, &[state]) {
                     Some(finish) => finish.ret.clone(),
-                    // One of the server's own, whose result is not known here.
+                    // The function is one of the server's own, whose result is not known here.
                     None => return Ok(()),
                 }
             }
@@ -529,7 +534,7 @@ impl Ddl<'_> {
         };
         let fields = columns.iter().map(|c| self.ty(&c.data_type)).collect::<Result<Vec<_>>>();
         let set = set || !columns.is_empty();
-        // What returns a trigger or a pseudo-type cannot stand in an expression.
+        // A function that returns a trigger or a pseudo-type cannot occur in an expression.
         let ret = match (fields, columns) {
             (Ok(fields), [_, _, ..]) => Type::Record(fields.into()),
             (Ok(fields), [_]) => fields.into_iter().next().unwrap_or(Type::Unknown),
@@ -558,7 +563,8 @@ impl Ddl<'_> {
     }
 }
 
-/// Whether an ALTER TABLE changes what is kept of a table. Dumps also alter views, sequences and defaults with it.
+/// Whether an ALTER TABLE changes anything that the catalog stores. Dumps also use it for views, sequences
+/// and defaults.
 fn matters(op: &AlterTableOperation) -> bool {
     use AlterColumnOperation::{DropNotNull, SetDataType, SetNotNull};
     match op {
@@ -589,7 +595,7 @@ fn add_key(def: &mut TableDef, key: Vec<usize>, primary: bool) {
     }
 }
 
-/// Removes column `i`, and the keys that need it; later columns move up.
+/// Removes column `i` and the keys that need it; later columns move up.
 fn drop_column(def: &mut TableDef, i: usize) {
     let moved = |c: &mut usize| {
         if *c > i {

@@ -1,5 +1,5 @@
-//! Types, casts, functions and operators of well-known extensions, from `extensions.txt`, for a catalog
-//! without a server.
+//! Types, casts, functions and operators of well-known extensions, as listed in `extensions.txt`, for a
+//! catalog without a server.
 
 use super::memory::quoted;
 use crate::expr::{FuncKind, FuncSig, Volatility};
@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 /// The lines of an extension.
 #[derive(Default)]
 pub(super) struct Extension {
-    /// Whether it has more functions than are listed.
+    /// Whether the extension has more functions than are listed.
     pub(super) partly: bool,
-    /// The extensions that CASCADE creates too.
+    /// The extensions that CREATE EXTENSION … CASCADE creates too.
     pub(super) requires: Vec<&'static str>,
     lines: Vec<(&'static str, &'static str)>,
 }
@@ -20,13 +20,13 @@ pub(super) struct Extension {
 /// The types, functions and operators of an extension, in one schema.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Types by name; of a domain, the type that it computes as.
+    /// Types by name. A domain has the type that it computes as.
     pub(super) types: Vec<(&'static str, Type)>,
-    /// Those of the types that are domains, which have constraints for all that is known.
+    /// The types that are domains. Any of them may have constraints.
     pub(super) domains: Vec<&'static str>,
-    /// Casts that are made without being asked for.
+    /// Implicit casts.
     pub(super) casts: Vec<(Type, Type)>,
-    /// Functions, aggregates and sets.
+    /// Functions, aggregates and set-returning functions.
     pub(super) functions: Vec<FuncSig>,
     /// Operators.
     pub(super) operators: Vec<FuncSig>,
@@ -53,29 +53,30 @@ fn extensions() -> &'static BTreeMap<&'static str, Extension> {
     })
 }
 
-/// An extension by name; `None` where nothing is known of it.
+/// Returns an extension by name; `None` where it is not listed.
 pub(super) fn find(name: &str) -> Option<&'static Extension> {
     extensions().get(name)
 }
 
-/// The extension that has a type of this name, where one is listed.
+/// Returns the extension that has a type of this name, if one is listed.
 pub(super) fn that_has(ty: &str) -> Option<&'static str> {
     let has = |e: &Extension| e.names().any(|name| name == ty);
     extensions().iter().find(|(_, e)| has(e)).map(|(name, _)| *name)
 }
 
 impl Extension {
-    /// The names of its types.
+    /// Returns the names of its types.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         let types = self.lines.iter().filter(|(kind, _)| matches!(*kind, "type" | "domain"));
         types.filter_map(|(_, rest)| rest.split(' ').next())
     }
 
-    /// Its types, functions and operators in `schema`; `others` knows the types of those that it requires.
+    /// Returns its types, functions and operators in `schema`. `others` returns types of the extensions that
+    /// it requires.
     pub(super) fn contents(&self, schema: &str, others: &dyn Fn(&str) -> Option<Type>) -> Contents {
         let mut found = Contents::default();
         for (kind, rest) in &self.lines {
-            // A line that is not understood is found by a test of all of them.
+            // A test over all lines finds those that are not understood.
             let _understood = found.take(schema, kind, rest, others);
         }
         found
@@ -137,7 +138,7 @@ impl Contents {
         Some(())
     }
 
-    /// A signature, of whose values nothing else is known.
+    /// Makes a signature. Nothing is known of the function's values.
     fn signature(
         &self,
         schema: &str,
@@ -174,7 +175,7 @@ impl Contents {
         Some(sig)
     }
 
-    /// A type by the name that a line gives it.
+    /// Returns a type by the name that a line uses.
     fn ty(&self, name: &str, others: &dyn Fn(&str) -> Option<Type>) -> Option<Type> {
         if let Some(element) = name.strip_suffix("[]") {
             return self.ty(element, others).map(Type::array);
@@ -184,7 +185,7 @@ impl Contents {
     }
 }
 
-/// A type of an extension. Equal values of it may be written differently for all that is known, as those of
+/// Makes a type of an extension. Unless more is known, its equal values may be written differently, as with
 /// citext.
 fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
     let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));

@@ -1,4 +1,4 @@
-//! A catalog without a server, from DDL text or built by hand.
+//! A catalog without a server, made from DDL text or by hand.
 
 use super::extensions::{self, Contents};
 use super::{Catalog, Collation, ColumnDef, TableDef, TableId};
@@ -19,27 +19,27 @@ pub struct MemoryCatalog {
     names: BTreeMap<Name, TableId>,
     views: HashMap<Name, String>,
     types: HashMap<Name, Type>,
-    /// The fields of composite types, by what PostgreSQL calls the type.
+    /// The fields of composite types, by PostgreSQL's name of the type.
     fields: HashMap<String, Vec<(Arc<str>, Type)>>,
     /// The nondeterministic collations.
     inexact: BTreeSet<Name>,
-    /// Domains with constraints.
+    /// The domains with constraints.
     constrained: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
     operators: HashMap<Name, Vec<Arc<FuncSig>>>,
-    /// Casts of types of extensions that are made without being asked for.
+    /// Implicit casts of types of extensions.
     casts: Vec<(Type, Type)>,
-    /// The extensions, by the schema that each is in.
+    /// The extensions, each with its schema.
     extensions: BTreeMap<String, String>,
-    /// The extension of each type, function and operator that has one, by its name.
+    /// The extension of each type, function and operator that belongs to one, by name.
     owners: HashMap<Name, String>,
-    /// Types of which nothing but the name is known, by what PostgreSQL calls them.
+    /// The types of which only the name is known, by PostgreSQL's name of the type.
     opaque: BTreeSet<String>,
-    /// Functions over pseudo-types: which calls they take, and what they give, is not known here.
+    /// Functions over pseudo-types. Their argument and result types are not known here.
     vague: BTreeSet<String>,
-    /// Where a type is first named that nothing defines.
+    /// The place where each undefined type is named first.
     doubts: Vec<Error>,
-    /// The columns of each index, by name: positions move when a column is dropped.
+    /// The columns of each index, by name, since positions move when a column is dropped.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
     search_path: Vec<String>,
 }
@@ -69,25 +69,25 @@ impl Default for MemoryCatalog {
 }
 
 impl MemoryCatalog {
-    /// An empty catalog.
+    /// Makes an empty catalog.
     pub fn new() -> MemoryCatalog {
         MemoryCatalog::default()
     }
 
-    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX,
-    /// EXTENSION and ALTER TABLE statements; other statements (comments, grants, data) say nothing about
-    /// types and keys and are passed over.
+    /// Makes a catalog from CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE,
+    /// UNIQUE INDEX, EXTENSION and ALTER TABLE statements. Other statements (comments, grants, data) do not
+    /// define types and keys, and are skipped.
     ///
     /// # Errors
     /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that
-    /// nothing defines is none: see [`MemoryCatalog::take_doubts`].
+    /// nothing defines is no error: see [`MemoryCatalog::take_doubts`].
     pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
         let mut catalog = MemoryCatalog::new();
         catalog.run(sql)?;
         Ok(catalog)
     }
 
-    /// Adds what the DDL text defines; see [`MemoryCatalog::from_ddl`].
+    /// Adds the objects that a DDL text defines; see [`MemoryCatalog::from_ddl`].
     ///
     /// # Errors
     /// Those of [`MemoryCatalog::from_ddl`].
@@ -95,13 +95,13 @@ impl MemoryCatalog {
         crate::parse::each_definition(sql, |d, source| super::ddl::apply(self, d, source))
     }
 
-    /// The schemas that unqualified names are looked up in, in order.
+    /// Sets the schemas in which unqualified names are looked up, in order.
     pub fn set_search_path(&mut self, schemas: impl IntoIterator<Item = impl Into<String>>) {
         self.search_path = schemas.into_iter().map(Into::into).collect();
     }
 
-    /// An ordinary table in schema `public` with a number of its own; its keys and foreign keys can be filled in
-    /// before [`MemoryCatalog::add_table`].
+    /// Makes an ordinary table in schema `public` with an unused id. Its keys and foreign keys can be filled
+    /// in before [`MemoryCatalog::add_table`].
     pub fn new_table(&self, name: &str, columns: Vec<ColumnDef>) -> TableDef {
         TableDef::new(self.next_id(), "public", name, columns)
     }
@@ -109,7 +109,7 @@ impl MemoryCatalog {
     /// Adds a table, or replaces the one with its id.
     ///
     /// # Errors
-    /// Where another table has its name.
+    /// Where another relation has its name.
     pub fn add_table(&mut self, table: TableDef) -> Result<()> {
         let name = (table.schema.to_string(), table.name.to_string());
         let taken = self.names.get(&name).is_some_and(|id| *id != table.id) || self.views.contains_key(&name);
@@ -125,7 +125,7 @@ impl MemoryCatalog {
         Ok(())
     }
 
-    /// Adds a view by the text of its query, or replaces it.
+    /// Adds a view, given the text of its query, or replaces it.
     pub fn add_view(&mut self, schema: &str, name: &str, query: impl Into<String>) {
         self.views.insert((schema.to_owned(), name.to_owned()), query.into());
     }
@@ -136,7 +136,7 @@ impl MemoryCatalog {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
-    /// Adds a domain under a name; `constrained` where it has constraints.
+    /// Adds a domain under a name; `constrained` says whether it has constraints.
     pub(super) fn add_domain(&mut self, name: Name, ty: Type, constrained: bool) {
         if constrained {
             self.constrained.insert(name.clone());
@@ -151,18 +151,18 @@ impl MemoryCatalog {
         self.types.insert(name, ty);
     }
 
-    /// Adds a nondeterministic collation: texts that it takes for equal may be written differently.
+    /// Adds a nondeterministic collation, under which equal texts may be written differently.
     pub(super) fn add_inexact_collation(&mut self, name: Name) {
         self.inexact.insert(name);
     }
 
-    /// Whether texts that are equal under a collation are written the same.
+    /// Whether equal texts under a collation are always written alike.
     pub(super) fn is_exact_collation(&self, schema: Option<&str>, name: &str) -> bool {
         !self.candidates(schema, name).any(|n| self.inexact.contains(&n))
     }
 
-    /// Adds a function or aggregate, or replaces the one with the same arguments. A signature without a schema goes
-    /// into the first schema of the search path.
+    /// Adds a function or aggregate, or replaces the one with the same arguments. A signature without a
+    /// schema goes into the first schema of the search path.
     pub fn add_function(&mut self, sig: FuncSig) {
         let schema = sig.schema.as_deref().unwrap_or(self.default_schema()).to_owned();
         let name = sig.name.to_string();
@@ -172,7 +172,7 @@ impl MemoryCatalog {
         list.push(Arc::new(sig));
     }
 
-    /// Adds what an extension has, as far as that is known here, and those that it requires.
+    /// Adds the objects of an extension, as far as they are listed, and the extensions that it requires.
     pub(super) fn add_extension(&mut self, name: &str, schema: &str) {
         if self.extensions.contains_key(name) {
             return;
@@ -204,25 +204,26 @@ impl MemoryCatalog {
         }
     }
 
-    /// The extension that something of this name in a schema is of, as far as that is known.
+    /// Returns the extension that a type, function or operator of this name belongs to, as far as that is
+    /// known.
     pub fn extension_of(&self, schema: &str, name: &str) -> Option<&str> {
         self.owners.get(&(schema.to_owned(), name.to_owned())).map(String::as_str)
     }
 
-    /// The extension of a type, or of an array of one.
+    /// Returns the extension of a type, or of the elements of an array.
     pub fn extension_of_type(&self, ty: &Type) -> Option<&str> {
         let ty = ty.element().unwrap_or(ty).unmodified();
         let mut named = self.types.iter().filter(|(_, t)| **t == ty);
         named.find_map(|((schema, name), _)| self.extension_of(schema, name))
     }
 
-    /// The names of the extensions.
+    /// Returns the names of the extensions.
     pub fn extensions(&self) -> impl Iterator<Item = &str> {
         self.extensions.keys().map(String::as_str)
     }
 
-    /// Adds a type of which nothing but the name is known. Its values can be stored and shown, as those of
-    /// any type.
+    /// Adds a type of which only the name is known. Like the values of any type, its values can be stored and
+    /// shown.
     pub(super) fn add_opaque(&mut self, name: Name, doubt: Error) {
         let ty = composite(&name);
         self.opaque.insert(ty.sql_name());
@@ -230,13 +231,13 @@ impl MemoryCatalog {
         self.doubts.push(doubt);
     }
 
-    /// Adds a function of which the name alone tells anything.
+    /// Adds a function of which only the name is known.
     pub(super) fn add_vague(&mut self, name: String) {
         self.vague.insert(name);
     }
 
-    /// The types that were named and that nothing defines, each where it was named first, since the last
-    /// call: the server has them, or knows that they do not exist.
+    /// Returns the types that were named since the last call but that nothing defines, each at the place
+    /// where it was named first. A server has them, or knows that they do not exist.
     pub fn take_doubts(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.doubts)
     }
@@ -247,18 +248,18 @@ impl MemoryCatalog {
         self.indexes.push((table.id, names));
     }
 
-    /// The indexes of a table beside its keys, each as the columns (positions) that it starts with.
+    /// Returns the indexes of a table other than its keys, each as its leading columns (positions).
     pub fn indexes(&self, table: &TableDef) -> Vec<Vec<usize>> {
         let of = self.indexes.iter().filter(|(id, _)| *id == table.id);
         of.filter_map(|(_, names)| names.iter().map(|n| table.column(n)).collect()).collect()
     }
 
-    /// All tables, in the order in which they were added.
+    /// Returns all tables, in the order in which they were added.
     pub fn tables(&self) -> &[Arc<TableDef>] {
         &self.tables
     }
 
-    /// The schema that unqualified names are created in.
+    /// Returns the schema in which unqualified names are created.
     pub(super) fn default_schema(&self) -> &str {
         self.search_path.first().map_or("public", String::as_str)
     }
@@ -267,26 +268,28 @@ impl MemoryCatalog {
         TableId(self.tables.iter().map(|t| t.id.0 + 1).max().unwrap_or(1))
     }
 
-    /// The names that `schema.name` may stand for.
+    /// Returns the qualified names that `schema.name` may stand for.
     fn candidates<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let path = self.search_path.iter().map(String::as_str).filter(move |_| schema.is_none());
         schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
     }
 
-    /// The names that `schema.name` may stand for where extensions may have it: those who write queries have
-    /// the schemas of extensions in their search path.
+    /// Returns the qualified names that `schema.name` may stand for, including those in the schemas of
+    /// extensions. Users usually have these schemas in their search path.
     fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let more = self.extensions.values().filter(move |_| schema.is_none());
         self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
     }
 
-    /// Whether a value is taken where a type is declared, without a cast that is written.
+    /// Whether a value of type `given` is accepted where type `declared` is expected, without an explicit
+    /// cast.
     fn takes(&self, given: &Type, declared: &Type) -> bool {
         let known = |(from, to): &(Type, Type)| is_same(given, from) && is_same(declared, to);
         is_same(given, declared) || implicit_cast(given, declared) || self.casts.iter().any(known)
     }
 
-    /// The first of those that take these arguments with the fewest casts, and untyped literals as texts.
+    /// Returns the function that takes these arguments with the fewest casts. Among these, the one with the
+    /// most untyped literals read as text; then the first.
     fn pick<'a>(&self, all: impl Iterator<Item = &'a Arc<FuncSig>>, args: &[Type]) -> Option<Arc<FuncSig>> {
         let mut best: Option<((usize, usize), &Arc<FuncSig>)> = None;
         for f in all.filter(|f| f.args.len() == args.len()) {
@@ -304,7 +307,7 @@ impl MemoryCatalog {
         best.map(|(_, f)| f.clone())
     }
 
-    /// The types, those of extensions as the server's own that they cast to; `None` where none does.
+    /// Replaces types of extensions by built-in types that they cast to; `None` where nothing was replaced.
     fn cast_away(&self, args: &[Type]) -> Option<Vec<Type>> {
         let away = |given: &Type| {
             let casts = self.casts.iter().filter(|(from, _)| is_same(given, from)).map(|(_, to)| to);
@@ -315,12 +318,12 @@ impl MemoryCatalog {
     }
 }
 
-/// Same type but for modifiers.
+/// Whether two types are the same except for modifiers.
 fn is_same(a: &Type, b: &Type) -> bool {
     a.base() == b.base() || a.unmodified() == b.unmodified()
 }
 
-/// The server's own objects that the engine asks about.
+/// Returns the server's own objects that the engine asks about.
 fn server() -> &'static MemoryCatalog {
     static SERVER: OnceLock<MemoryCatalog> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -345,10 +348,10 @@ fn server_type(name: &str) -> Option<Type> {
     server().types.get(&("pg_catalog".to_owned(), name.to_owned())).cloned()
 }
 
-/// Where to ask.
+/// The advice to ask the server.
 const ASK: &str = "\"trickle explain\" without --schema asks the server.";
 
-/// An identifier as PostgreSQL reads it, if it is no keyword.
+/// Returns an identifier as PostgreSQL reads it, quoted where necessary; keywords are not considered.
 pub(super) fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     match name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -357,7 +360,7 @@ pub(super) fn quoted(name: &str) -> String {
     }
 }
 
-/// A type of several fields. Comparisons and keys of it are not known to the engine.
+/// Makes a composite type. The engine knows no comparisons of it, and no keys.
 pub(super) fn composite((schema, name): &Name) -> Type {
     Type::Other(Arc::new(OtherType {
         sql_name: format!("{}.{}", quoted(schema), quoted(name)),
@@ -402,7 +405,7 @@ impl Catalog for MemoryCatalog {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let key = ("pg_catalog".to_owned(), name.to_owned());
         let all = || own().chain(server().operators.get(&key).into_iter().flatten().filter(|_| builtin));
-        // An untyped operand is first tried with the type of the other.
+        // An untyped operand is first tried with the type of the other operand.
         let guess = match args {
             [l, r] if *l == Type::Unknown => [r.clone(), r.clone()],
             [l, r] if *r == Type::Unknown => [l.clone(), l.clone()],
@@ -612,7 +615,7 @@ mod tests {
         assert_eq!(operator("->", &[ty("h"), Type::Unknown]), of("ext", Type::Text));
         assert_eq!(operator("<->", &[ty("v"), Type::Unknown]), of("public", Type::Float8));
         assert_eq!(operator("~~", &[ty("c"), Type::Unknown]), of("public", Type::Bool));
-        // PostgreSQL compares them as texts, as citext casts to text by itself and not the other way round.
+        // PostgreSQL compares them as texts, since citext casts to text implicitly, but text not to citext.
         assert_eq!(c.operator(None, "=", &[ty("c"), Type::Text]).unwrap().args, [Type::Text, Type::Text]);
         assert_eq!(c.function(None, "lower", &[ty("c")]).unwrap().args, [Type::Text]);
         assert_eq!(c.function(None, "avg", &[ty("v")]).unwrap().kind, FuncKind::Aggregate);

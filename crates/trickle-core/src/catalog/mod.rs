@@ -1,4 +1,5 @@
-//! What the engine knows about the database: tables, keys, functions. An adapter implements [`Catalog`].
+//! The facts about a database that the engine needs: tables, keys, functions. An adapter implements
+//! [`Catalog`].
 
 mod ddl;
 mod extensions;
@@ -13,12 +14,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Identifies a table within one database: its oid, or a number that a [`Catalog`] without a server made up.
+/// The identity of a table within one database: its oid, or a number that a [`Catalog`] without a server
+/// chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u32);
 
 impl TableId {
-    /// The clock, as a source that may change like a table: no relation has this oid.
+    /// The clock, as a source that may change like a table. No relation has this oid.
     pub const CLOCK: TableId = TableId(0);
 }
 
@@ -28,8 +30,9 @@ impl fmt::Display for TableId {
     }
 }
 
-/// The columns that every table has beside its own: they tell where and by whom a row is stored, which capture does not know,
-/// and no table may have one of these names (PostgreSQL manual, "System Columns").
+/// The columns that every table has besides its own (PostgreSQL manual, "System Columns"). They tell where
+/// and by which transaction a row is stored, which capture does not know. No column of a table may have one
+/// of these names.
 pub const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
 
 /// A column of a table.
@@ -41,13 +44,14 @@ pub struct ColumnDef {
     pub ty: Type,
     /// Whether NULL may be stored.
     pub nullable: bool,
-    /// How it gets its value, where that is a function of the row's other columns.
+    /// The expression that computes it, where its value is a function of the row's other columns.
     pub generated: Option<Generated>,
-    /// The type that queries read it as, where no operators are found for its own: that of arrays of a domain's base type.
+    /// The type under which queries read it, where its own type has no operators. For arrays of a domain, it
+    /// is an array of the domain's base type.
     #[serde(default)]
     pub read_as: Option<Type>,
-    /// Its number in the table, as in `pg_attribute.attnum`, which neither a rename nor a dropped column changes; 0 where no
-    /// server was asked.
+    /// Its number in the table, as in `pg_attribute.attnum`. Neither a rename nor a dropped column changes
+    /// it. 0 where no server was asked.
     #[serde(default)]
     pub number: i16,
     /// The oid of its declared type; 0 where no server was asked.
@@ -58,28 +62,28 @@ pub struct ColumnDef {
 /// The expression of a generated column, over the names of the other columns of its table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Generated {
-    /// Computed when the row is written.
+    /// A column that is computed when the row is written.
     Stored(Arc<str>),
-    /// Computed when it is read: no trigger sees its value.
+    /// A column that is computed when the row is read, so that no trigger sees its value.
     Virtual(Arc<str>),
 }
 
 impl ColumnDef {
-    /// A column whose values are written.
+    /// Makes a column that is not generated.
     pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
         ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None, number: 0, type_id: 0 }
     }
-    /// Whether queries read its values as they are in the table.
+    /// Whether queries read its values as they are stored in the table.
     pub fn is_plain(&self) -> bool {
         self.is_stored() && self.read_as.is_none()
     }
-    /// Whether its values are in the table.
+    /// Whether its values are stored in the table.
     pub fn is_stored(&self) -> bool {
         !matches!(self.generated, Some(Generated::Virtual(_)))
     }
 }
 
-/// A foreign key: `columns` (positions here) reference `target_columns` (positions there).
+/// A foreign key: `columns` (positions in this table) reference `target_columns` (positions in the target).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignKey {
     /// Referencing columns of this table.
@@ -88,11 +92,12 @@ pub struct ForeignKey {
     pub target: TableId,
     /// Referenced columns, a key of `target`.
     pub target_columns: Vec<usize>,
-    /// Whether it is validated and enforced: only then may it prune a term, and only where the user trusts it.
+    /// Whether it is validated and enforced. Only then may it simplify a delta, and only if the user trusts
+    /// it.
     pub validated: bool,
 }
 
-/// Where rows come from; decides how changes can be seen.
+/// The kind of a relation, which decides how its changes are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TableKind {
     /// An ordinary or partitioned table.
@@ -117,39 +122,39 @@ crate::vocabulary::words! {
     }
 }
 
-/// An order of texts, and which of them are equal.
+/// A collation: an order of texts, and which texts are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collation {
     /// Its name, ready to be parsed by PostgreSQL.
     pub sql_name: String,
-    /// Whether equal texts are always the same bytes.
+    /// Whether equal texts always have the same bytes.
     pub deterministic: bool,
 }
 
-/// A base relation. Compared and hashed by [`TableId`] alone: one catalog gives one definition per id.
+/// A source relation, compared and hashed by its [`TableId`] alone: one catalog has one definition per id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableDef {
-    /// Identity.
+    /// The identity.
     pub id: TableId,
-    /// Schema name, unquoted.
+    /// The schema's name, unquoted.
     pub schema: Arc<str>,
-    /// Table name, unquoted.
+    /// The table's name, unquoted.
     pub name: Arc<str>,
-    /// Columns in order, dropped ones left out.
+    /// The columns in order, without dropped ones.
     pub columns: Vec<ColumnDef>,
-    /// Enforced keys (primary or unique, immediate), as column positions; the primary key first. A nullable unique
-    /// column makes no key.
+    /// The enforced keys (primary or unique, immediate), as column positions, the primary key first. A unique
+    /// constraint with a nullable column is not among them.
     pub keys: Vec<Vec<usize>>,
-    /// Outgoing foreign keys.
+    /// The outgoing foreign keys.
     pub foreign_keys: Vec<ForeignKey>,
-    /// What kind of relation.
+    /// The kind of relation.
     pub kind: TableKind,
-    /// Whether other tables inherit from it, or are its partitions: their rows are its rows too.
+    /// Whether it has inheritance children or partitions, whose rows are its rows too.
     pub descendants: bool,
 }
 
 impl TableDef {
-    /// An ordinary table without keys.
+    /// Makes an ordinary table without keys.
     pub fn new(
         id: TableId,
         schema: impl Into<Arc<str>>,
@@ -167,7 +172,7 @@ impl TableDef {
             descendants: false,
         }
     }
-    /// The position of a column by name.
+    /// Returns the position of a column by its name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| &*c.name == name)
     }
@@ -187,39 +192,40 @@ impl Hash for TableDef {
 
 /// The database as the engine sees it while it compiles a query. Every method is a pure lookup.
 pub trait Catalog {
-    /// A table by name; `schema` is `None` where the query did not qualify it (then the search path decides).
+    /// Returns a table by name. `schema` is `None` where the query does not qualify the name; then the search
+    /// path decides.
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>>;
 
-    /// A table by identity.
+    /// Returns a table by its identity.
     fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>>;
 
-    /// The SELECT text behind a view, which lowering expands in place.
+    /// Returns the SELECT text of a view, which lowering expands in place.
     fn view(&self, _schema: Option<&str>, _name: &str) -> Option<String> {
         None
     }
 
-    /// A function or aggregate that is not built in, resolved for these argument types.
+    /// Returns a function or aggregate that is not built in, resolved for these argument types.
     fn function(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 
-    /// An operator of one or two operands that is not built into the engine, resolved for their types; without a schema, one of the
-    /// server's own.
+    /// Returns an operator of one or two operands that is not built into the engine, resolved for their
+    /// types. Without a schema, it is one of the server's own.
     fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 
-    /// The fields of a composite type, in order; `None` where it is none.
+    /// Returns the fields of a composite type, in order; `None` for any other type.
     fn fields(&self, _ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
         None
     }
 
-    /// A collation by name.
+    /// Returns a collation by its name.
     fn collation(&self, _schema: Option<&str>, _name: &str) -> Option<Collation> {
         None
     }
 
-    /// A type that is not built in, the row type of a table among them.
+    /// Returns a type that is not built in, including the row type of a table.
     fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
         None
     }
@@ -229,20 +235,20 @@ pub trait Catalog {
         false
     }
 
-    /// Whether nothing but the name of a type is known, since no server was asked: not even whether it has an
-    /// equality.
+    /// Whether only the name of a type is known, since no server was asked. Then it is not even known whether
+    /// the type has an equality.
     fn is_opaque(&self, _ty: &Type) -> bool {
         false
     }
 
-    /// Why a function, an operator or a type of this name (none: of any) may be there for arguments of these
-    /// types though it is not found, as one sentence or two for people; `None` where the server was asked, or
-    /// is known to have none.
+    /// Returns the reason why a function, an operator or a type of this name may exist for arguments of these
+    /// types, though it was not found. The reason is one or two sentences for people. An empty name stands
+    /// for any name. `None` where the server was asked, or is known to have no such object.
     fn doubt(&self, _name: &str, _types: &[Type]) -> Option<String> {
         None
     }
 
-    /// Names of tables that exist, to suggest one when a name is mistyped.
+    /// Returns names of existing tables, to suggest one when a name is mistyped.
     fn table_names(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,11 +1,13 @@
-//! The rows of the keys that may have changed, over the tables as they are: what a delta says, without its weights.
+//! The keys that may have changed and their rows in the current tables: the rows that a delta speaks of,
+//! without weights.
 //!
-//! The law: where `Q ⋉ {k}` is the same before and after for every key k outside K, the result after the change is
-//! `(Q before) ▷ K + Q′ ⋉ K`. K may hold more keys than changed.
+//! The law: where `Q ⋉ {k}` is the same before and after for every key k outside K, the result after the
+//! change is `(Q before) ▷ K + Q′ ⋉ K`. K may hold more keys than changed.
 //!
-//! It is used along a *path*: from the table that holds the key through selections, projections and lookups, where `Q′ ⋉ K`
-//! is a probe for each key and nothing has to be merged. Of groups K would need the whole change, and `Q′ ⋉ K` all their
-//! rows, where their delta reads the change alone.
+//! The law is used along a *path*: from the table that holds the key through selections, projections and
+//! lookups. There `Q′ ⋉ K` is one probe for each key, and nothing has to be merged. Groups are no part of a
+//! path: K would need the whole change and `Q′ ⋉ K` all rows of each group, where their delta reads the
+//! change alone.
 
 use super::Differ;
 use crate::catalog::TableId;
@@ -19,32 +21,33 @@ use crate::rel::{Filter, JoinKeys, Map, Rel, Union, join_keys};
 pub struct Affected {
     /// The keys, each once.
     pub keys: NodeId,
-    /// Their rows.
+    /// The current rows of these keys.
     pub rows: NodeId,
 }
 
-/// What a query does with the rows of a table whose key finds its rows, from the table up.
+/// The steps from a table, whose key finds its rows, up to the result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     table: NodeId,
-    /// The columns of the key, of the table.
+    /// The columns of the table that are the key.
     key: Vec<usize>,
     steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// Rows are kept or dropped.
+    /// Keeps or drops rows.
     Keep(Filter),
-    /// Other columns, and the columns of the key then.
+    /// Computes other columns; with the positions of the key among them.
     Show(Map, Vec<usize>),
-    /// Each row of `rows`, whose columns `key` are the key, with what there is `at` it: where columns `by` of both sides are
-    /// equal.
+    /// Joins each row of `rows`, whose columns `key` are the key, with the rows of `at` that equal it in the
+    /// columns `by` of both sides.
     Lookup { rows: NodeId, key: Vec<usize>, at: NodeId, by: (Vec<usize>, Vec<usize>) },
 }
 
 impl Path {
-    /// The path that the columns `key` of `node` come along, where nothing of `node` changes by time alone.
+    /// Finds the path from a table to the columns `key` of `node`. Returns `None` where there is no such
+    /// path, or where `node` reads the clock, since time alone may change it.
     pub fn of(graph: &Graph, node: NodeId, key: &[usize]) -> Option<Path> {
         if graph.props(node).sources.contains(&TableId::CLOCK) {
             return None;
@@ -90,13 +93,14 @@ impl Path {
         }
     }
 
-    /// The table at its beginning, and the columns of that which are the key.
+    /// Returns the table at the beginning of the path, and the columns of that table that are the key.
     pub fn key(&self) -> (NodeId, &[usize]) {
         (self.table, &self.key)
     }
 
-    /// The keys that may have changed, over the change of what the path reads: those of changed rows of the table; and at
-    /// each lookup, those of rows as they are for which there is, by its equalities, a changed row.
+    /// Computes the keys that may have changed. One part is the keys of the changed rows of the table. At
+    /// each lookup, the keys are added of those current rows for which a changed row satisfies the lookup's
+    /// equalities.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -123,8 +127,8 @@ impl Path {
         Ok(Affected { keys, rows: differ.restrict(node, key, keys)? })
     }
 
-    /// The keys of the rows of the table that changed, of those alone that pass the conditions that stand before the first
-    /// lookup. What raises is not computed: it would see rows that came and went.
+    /// Returns the keys of the changed rows of the table that pass the conditions before the first lookup. An
+    /// expression that can raise is not computed, since it would see rows that came and went.
     fn own(&self, differ: &mut Differ<'_>) -> Result<NodeId> {
         let (mut change, mut key) = (differ.delta(self.table)?, &self.key);
         for step in &self.steps {
@@ -143,7 +147,7 @@ impl Path {
     }
 }
 
-/// A join whose left side, or right side where `mirrored`, holds the key in its columns `key`.
+/// Returns the step for a join whose left side (right side if `mirrored`) has the key in its columns `key`.
 fn lookup(
     graph: &Graph,
     (left, right): (NodeId, NodeId),

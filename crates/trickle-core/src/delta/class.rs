@@ -1,4 +1,4 @@
-//! The four class rules. Each is right for every operator of its class; nothing else needs to be.
+//! The four class rules. Each is right for every operator of its class, so no operator needs another rule.
 
 use super::{Differ, negate, sum};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::expr::Moment;
 use crate::graph::NodeId;
 use crate::rel::{Join, Keys, Rel, Union};
 
-/// `Δop(R) = op(ΔR)`.
+/// Applies `Δop(R) = op(ΔR)`.
 pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let rel = node.rel();
@@ -16,7 +16,7 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
     match rel {
         Rel::Union(_) => sum(cx.graph, n, deltas),
-        // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
+        // Merging the rows again is left to the readers of the delta, if they need it.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
             if let Some(pairs) = as_pairs(cx, n, &deltas)? {
@@ -32,8 +32,9 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
 }
 
-/// The change that a map or a filter makes of pairs of what was and what is, as such pairs. A map that raises is evaluated
-/// on both, which it may be where a key tells the pairs apart: they are rows of the states before and after.
+/// Returns the change that a map or a filter makes of pairs of old and new rows, again as such pairs. A map
+/// that can raise is evaluated on both rows. It may be, where a key tells the pairs apart: they are rows of
+/// the states before and after.
 fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
     let [delta] = deltas else { return Ok(None) };
     let Rel::Revise(pairs) = cx.graph.rel(*delta) else { return Ok(None) };
@@ -47,7 +48,8 @@ fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<
     made.map(|made| cx.graph.add(made)).transpose()
 }
 
-/// `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`: current states only, each term driven by a delta.
+/// Applies `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`. It reads current states only, and each term is driven by
+/// a delta.
 pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let (rel, inputs) = (node.rel(), node.inputs());
@@ -74,7 +76,8 @@ pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     sum(cx.graph, n, terms)
 }
 
-/// With K the touched keys: `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`, or minus the stored result of those keys.
+/// Applies, with K the touched keys, `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`. The second term is the stored
+/// result of these keys where there is one.
 pub(super) fn per_key(
     cx: &mut Differ<'_>,
     n: NodeId,
@@ -118,7 +121,7 @@ pub(super) fn per_key(
     cx.difference(after, before)
 }
 
-/// After minus before.
+/// Returns the result after the change minus the result before it.
 pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let (rel, inputs) = (node.rel(), node.inputs());
@@ -138,7 +141,7 @@ pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     cx.difference(after, before)
 }
 
-/// The operator as it was at the refresh before.
+/// Returns the operator as it was at the previous refresh.
 pub(super) fn earlier(rel: &Rel) -> Rel {
     match rel {
         Rel::Filter(f) => f.at(Moment::Then).into(),

@@ -7,7 +7,8 @@ use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Class, Consolidate, Keys, Rel, SemiJoin, State, Values, Version};
 use std::collections::BTreeSet;
 
-/// Which rules a delta is built from. All give equal results; the slower ones are references for the faster.
+/// The rules that a delta is built from. All give equal results; the slower ones are references for the
+/// faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// Algebraic rules where there are any, else the class rule.
@@ -18,7 +19,7 @@ pub enum Rules {
     Global,
 }
 
-/// What a delta rule works with: the graph, the deltas of inputs, the states that are stored.
+/// The context of a delta rule: the graph, the deltas of inputs, the stored states.
 pub struct Differ<'g> {
     /// The graph that holds both Q and ΔQ.
     pub graph: &'g mut Graph,
@@ -31,8 +32,9 @@ pub struct Differ<'g> {
 }
 
 impl<'g> Differ<'g> {
-    /// Differentiates over `graph`. `kept` are the nodes whose previous result can be read ([`State`]); `changed`
-    /// the tables that changed in this window, where that is known: all other deltas are empty.
+    /// Starts a differentiation over `graph`. `kept` are the nodes whose previous result can be read
+    /// ([`State`]). `changed` are the tables that changed in this window, where that is known: the deltas of
+    /// all other tables are empty.
     pub fn new(graph: &'g mut Graph, kept: Kept, changed: Option<BTreeSet<TableId>>, rules: Rules) -> Self {
         Differ {
             graph,
@@ -45,8 +47,8 @@ impl<'g> Differ<'g> {
         }
     }
 
-    /// Lets rules rely on validated foreign keys. PostgreSQL lets them be violated (by replica-role sessions, say), so
-    /// this is the user's word.
+    /// Lets rules rely on validated foreign keys. PostgreSQL lets them be violated (by replica-role sessions,
+    /// say), so the user must vouch for them.
     #[must_use]
     pub fn trusting_foreign_keys(mut self, trust: bool) -> Self {
         self.trust_foreign_keys = trust;
@@ -57,7 +59,7 @@ impl<'g> Differ<'g> {
         self.trust_foreign_keys
     }
 
-    /// `Δn`. Empty (a [`Values`] without rows) where nothing that `n` reads changed.
+    /// Returns `Δn`, which is empty (a [`Values`] without rows) where nothing that `n` reads changed.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -65,7 +67,8 @@ impl<'g> Differ<'g> {
         if let Some(d) = self.deltas.get(n) {
             return Ok(d);
         }
-        // Inputs first, so that a deep plan is walked by a loop and not by the stack. The definition needs none.
+        // Inputs first, so that a loop walks a deep plan and not the stack. The definition (`Rules::Global`)
+        // needs no deltas of inputs.
         let order = if self.rules == Rules::Global { vec![n] } else { self.graph.reachable(n) };
         for id in order {
             if self.deltas.get(id).is_none() {
@@ -76,8 +79,8 @@ impl<'g> Differ<'g> {
         self.deltas.get(n).ok_or_else(|| crate::Error::internal("a node was not differentiated"))
     }
 
-    /// `Δn` of a stored node, each row once; what reads the node goes on with it, since it is computed anyway. Stored nodes
-    /// come before those that read them.
+    /// Returns `Δn` of a stored node, each row once. Readers of the node continue with this delta, since it
+    /// is computed anyway. Stored nodes must be asked for before the nodes that read them.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -118,7 +121,7 @@ impl<'g> Differ<'g> {
         self.graph.props(n).sources.iter().any(|s| self.is_changed(*s))
     }
 
-    /// Whether a source changed, as far as is known.
+    /// Whether a source changed. True where the changed sources are not known.
     pub fn is_changed(&self, source: TableId) -> bool {
         self.changed.as_ref().is_none_or(|changed| changed.contains(&source))
     }
@@ -128,7 +131,7 @@ impl<'g> Differ<'g> {
         self.rules != Rules::Global && (self.kept.stored.contains(&n) || self.kept.derived.contains_key(&n))
     }
 
-    /// The previous result of `n`, where it is kept.
+    /// Returns the previous result of `n`, where it is kept.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -138,7 +141,7 @@ impl<'g> Differ<'g> {
         sum(self.graph, n, rows).map(Some)
     }
 
-    /// The previous result of `n` as the parts that it is stored in, where it is kept.
+    /// Returns the previous result of `n` as the parts in which it is stored, where it is kept.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -154,8 +157,8 @@ impl<'g> Differ<'g> {
         Ok(Some(vec![Part::whole(self.graph, state)]))
     }
 
-    /// n′, the result after the change: `n` itself over the current tables, with every stored part of it read as
-    /// `State + Δ` instead of being recomputed.
+    /// Returns n′, the result after the change: `n` itself over the current tables. Each stored part of `n`
+    /// is read as `State + Δ` instead of being recomputed.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -186,8 +189,8 @@ impl<'g> Differ<'g> {
         self.graph.add(Consolidate::state(both).keyed(keys))
     }
 
-    /// n, the result before the change: stored, or the current one minus the change, or (under [`Rules::Global`])
-    /// recomputed over the previous tables.
+    /// Returns n, the result before the change: the stored result, or the current one minus the change. Under
+    /// [`Rules::Global`] it is recomputed over the previous tables.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -206,7 +209,7 @@ impl<'g> Differ<'g> {
         self.minus(after, delta)
     }
 
-    /// `after − delta`, consolidated: the previous state of what `after` is the current state of.
+    /// Returns `after − delta`, consolidated: the previous state, where `after` is the current one.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -234,7 +237,7 @@ impl<'g> Differ<'g> {
         })
     }
 
-    /// `keys(Δ)`: the values of columns `cols` on rows that changed.
+    /// Returns `keys(Δ)`: the values of columns `cols` on the rows that changed.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -242,7 +245,7 @@ impl<'g> Differ<'g> {
         self.graph.add(Keys::new(change, cols.to_vec()))
     }
 
-    /// `n ⋉ K`: the rows of `n` whose columns `cols` are a row of `keys`.
+    /// Returns `n ⋉ K`: the rows of `n` whose columns `cols` equal a row of `keys`.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -251,7 +254,7 @@ impl<'g> Differ<'g> {
         self.graph.add(semi)
     }
 
-    /// `after − before`
+    /// Returns `after − before`.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -260,7 +263,8 @@ impl<'g> Differ<'g> {
         sum(self.graph, after, [after, minus])
     }
 
-    /// `change` with its rows merged, if `needed`: what raises on a row must see net rows only.
+    /// Returns `change`, with its rows merged if `needed`: an expression that can raise must see net rows
+    /// only.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -271,7 +275,7 @@ impl<'g> Differ<'g> {
         self.graph.add(Consolidate::change(change))
     }
 
-    /// A relation like `n` without rows.
+    /// Returns a relation with the schema of `n` and no rows.
     ///
     /// # Errors
     /// Those of [`Graph::add`].

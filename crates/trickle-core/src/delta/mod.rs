@@ -1,11 +1,11 @@
-//! ΔQ from Q.
+//! Differentiation: ΔQ from Q.
 //!
-//! The law: for all states S and changes d, `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`. PostgreSQL gives us the
-//! current state R′ and the change ΔR; the previous state is never rebuilt where `R′ − ΔR` can be split into signed
-//! terms.
+//! The law: for all states S and changes d, `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`. PostgreSQL shows
+//! the current state R′ and the change ΔR. The previous state is never rebuilt where `R′ − ΔR` can be split
+//! into signed terms.
 //!
-//! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`); an operator may know a better rule
-//! ([`Differentiate`]), which the laws hold equal to the class rule.
+//! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`). An operator may have a better
+//! rule ([`Differentiate`]), which the laws hold equal to the class rule.
 
 mod affected;
 mod class;
@@ -20,9 +20,10 @@ use crate::error::Result;
 use crate::graph::{Graph, NodeId};
 use crate::rel::Rel;
 
-/// A delta rule that knows better than the operator's class.
+/// A delta rule that is better than the rule of the operator's class.
 pub trait Differentiate {
-    /// `Δop` by an algebraic rule, equal to the class rule wherever it applies; `None` leaves it to the class.
+    /// Returns `Δop` by an algebraic rule that is equal to the class rule; `None` where the class rule is to
+    /// be used.
     ///
     /// # Errors
     /// Those of [`Graph::add`](crate::graph::Graph::add).
@@ -31,8 +32,8 @@ pub trait Differentiate {
     }
 }
 
-/// The sum of the given parts, leaving out those that are empty whatever the data; `like` gives the schema where
-/// none is left.
+/// Returns the sum of the given parts without those that are always empty. Where no part is left, the result
+/// is empty with the schema of `like`.
 pub(crate) fn sum(
     graph: &mut Graph,
     like: NodeId,
@@ -49,7 +50,7 @@ pub(crate) fn sum(
     }
 }
 
-/// `−n`, with `−(−n) = n`.
+/// Returns `−n`, with `−(−n) = n`.
 pub(crate) fn negate(graph: &mut Graph, n: NodeId) -> Result<NodeId> {
     match graph.rel(n) {
         Rel::Negate(inner) => Ok(inner.input()),

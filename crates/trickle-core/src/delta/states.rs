@@ -1,4 +1,5 @@
-//! Which inner results are kept, so that the delta of a nested query follows the change.
+//! The choice of the inner results that are stored, so that the work for the delta of a nested query follows
+//! the size of the change.
 //!
 //! `State(n)` denotes n, so every choice gives an equal delta; this is a decision about cost alone.
 
@@ -10,20 +11,21 @@ use crate::rel::{Accumulate, Filter, Map, Rel, State, distinct_by_image, shown_p
 use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much to keep.
+/// The inner results to store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// The result alone.
+    /// The result of the query alone.
     Result,
-    /// The result, the accumulators of aggregates, the counts behind DISTINCT, and every inner result whose change
-    /// cannot be computed from its inputs' changes alone.
+    /// The result, the accumulators of aggregates, the counts behind DISTINCT, and every inner result whose
+    /// change cannot be computed from its inputs' changes alone.
     #[default]
     Nested,
 }
 
-/// Rewrites a query so that what can be accumulated is: aggregates that are linear become `finish ∘ accumulate`,
-/// extrema stand beside a count of their group, DISTINCT becomes a count of each row. Keys of which equal values may be
-/// written differently are accumulated by image first. An identity.
+/// Rewrites a query so that as much as possible is accumulated. Linear aggregates become
+/// `finish ∘ accumulate`, extrema get a count of their group beside them, DISTINCT becomes a count of each
+/// row. Keys whose equal values may be written differently are accumulated by image first. The rewrite is an
+/// identity.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -54,32 +56,34 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// Which results can be read instead of being recomputed.
+/// The nodes whose results can be read instead of being recomputed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Nodes whose results are stored.
     pub stored: BTreeSet<NodeId>,
-    /// Nodes whose results follow from stored ones: each is the sum of these parts, no key in two of them.
+    /// Nodes whose results follow from stored ones. Each is the sum of the given parts, and no key is in two
+    /// of them.
     pub derived: BTreeMap<NodeId, Vec<Part>>,
 }
 
-/// A part of a result, read from what is stored: the rows of `stored` that are `known` to be in it, as `row`.
+/// A part of a result that is read from a stored node: those rows of `stored` on which `known` is true, each
+/// mapped by `row`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// A [`State`].
     pub stored: NodeId,
-    /// Which of its rows; true or false for each.
+    /// The condition on rows of `stored`, true or false for each: whether the row is in this part.
     pub known: Expr,
-    /// What they are rows of the result as, over its columns.
+    /// The columns of the result, as expressions over the columns of `stored`.
     pub row: Vec<Expr>,
 }
 
 impl Part {
-    /// All rows of `stored`, as they are.
+    /// Returns all rows of `stored`, as they are.
     pub fn whole(graph: &Graph, stored: NodeId) -> Part {
         Part { stored, known: Expr::bool(true), row: graph.schema(stored).identity() }
     }
-    /// The rows of it, labelled as those of `like`.
+    /// Returns the rows of this part, with the labels of `like`.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -94,13 +98,14 @@ impl Part {
 }
 
 impl Kept {
-    /// These nodes are stored, and nothing is derived from them.
+    /// Makes a choice in which these nodes are stored and nothing is derived from them.
     pub fn stored(stored: BTreeSet<NodeId>) -> Kept {
         Kept { stored, derived: BTreeMap::new() }
     }
 }
 
-/// What is kept under `root`: always `root` itself, and what `keep` asks for.
+/// Returns the nodes that are kept under `root`: always `root` itself, and the inner results that `keep`
+/// demands.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -119,8 +124,9 @@ pub fn kept(graph: &mut Graph, root: NodeId, keep: Keep) -> Result<Kept> {
     Ok(kept)
 }
 
-/// Where the result shows all totals of an aggregation but the counts of NaN, it is those totals wherever it shows no NaN.
-/// Then only the others are stored: `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
+/// Derives the totals of an aggregation from the result, where the result shows all of them except the counts
+/// of NaN. Rows of the result without NaN show their totals, so only the other totals are stored:
+/// `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
 fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     let Rel::Map(map) = graph.rel(root).clone() else { return Ok(()) };
     let totals = map.input();
@@ -154,9 +160,9 @@ fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     Ok(())
 }
 
-/// Where a result shows the totals of an aggregation.
+/// The columns of a result that show the totals of an aggregation.
 struct Shown {
-    /// For each column of the aggregation the column of the result; `None` for a count of NaN.
+    /// For each column of the aggregation the column of the result that shows it; `None` for a count of NaN.
     totals: Vec<Option<usize>>,
     /// The counts of NaN.
     nans: Vec<usize>,
@@ -165,7 +171,8 @@ struct Shown {
 }
 
 impl Shown {
-    /// `None` where some total is not shown, or no NaN is counted: then the result is the aggregation, or hides more of it.
+    /// Returns `None` where the result hides some total, or where no NaN is counted, so that the result is
+    /// the aggregation itself.
     fn of(graph: &Graph, map: &Map) -> Option<Shown> {
         let Rel::Accumulate(a) = graph.rel(map.input()) else { return None };
         let schema = graph.schema(map.input());
@@ -193,7 +200,8 @@ impl Shown {
             }
         }
         let all = shown.totals.iter().enumerate().all(|(c, at)| at.is_some() || shown.nans.contains(&c));
-        // Where no NaN is shown they are 0, also where they are shown themselves.
+        // On a row without NaN, the counts of NaN are 0. So they need not be read, even where the result
+        // shows them.
         shown.nans.iter().for_each(|c| shown.totals[*c] = None);
         (all && !shown.nans.is_empty()).then_some(shown)
     }
@@ -203,7 +211,8 @@ fn above_zero(count: Expr) -> Expr {
     Expr::call(FuncSig::comparison(">", count.ty().clone(), Type::Int8), vec![count, Expr::int8(0)])
 }
 
-/// Whether keeping the result of this operator turns recomputation into lookup, and a table can hold it.
+/// Whether storing the result of this operator replaces a recompute by a lookup, and a table can hold the
+/// result.
 fn pays(graph: &Graph, id: NodeId) -> bool {
     let nullary = graph.props(id).sources.is_empty();
     let storable = graph.schema(id).columns().iter().all(|c| c.ty.is_storable());

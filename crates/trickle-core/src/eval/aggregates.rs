@@ -1,4 +1,4 @@
-//! Aggregate values over the rows of a group.
+//! Evaluates aggregates over the rows of a group.
 
 use super::group::shown_first;
 use super::{Row, compare, compare_as, expr, is_true, opaque};
@@ -9,13 +9,14 @@ use crate::types::{Datum, Interval, Numeric, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The value of a call over the rows of one group, with their positive weights.
+/// Returns the value of a call over the rows of one group, with their positive weights.
 ///
-/// Rows come in structural order where the call does not order them, and its arguments where it does not order those, so
-/// order-dependent aggregates have one value here though PostgreSQL leaves it open.
+/// Where the call does not order its rows, they come in structural order, and so do its arguments where the
+/// call does not order them. So order-dependent aggregates have one value here, though PostgreSQL leaves it
+/// open.
 ///
 /// # Errors
-/// What the arguments raise on rows that pass FILTER, and what the aggregate raises.
+/// The errors that the arguments raise on rows that pass FILTER, and those that the aggregate raises.
 pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut found: Vec<(Vec<Datum>, Vec<Datum>, i64)> = Vec::new();
     for (row, w) in rows {
@@ -29,7 +30,8 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
         found.push((args, keys, *w));
     }
     if call.distinct {
-        // PostgreSQL sorts to find duplicates, so DISTINCT without ORDER BY still gives the values in order.
+        // PostgreSQL sorts to find duplicates, so DISTINCT without ORDER BY still returns the values in
+        // order.
         let types: Vec<&Type> = call.args.iter().map(Expr::ty).collect();
         let order = |a: &[Datum], b: &[Datum]| {
             let values = types.iter().zip(a.iter().zip(b));
@@ -65,7 +67,7 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     family(&call.sig).value(call, &values)
 }
 
-/// The order of two rows by the sort keys of a call.
+/// Compares two rows by the sort keys of a call.
 pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
     for (key, (x, y)) in call.order_by.iter().zip(a.iter().zip(b)) {
         let order = match (x.is_null(), y.is_null()) {
@@ -84,10 +86,10 @@ pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
     Ordering::Equal
 }
 
-/// `Σ weight × value` of an accumulator over weighted rows; 0 where no row counts.
+/// Returns `Σ weight × value` of an accumulator over weighted rows; 0 where no row counts.
 ///
 /// # Errors
-/// What its expressions raise, and overflow of the sum (22003).
+/// The errors that its expressions raise, and overflow of the sum (22003).
 pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;
@@ -131,7 +133,7 @@ fn present(rows: &[Vec<Datum>]) -> impl Iterator<Item = &Datum> {
     rows.iter().filter_map(|r| r.first()).filter(|d| !d.is_null())
 }
 
-/// The numeric sum of integers and numerics; `None` without values.
+/// Returns the numeric sum of integers and numerics; `None` without values.
 fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     let mut sum: Option<(Numeric, i64)> = None;
     for value in present(rows) {
@@ -148,7 +150,7 @@ fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     Ok(sum)
 }
 
-/// The sum of floats as PostgreSQL adds them to `start`, in order; overflow of finite values raises.
+/// Returns the sum of floats as PostgreSQL adds them to `start`, in order. Overflow of finite values raises.
 fn float_sum(rows: &[Vec<Datum>], start: f64, single: bool) -> Result<Option<(f64, i64)>> {
     let (mut sum, mut n, mut special) = (start, 0_i64, false);
     for value in present(rows) {
@@ -186,7 +188,8 @@ fn interval_sum(rows: &[Vec<Datum>]) -> Result<Option<(Interval, i64)>> {
     Ok(sum)
 }
 
-/// `sum` over the first argument, whose type is given: `bigint` for small integers, numeric for `bigint` and numeric.
+/// Returns `sum` over the first argument, whose type is given: `bigint` for small integers, numeric for
+/// `bigint` and numeric.
 ///
 /// # Errors
 /// Overflow.
@@ -197,7 +200,8 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
             None => Datum::Null,
         },
         Type::Float4 | Type::Float8 => {
-            // sum starts with the first value: −0 alone stays −0, as it does after −0 and not after 0.
+            // sum starts with the first value. So the sum of −0 alone is −0, which it is when starting from
+            // −0 but not from 0.
             float_sum(rows, -0.0, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
         }
         Type::Interval => interval_sum(rows)?.map_or(Datum::Null, |(sum, _)| Datum::Interval(sum)),
@@ -205,7 +209,7 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     })
 }
 
-/// `avg` over the first argument, whose type is given.
+/// Returns `avg` over the first argument, whose type is given.
 ///
 /// # Errors
 /// Overflow.
@@ -228,7 +232,7 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     }
 }
 
-/// The value of `array_agg`, `string_agg` or `any_value`.
+/// Returns the value of `array_agg`, `string_agg` or `any_value`.
 pub fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     match &*call.sig.name {
         "string_agg" => joined(rows),
@@ -238,7 +242,8 @@ pub fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     }
 }
 
-/// A stand-in for the value of an aggregate that the evaluator does not know: the same for the same rows.
+/// Returns a stand-in for the value of an aggregate that the evaluator does not know. Equal rows give equal
+/// stand-ins.
 pub fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     let mut args: Vec<Datum> = rows.iter().map(|r| Datum::Record(r.as_slice().into())).collect();
     if call.order_by.is_empty() {
@@ -247,7 +252,8 @@ pub fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     opaque::value(&call.sig, &args)
 }
 
-/// Each text preceded by its own row's delimiter, the first one's left out; NULL texts skipped, NULL delimiters empty.
+/// Joins texts, each preceded by its own row's delimiter, except the first. NULL texts are skipped; a NULL
+/// delimiter is empty.
 fn joined(rows: &[Vec<Datum>]) -> Datum {
     let mut out: Option<String> = None;
     for row in rows {

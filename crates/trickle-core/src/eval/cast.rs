@@ -1,4 +1,4 @@
-//! Casts, per pair of types, with PostgreSQL's rounding and errors.
+//! Evaluates casts, for each pair of types, with PostgreSQL's rounding and errors.
 
 use super::input::{fit_string, input};
 use crate::error::{Error, Result};
@@ -6,11 +6,11 @@ use crate::expr::{functions, is_written};
 use crate::types::{Datum, Interval, Numeric, Type, calendar};
 use std::sync::Arc;
 
-/// `CAST(value AS to)`, for a value of type `from`.
+/// Returns `CAST(value AS to)`, for a value of type `from`.
 ///
 /// # Errors
-/// 22003 out of range, 22P02 and relatives for text that is no such value, 22023 for jsonb of another kind. A pair
-/// without a cast keeps the value, since plans are typed before they are evaluated.
+/// 22003 where the value is out of range, 22P02 and similar for a text that is no such value, 22023 for jsonb
+/// of another kind. A pair without a cast keeps the value, since plans are typed before they are evaluated.
 pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
     if value.is_null() || from == to {
         return Ok(value.clone());
@@ -56,7 +56,7 @@ pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
     }
 }
 
-/// The text of a value; booleans in words, `char(n)` without its padding.
+/// Returns the text of a value: booleans in words, `char(n)` without its padding.
 fn to_string(value: &Datum, from: &Type, to: &Type) -> Datum {
     let text = match (value, from) {
         (Datum::Bool(b), _) => if *b { "true" } else { "false" }.to_owned(),
@@ -94,8 +94,8 @@ fn from_numeric(n: &Numeric, to: &Type) -> Result<Datum> {
     }
 }
 
-/// From `real` (`single`) or `double precision`: to integers halves go to the even one, to numeric as many digits as
-/// the type surely holds.
+/// Casts from `real` (`single`) or `double precision`. To integers, halves are rounded to the even neighbour.
+/// To numeric, as many digits are kept as the type holds for certain.
 fn from_float(x: f64, single: bool, to: &Type) -> Result<Datum> {
     let range = || Error::data("22003", format!("{to} out of range"));
     match to {
@@ -114,7 +114,7 @@ fn from_float(x: f64, single: bool, to: &Type) -> Result<Datum> {
         Type::Numeric(mods) => {
             let digits = if single { 5 } else { 14 };
             let text = format!("{x:.digits$e}");
-            // As C's `%g`: no zeros at the end of the mantissa.
+            // As with C's `%g`, the mantissa has no zeros at its end.
             let text = match text.split_once('e') {
                 Some((m, e)) if m.contains('.') => {
                     format!("{}e{e}", m.trim_end_matches('0').trim_end_matches('.'))

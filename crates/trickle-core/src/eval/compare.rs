@@ -1,14 +1,15 @@
-//! SQL comparison of values and rows.
+//! Compares values and rows as SQL does.
 
 use crate::types::{Datum, Interval, Type, calendar, display};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// PostgreSQL's btree order of two values of one type: 1.0 equals 1.00, −0 equals 0, NaN is greatest, NULL comes last.
-/// Total, and agreeing with SQL's `=` on values that are not NULL.
+/// Compares two values of one type in PostgreSQL's btree order: 1.0 equals 1.00, −0 equals 0, NaN is
+/// greatest, NULL comes last. The order is total, and agrees with SQL's `=` on values that are not NULL.
 ///
 /// Strings compare by bytes (collation "C"). A value of `char(n)` compares with its padding here; see
-/// [`compare_as`]. Numbers of different types compare by value, dates with timestamps as midnight.
+/// [`compare_as`]. Numbers of different types compare by value, and dates compare with timestamps as
+/// midnight.
 pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         (Datum::Null, Datum::Null) => Ordering::Equal,
@@ -27,7 +28,7 @@ pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     }
 }
 
-/// [`compare`] for values of a known type: trailing blanks of `char(n)` do not count.
+/// Compares like [`compare`], for values of a known type: trailing blanks of `char(n)` do not count.
 pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     match (ty, a, b) {
         (Type::Bpchar(_), Datum::Text(a), Datum::Text(b)) => {
@@ -37,7 +38,7 @@ pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     }
 }
 
-/// Lexicographic [`compare`]; a prefix comes first.
+/// Compares lexicographically by [`compare`]; a prefix comes first.
 pub fn compare_rows(a: &[Datum], b: &[Datum]) -> Ordering {
     a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|o| o.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
 }
@@ -51,13 +52,13 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// The length by which intervals compare: months of 30 days of 24 hours.
+/// Returns the length by which intervals compare. A month counts as 30 days, a day as 24 hours.
 fn span(i: Interval) -> i128 {
     let days = i128::from(i.months) * 30 + i128::from(i.days);
     days * i128::from(calendar::DAY) + i128::from(i.micros)
 }
 
-/// A date as a timestamp, infinities outside every finite one.
+/// Returns a date as a timestamp; infinities lie outside every finite one.
 fn midnight(days: i32) -> i128 {
     match days {
         i32::MAX => i128::from(i64::MAX),
@@ -66,8 +67,9 @@ fn midnight(days: i32) -> i128 {
     }
 }
 
-/// jsonb's btree order: Object > Array > Boolean > Number > String > Null; containers by size first. (An empty array
-/// at the top sorts below everything, for historical reasons that PostgreSQL documents.)
+/// Compares in jsonb's btree order: Object > Array > Boolean > Number > String > Null, and containers by size
+/// first. (An empty array at the top sorts below everything, for historical reasons that PostgreSQL
+/// documents.)
 fn compare_json(a: &Value, b: &Value) -> Ordering {
     let empty = |v: &Value| v.as_array().is_some_and(Vec::is_empty);
     match (empty(a), empty(b)) {
@@ -113,7 +115,7 @@ fn compare_json_values(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Values under SQL equality and order, NULL equal to NULL: the key of groups and joins.
+/// A key of groups and joins: values under SQL equality and order, NULL equal to NULL.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlKey<T>(pub(crate) T);
 

@@ -6,13 +6,15 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::Rel;
 use std::sync::Arc;
 
-/// How many rows, copies counted, a relation of a plan may have unless [`Evaluator::within`] says otherwise.
+/// The greatest number of rows, copies counted, of a relation in a plan, unless [`Evaluator::within`] sets
+/// another.
 const ROWS: u64 = 1 << 24;
 
-/// What `root` denotes over `database`.
+/// Returns the relation that `root` denotes over `database`.
 ///
 /// # Errors
-/// What the plan's expressions raise on rows that are really evaluated; or a broken contract of a plan.
+/// The errors that the plan's expressions raise on rows that are really evaluated; or a broken contract of a
+/// plan.
 pub fn eval(graph: &Graph, root: NodeId, database: &Database) -> Result<ZSet> {
     Evaluator::new(graph, database).eval(root).map(Arc::unwrap_or_clone)
 }
@@ -23,37 +25,38 @@ pub struct Evaluator<'a> {
     database: &'a Database,
     /// Results over the current state.
     current: Vec<Option<Arc<ZSet>>>,
-    /// Results over the previous state, which is what stored tables hold.
+    /// Results over the previous state, which are the contents of stored tables.
     stored: Vec<Option<Arc<ZSet>>>,
-    /// How many rows a relation may have.
+    /// The greatest number of rows of a relation.
     limit: u64,
 }
 
 impl<'a> Evaluator<'a> {
-    /// An evaluator without results.
+    /// Makes an evaluator without results.
     pub fn new(graph: &'a Graph, database: &'a Database) -> Evaluator<'a> {
         Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new(), limit: ROWS }
     }
 
-    /// No relation of the plan may have more than `rows` rows, copies counted: a recursion need not come to an end, and
-    /// copies of rows multiply where joins follow one another. Unless set, some 16 million.
+    /// Limits each relation of the plan to `rows` rows, copies counted; the default is some 16 million. A
+    /// recursion need not end, and copies of rows multiply where joins follow one another.
     #[must_use]
     pub fn within(self, rows: u64) -> Evaluator<'a> {
         Evaluator { limit: rows, ..self }
     }
 
-    /// What `root` denotes over the database.
+    /// Returns the relation that `root` denotes over the database.
     ///
     /// # Errors
-    /// See [`eval`]; 54000 where a relation has more rows than may be.
+    /// Those of [`eval`]; 54000 where a relation has too many rows.
     pub fn eval(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, false)
     }
 
-    /// What `root` denotes over the previous state: every table leaf reads the state before, every change is empty.
+    /// Returns the relation that `root` denotes over the previous state: every table leaf reads the previous
+    /// rows, and every change is empty.
     ///
     /// # Errors
-    /// See [`eval`].
+    /// Those of [`eval`].
     pub fn eval_before(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, true)
     }

@@ -1,4 +1,4 @@
-//! Three-valued evaluation of scalar expressions over one row.
+//! Evaluates scalar expressions over one row, in three-valued logic.
 
 use super::{cast, compare_as, opaque};
 use crate::error::{Error, Result};
@@ -6,13 +6,13 @@ use crate::expr::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions};
 use crate::types::{Datum, Type};
 use std::cmp::Ordering;
 
-/// The value of `expr` over `row`.
+/// Returns the value of `expr` over `row`.
 ///
-/// AND and OR stop at the first term that decides; CASE and COALESCE evaluate only what they need. Arguments of a call
-/// are all evaluated, left to right, before a NULL among them decides it.
+/// AND and OR stop at the first term that decides; CASE and COALESCE evaluate only the parts that they need.
+/// The arguments of a call are all evaluated, left to right, before a NULL among them decides the result.
 ///
 /// # Errors
-/// What PostgreSQL would raise for what is really evaluated.
+/// The errors that PostgreSQL would raise for the parts that are really evaluated.
 pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
     match e.kind() {
         ExprKind::Column(i) => row
@@ -106,13 +106,13 @@ fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// One subscript, evaluated.
+/// An evaluated subscript.
 enum Bounds {
     Index(i64),
     Slice(Option<i64>, Option<i64>),
 }
 
-/// A subscript's value; `None` where a part of it is NULL.
+/// Evaluates a subscript; `None` where a part of it is NULL.
 fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
     let at = at.map(|e| match expr(e, row)? {
         Datum::Int(i) => Ok(Some(i)),
@@ -128,7 +128,8 @@ fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
     })
 }
 
-/// The element, NULL where there is none; or the part of the array, `{}` where it is empty. Lower bounds are 1.
+/// Returns the element, or NULL where there is none. For slices, returns the part of the array, `{}` where it
+/// is empty. Lower bounds are 1.
 fn subscript(array: Datum, at: &[Bounds]) -> Datum {
     if array.is_null() {
         return Datum::Null;
@@ -142,11 +143,12 @@ fn subscript(array: Datum, at: &[Bounds]) -> Datum {
         let at = usize::try_from(*i).ok().and_then(|i| i.checked_sub(1));
         value = at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null);
     }
-    // As many subscripts as dimensions, or there is no element.
+    // There is an element only where there are as many subscripts as dimensions.
     if matches!(value, Datum::Array(_)) { Datum::Null } else { value }
 }
 
-/// `None` where it is empty in any dimension. Dimensions without a subscript are taken whole.
+/// Returns the slice; `None` where it is empty in any dimension. Dimensions without a subscript are taken
+/// whole.
 fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
     let Some((first, rest)) = at.split_first() else { return Some(array.clone()) };
     let (Datum::Array(items), Bounds::Slice(lower, upper)) = (array, first) else { return None };
@@ -157,7 +159,8 @@ fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
     Some(Datum::Array(part.iter().map(|item| slice(item, rest)).collect::<Option<Vec<_>>>()?.into()))
 }
 
-/// A row is NULL where every field is, and NOT NULL where none is.
+/// Whether a value is NULL, or not NULL if `negated`. A row is NULL where every field is, and NOT NULL where
+/// none is.
 fn is_null(value: &Datum, negated: bool) -> bool {
     match value {
         Datum::Record(fields) => fields.iter().all(|f| f.is_null() != negated),
@@ -169,7 +172,8 @@ fn all(args: &[Expr], row: &[Datum]) -> Result<Vec<Datum>> {
     args.iter().map(|a| expr(a, row)).collect()
 }
 
-/// AND (`decisive` false) and OR (`decisive` true): the first decisive term, else NULL where one is NULL.
+/// Evaluates AND (`decisive` false) or OR (`decisive` true): the first decisive term, or else NULL where one
+/// is NULL.
 fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
     let mut unknown = false;
     for term in terms {
@@ -182,10 +186,11 @@ fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
     Ok(if unknown { Datum::Null } else { Datum::Bool(!decisive) })
 }
 
-/// The value of a call over evaluated arguments. What the evaluator does not know is a hash of name and arguments.
+/// Returns the value of a call over evaluated arguments. For a function that the evaluator does not know, it
+/// is a hash of name and arguments.
 ///
 /// # Errors
-/// What the function raises.
+/// The errors that the function raises.
 pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
     if sig.strict && args.iter().any(Datum::is_null) {
         return Ok(Datum::Null);
@@ -199,7 +204,7 @@ pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// The value of a comparison operator; `None` for anything else.
+/// Returns the value of a comparison operator; `None` for any other function.
 fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     if !sig.is_operator() || sig.schema.is_some() {
         return None;
@@ -220,9 +225,9 @@ fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     Some(Datum::Bool(holds(compare_as(sig.args.first().unwrap_or(&Type::Unknown), a, b))))
 }
 
-/// Row comparison: fields decide from left to right, and a NULL field leaves it open.
+/// Compares rows: fields decide from left to right, and a NULL field leaves the result open.
 fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
-    // `=` and `<>` look at all fields, since one difference decides; the others stop at the first NULL.
+    // `=` and `<>` look at all fields, since one difference decides. The others stop at the first NULL.
     let equality = holds(Ordering::Less) == holds(Ordering::Greater);
     let mut unknown = false;
     for (a, b) in l.iter().zip(r) {
@@ -241,7 +246,7 @@ fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Dat
     if unknown { Datum::Null } else { Datum::Bool(holds(Ordering::Equal)) }
 }
 
-/// `arg op ANY (array)` or `ALL`: NULL for a NULL array, decided by the first decisive element.
+/// Evaluates `arg op ANY (array)` or `ALL`: NULL for a NULL array, decided by the first decisive element.
 fn quantified(op: &FuncSig, arg: &Datum, array: &Datum, all: bool) -> Result<Datum> {
     let Datum::Array(items) = array else { return Ok(Datum::Null) };
     let mut unknown = false;

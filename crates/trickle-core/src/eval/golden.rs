@@ -1,7 +1,8 @@
-//! `golden.txt`: expressions and what PostgreSQL says they are worth, an error as its SQLSTATE.
+//! Tests over `golden.txt`: expressions and the values that PostgreSQL gives them, an error as its SQLSTATE.
 //!
-//! Each line is valid SQL of a small grammar: `'text'::type` literals, NULL, one operator or function, and casts of the
-//! whole, so that this file needs no SQL front end. It alone catches a function that is consistently wrong.
+//! Each line is valid SQL of a small grammar: `'text'::type` literals, NULL, one operator or function, and
+//! casts of the whole. So this file needs no SQL front end. Only these tests catch a function that is
+//! consistently wrong.
 
 use super::{cast, expr, input};
 use crate::error::Result;
@@ -49,7 +50,7 @@ fn type_name(text: &mut &str) -> Option<Type> {
         }
     }
     let (name, tail) = rest.split_at(end);
-    // `::type:: type` chains: a name ends where the next cast begins.
+    // In chains such as `::type:: type`, a name ends where the next cast begins.
     let (name, tail) = match name.find("::") {
         Some(i) => rest.split_at(i),
         None => (name, tail),
@@ -58,7 +59,7 @@ fn type_name(text: &mut &str) -> Option<Type> {
     Some(Type::parse(name).unwrap_or_else(|| panic!("no type: {name}")))
 }
 
-/// A call with its arguments cast as the signature says.
+/// Makes a call with its arguments cast to the types of the signature.
 fn applied(sig: Option<Arc<FuncSig>>, args: Vec<Expr>, whole: &str) -> Result<Expr> {
     let sig = sig.unwrap_or_else(|| panic!("does not resolve: {whole}"));
     let mut cast_args = Vec::new();

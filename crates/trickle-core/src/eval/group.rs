@@ -1,4 +1,4 @@
-//! What operators share: grouping and matching rows by key columns under SQL equality.
+//! Functions that several operators use: grouping and matching rows by key columns under SQL equality.
 
 use super::compare::SqlKey;
 use super::{Row, ZSet, is_true};
@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 /// The rows that agree on some key columns, with their weights, in structural order.
 #[derive(Default)]
 pub(crate) struct Group<'a> {
-    /// The key columns' values, as the first row by [`shown_first`] has them.
+    /// The values of the key columns in the row that [`shown_first`] puts first.
     pub(crate) key: Vec<Datum>,
-    /// That row's weight.
+    /// The weight of that row.
     weight: i64,
     /// The rows.
     pub(crate) rows: Vec<(&'a Row, i64)>,
 }
 
-/// The groups of `input` by the columns `keys`, NULL equal to NULL.
+/// Returns the groups of `input` by the columns `keys`, NULL equal to NULL.
 pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Vec<Group<'a>> {
     let padded = padded(keys, schema);
     let mut groups: BTreeMap<SqlKey<Vec<Datum>>, Group<'a>> = BTreeMap::new();
@@ -39,8 +39,8 @@ pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Ve
     groups.into_values().collect()
 }
 
-/// Which of two equal rows is shown for both: one that is there, and of such the one with the lesser images, column by
-/// column.
+/// Orders two equal rows by which is shown for both: a row with a positive weight first, and among such rows
+/// the one with the lesser images, column by column.
 pub(crate) fn shown_first<'t>(
     types: impl IntoIterator<Item = &'t Type>,
     (a, v): (&[Datum], i64),
@@ -56,7 +56,7 @@ fn padded(keys: &[usize], schema: &Schema) -> bool {
     keys.iter().any(|k| schema.column(*k).is_some_and(|c| matches!(c.ty, Type::Bpchar(_))))
 }
 
-/// The key without the padding of its `char(n)` columns.
+/// Returns the key without the padding of its `char(n)` columns.
 fn normal(key: &[Datum], columns: &[usize], schema: &Schema) -> Vec<Datum> {
     let strip = |(d, k): (&Datum, &usize)| match (d, schema.column(*k).map(|c| &c.ty)) {
         (Datum::Text(s), Some(Type::Bpchar(_))) => Datum::text(s.trim_end_matches(' ')),
@@ -115,7 +115,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// The key of a row; `None` where a NULL in it matches nothing.
+/// Returns the key of a row; `None` where a NULL in it matches nothing.
 fn key(
     row: &Row,
     columns: &[usize],
@@ -130,14 +130,15 @@ fn key(
     Some(if padded { normal(&key, columns, schema) } else { key })
 }
 
-/// The classes of SQL-equal rows, each with its first row by [`shown_first`] and its total weight, which may be 0.
+/// Returns the classes of SQL-equal rows. Each has its first row by [`shown_first`] and its total weight,
+/// which may be 0.
 pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
     let all: Vec<usize> = (0..schema.len()).collect();
     let total = |g: &Group<'_>| g.rows.iter().fold(0i64, |sum, (_, w)| sum.wrapping_add(*w));
     groups(input, &all, schema).into_iter().map(|g| (total(&g), g)).map(|(w, g)| (g.key.into(), w)).collect()
 }
 
-/// The row without the padding of its `char(n)` columns.
+/// Returns the row without the padding of its `char(n)` columns.
 pub(crate) fn unpadded(row: &Row, schema: &Schema) -> Row {
     let all: Vec<usize> = (0..row.len()).collect();
     if padded(&all, schema) { normal(row, &all, schema).into() } else { row.clone() }

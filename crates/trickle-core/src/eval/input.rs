@@ -1,19 +1,21 @@
-//! Text to values, as PostgreSQL's input functions read it.
+//! Reads values from text as PostgreSQL's input functions do.
 
 use super::input_time;
 use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
-/// 22P02 with PostgreSQL's words.
+/// Makes the error 22P02 with PostgreSQL's message.
 pub(super) fn invalid(ty: &Type, text: &str) -> Error {
     Error::data("22P02", format!("invalid input syntax for type {}: \"{text}\"", ty.base()))
 }
 
-/// The value that `text` writes in type `ty`, as in `CAST('text' AS ty)`: `varchar(n)` and `char(n)` cut silently.
+/// Reads `text` as a value of type `ty`, as `CAST('text' AS ty)` does: `varchar(n)` and `char(n)` cut
+/// silently.
 ///
-/// Dates and times are read in ISO form (and `infinity`), with an offset or `Z` where there is a zone, else as UTC;
-/// intervals in the `postgres` style. Types that the evaluator does not know are kept as text.
+/// Dates and times are read in ISO form (or as `infinity`), with an offset or `Z` where there is a zone, and
+/// otherwise as UTC. Intervals are read in the `postgres` style. Values of types that the evaluator does not
+/// know are kept as text.
 ///
 /// # Errors
 /// 22P02, 22007 or 22008 where the text is no such value, 22003 where it does not fit.
@@ -53,7 +55,8 @@ pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     })
 }
 
-/// Cut to the limit of `varchar(n)` and `bit varying(n)`; cut or padded to that of `char(n)` and `bit(n)`.
+/// Cuts a text to the limit of `varchar(n)` and `bit varying(n)`; cuts or pads it to the length of `char(n)`
+/// and `bit(n)`.
 pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     let cut = |n: u32| text.chars().take(usize::try_from(n).unwrap_or(usize::MAX)).collect::<String>();
     match ty {
@@ -75,7 +78,7 @@ pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     }
 }
 
-/// A type's name without its modifier, and the modifier where it is one number.
+/// Splits a type's name into the name without its modifier, and the modifier where it is one number.
 fn modified(name: &str) -> (&str, Option<u32>) {
     match name.split_once('(') {
         Some((base, rest)) => (base, rest.strip_suffix(')').and_then(|n| n.parse().ok())),
@@ -83,7 +86,7 @@ fn modified(name: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// A word or a prefix of it that is no prefix of another.
+/// Reads a boolean word, or a prefix of it that is not a prefix of another one.
 fn boolean(text: &str) -> Option<bool> {
     let t = text.to_ascii_lowercase();
     match t.as_str() {
@@ -114,7 +117,7 @@ fn integer(trimmed: &str, text: &str, ty: &Type) -> Result<i64> {
 fn float(trimmed: &str, text: &str, ty: &Type) -> Result<f64> {
     let word = trimmed.to_ascii_lowercase();
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(&word);
-    // What Rust reads as a number and PostgreSQL does too; words are told apart first.
+    // Words are told apart first. Apart from words, PostgreSQL reads the numbers that Rust reads.
     let special = matches!(unsigned, "inf" | "infinity" | "nan");
     if !special && !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Err(invalid(ty, text));
@@ -165,7 +168,7 @@ fn bytes(text: &str) -> Result<Datum> {
     Ok(Datum::Bytes(out.into()))
 }
 
-/// 32 hexadecimal digits, hyphens allowed after every fourth, braces allowed around.
+/// Reads 32 hexadecimal digits, with an optional hyphen after every fourth and optional braces around.
 fn uuid(text: &str) -> Option<u128> {
     let body = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
     let mut digits = String::new();
@@ -191,7 +194,7 @@ fn json(text: &str, ty: &Type) -> Result<serde_json::Value> {
     })
 }
 
-/// `{1,NULL,"a b"}`
+/// Reads the elements of `{1,NULL,"a b"}`.
 fn array(text: &str, element: &Type) -> Result<Vec<Datum>> {
     let bad = |why: &str| Error::data("22P02", format!("malformed array literal: \"{text}\"")).detail(why);
     let inner = text

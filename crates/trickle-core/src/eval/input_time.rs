@@ -1,4 +1,4 @@
-//! Dates, times and intervals from text.
+//! Reads dates, times and intervals from text.
 
 use crate::error::{Error, Result};
 use crate::types::Interval;
@@ -21,7 +21,7 @@ fn era(text: &str) -> (&str, bool) {
     }
 }
 
-/// `infinity` or `-infinity`: whether it is the positive one.
+/// Reads `infinity` or `-infinity`, and returns whether it is positive.
 fn infinity(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "infinity" | "+infinity" => Some(true),
@@ -34,7 +34,7 @@ fn number(text: &str) -> Option<i64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// The day of `year-month-day`; the inner error is a date that does not exist.
+/// Returns the day of `year-month-day`. The inner error says that the date does not exist.
 fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, '-').map(number);
     let (y, m, d) = (parts.next()??, parts.next()??, parts.next()??);
@@ -45,7 +45,7 @@ fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     Some(checked_days(year, m, d).ok_or_else(|| out_of_range(whole)))
 }
 
-/// Microseconds of `h:m[:s[.f]]`; the inner error is a time that does not exist.
+/// Returns the microseconds of `h:m[:s[.f]]`. The inner error says that the time does not exist.
 fn clock(text: &str, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, ':');
     let (h, m) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -55,14 +55,14 @@ fn clock(text: &str, whole: &str) -> Option<Result<i64>> {
     Some(if fits { Ok(micros) } else { Err(out_of_range(whole)) })
 }
 
-/// Microseconds of `s[.f]`, rounded.
+/// Returns the microseconds of `s[.f]`, rounded.
 fn seconds(text: &str) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let micros = fraction_micros(fraction)?;
     Some(number(whole)?.checked_mul(SECOND)? + micros)
 }
 
-/// `0.fraction` in millionths, rounded half up.
+/// Returns `0.fraction` in millionths, rounded half up.
 fn fraction_micros(fraction: &str) -> Option<i64> {
     let mut digits: String = fraction.chars().take(7).collect();
     while digits.len() < 7 {
@@ -76,7 +76,7 @@ pub(super) fn date(text: &str) -> Result<i32> {
         return Ok(if positive { i32::MAX } else { i32::MIN });
     }
     let (body, bc) = era(text);
-    // A time after the date is read and dropped.
+    // A time after the date is ignored.
     let head = body.split([' ', 'T']).next().unwrap_or_default();
     let days = day(head, bc, text).ok_or_else(|| bad("date", text))??;
     crate::expr::functions::date_in_range(days)
@@ -100,7 +100,7 @@ pub(super) fn timestamp(text: &str, zoned: bool) -> Result<i64> {
     let at = tail.find(['+', '-', 'Z', 'z', 'U', 'u', 'G', 'g']).unwrap_or(tail.len());
     let (local, zone) = (tail[..at].trim(), tail[at..].trim());
     let micros = if local.is_empty() { 0 } else { clock(local, text).ok_or_else(invalid)?? };
-    // Without a zone in the type an offset is read and dropped.
+    // Where the type has no zone, an offset is read and ignored.
     let offset = offset(zone).ok_or_else(invalid)?;
     let t =
         i128::from(days) * i128::from(DAY) + i128::from(micros) - i128::from(if zoned { offset } else { 0 });
@@ -108,7 +108,7 @@ pub(super) fn timestamp(text: &str, zoned: bool) -> Result<i64> {
         .map_err(|_| Error::data("22008", format!("timestamp out of range: \"{text}\"")))
 }
 
-/// Microseconds east of UTC.
+/// Reads an offset as microseconds east of UTC.
 fn offset(zone: &str) -> Option<i64> {
     match zone.to_ascii_lowercase().as_str() {
         "" | "z" | "utc" | "gmt" => return Some(0),
@@ -126,7 +126,8 @@ fn offset(zone: &str) -> Option<i64> {
     (h <= 15 && m < 60 && s < 60).then_some(sign * (h * HOUR + m * MINUTE + s * SECOND))
 }
 
-/// Words and clock times: `1 year 2 mons -3 days 04:05:06.7`, a last number alone being seconds, `ago` negating all.
+/// Reads words and clock times: `1 year 2 mons -3 days 04:05:06.7`. A number alone at the end counts seconds,
+/// and `ago` negates all.
 pub(super) fn interval(text: &str) -> Result<Interval> {
     let invalid = || bad("interval", text);
     let overflow = || Error::data("22008", format!("interval field value out of range: \"{text}\""));
@@ -155,7 +156,7 @@ pub(super) fn interval(text: &str) -> Result<Interval> {
         }
         let (whole, fraction) = body.split_once('.').unwrap_or((body, ""));
         let whole = i128::from(if whole.is_empty() { 0 } else { number(whole).ok_or_else(invalid)? });
-        // In millionths of the unit.
+        // The amount is in millionths of the unit.
         let amount = sign * (whole * 1_000_000 + i128::from(fraction_micros(fraction).ok_or_else(invalid)?));
         let unit = words.next_if(|w| w.starts_with(|c: char| c.is_ascii_alphabetic()) && *w != "ago");
         let part = |n: i128| amount * n / 1_000_000;
@@ -198,7 +199,7 @@ pub(super) fn interval(text: &str) -> Result<Interval> {
     })
 }
 
-/// The text in lower case with a blank between a number and its unit.
+/// Returns the text in lower case, with a blank between a number and its unit.
 fn spaced(text: &str) -> String {
     let mut out = String::new();
     let mut digit = false;
@@ -212,7 +213,7 @@ fn spaced(text: &str) -> String {
     out
 }
 
-/// Microseconds of `h:m[:s[.f]]` with any number of hours.
+/// Returns the microseconds of `h:m[:s[.f]]` with any number of hours.
 fn hours(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, ':');
     let (h, m) = (number(parts.next()?)?, number(parts.next()?)?);

@@ -1,11 +1,13 @@
-//! The reference evaluator: what a plan denotes, over in-memory tables, with PostgreSQL's semantics.
+//! The reference evaluator: it computes what a plan denotes, over in-memory tables, with PostgreSQL's
+//! semantics.
 //!
-//! An embedder can use it as an oracle for its own tests: put rows into a [`Database`], build or lower a plan, call
-//! [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights; a change has negative ones. Errors are
-//! results: an expression that divides by zero on a row that is processed makes the whole evaluation that error.
+//! An embedder can use it as an oracle for its own tests: put rows into a [`Database`], build or lower a
+//! plan, call [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights; a change has
+//! negative ones. Errors are results: if an expression divides by zero on a row that is processed, the whole
+//! evaluation gives that error.
 //!
-//! Strings compare by bytes, the time zone is UTC, dates are written in ISO form. Functions without a known value are
-//! a hash of their name and arguments.
+//! Strings compare by bytes, the time zone is UTC, dates are written in ISO form. The value of a function
+//! that the evaluator does not know is a hash of its name and arguments.
 //!
 //! `SELECT a, sum(b) FROM t WHERE b > 0 GROUP BY a` before and after a change:
 //!
@@ -27,7 +29,8 @@
 //! let t = graph.add(t)?;
 //! let b = graph.schema(t).expr(1);
 //! let zero = Expr::literal(Datum::Int(0), Type::Int4);
-//! let greater = resolve_operator(">", &[Type::Int4, Type::Int4]).ok_or_else(|| trickle_core::Error::internal(">"))?;
+//! let greater = resolve_operator(">", &[Type::Int4, Type::Int4])
+//!     .ok_or_else(|| trickle_core::Error::internal(">"))?;
 //! let positive = graph.add(Filter::new(t, Expr::call(greater, vec![b.clone(), zero])))?;
 //! let sum = agg::resolve("sum", &[Type::Int4]).ok_or_else(|| trickle_core::Error::internal("sum"))?;
 //! let query = graph.add(Reduce::new(positive, vec![0], vec![AggCall::new(sum, vec![b])]))?;
@@ -79,51 +82,52 @@ use crate::types::{Datum, Type};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The data that a plan is evaluated over: for each table its previous state R and its change ΔR, as full-width rows.
-/// The current state is their sum.
+/// The data that a plan is evaluated over: for each table its previous state R and its change ΔR, as
+/// full-width rows. The current state is the sum of both.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
     /// R, by table.
     pub before: HashMap<TableId, ZSet>,
     /// ΔR, by table; a table that is missing did not change.
     pub delta: HashMap<TableId, ZSet>,
-    /// What the clock shows.
+    /// The times of the clock.
     pub clock: Clock,
 }
 
-/// The times of the refresh before and of this one, in microseconds since 2000-01-01 UTC.
+/// The times of the previous refresh and of this one, in microseconds since 2000-01-01 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// t0
+    /// t0, the time of the previous refresh.
     pub then: i64,
-    /// t1
+    /// t1, the time of this refresh.
     pub now: i64,
 }
 
 impl Database {
-    /// The state before as a database in which nothing changes.
+    /// Returns the previous state as a database in which nothing changes.
     pub fn before(&self) -> Database {
         let clock = Clock { now: self.clock.then, ..self.clock };
         Database { before: self.before.clone(), delta: HashMap::new(), clock }
     }
 
-    /// What changed: tables, and the clock.
+    /// Returns the changed sources: tables, and the clock.
     pub fn changed(&self) -> BTreeSet<TableId> {
         let tables = self.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t);
         tables.chain((self.clock.then != self.clock.now).then_some(TableId::CLOCK)).collect()
     }
 }
 
-/// What an operator denotes.
+/// The relation that an operator denotes.
 pub trait Evaluate {
-    /// The output over evaluated inputs.
+    /// Returns the output over evaluated inputs.
     ///
     /// # Errors
-    /// What the query's own expressions raise (division by zero, overflow, a second row in a scalar subquery …).
+    /// The errors that the query's own expressions raise (division by zero, overflow, a second row in a
+    /// scalar subquery …).
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet>;
 }
 
-/// What an operator may look at beside its inputs.
+/// The data that an operator may read beside its inputs.
 pub struct Context<'a> {
     /// The plan.
     pub graph: &'a Graph,
@@ -135,20 +139,22 @@ pub struct Context<'a> {
     pub previous: bool,
     /// Results over the previous state, by node.
     stored: &'a [Option<Arc<ZSet>>],
-    /// How many rows a relation may have.
+    /// The greatest number of rows of a relation.
     limit: u64,
 }
 
 impl Context<'_> {
-    /// A time of the refresh as a constant.
+    /// Returns a time of the refresh as a constant.
     pub(crate) fn time(&self, moment: Moment) -> Expr {
         let clock = self.database.clock;
         let time = if self.previous || moment == Moment::Then { clock.then } else { clock.now };
         Expr::literal(Datum::Timestamp(time), Type::Timestamptz)
     }
 
+    /// Checks that a relation may have `rows` rows.
+    ///
     /// # Errors
-    /// Where a relation has more rows than the evaluator was told to hold.
+    /// 54000 where that is more than the evaluator's limit.
     pub(crate) fn allows(&self, rows: u64) -> Result<()> {
         match rows <= self.limit {
             true => Ok(()),
@@ -157,10 +163,10 @@ impl Context<'_> {
         }
     }
 
-    /// What `of` denotes over the previous state of the sources.
+    /// Returns the relation that `of` denotes over the previous state of the sources.
     ///
     /// # Errors
-    /// Where the driver did not evaluate it first, which is a bug.
+    /// Where the driver has not evaluated `of` yet, which is a bug.
     pub fn stored(&self, of: NodeId) -> Result<&ZSet> {
         self.stored
             .get(of.index())

@@ -1,5 +1,5 @@
-//! Values for functions that the evaluator does not know: a seeded hash of name and arguments, as a value of the
-//! result type. Equal arguments give equal results, which is all that a law about plans may use.
+//! Values for functions that the evaluator does not know: a seeded hash of name and arguments, as a value of
+//! the result type. Equal arguments give equal results. A law about plans may use no other property.
 
 use crate::expr::{FuncKind, FuncSig};
 use crate::types::{Datum, Interval, Numeric, Type};
@@ -10,7 +10,8 @@ use xxhash_rust::xxh64::Xxh64;
 
 const SEED: u64 = 0x7472_6963_6b6c_6521;
 
-/// The value of an unknown function. Small domains, so that distinct arguments often meet in one result.
+/// Returns the value of an unknown function. The domains are small, so that distinct arguments often give
+/// equal results.
 pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     let mut h = Xxh64::new(SEED);
     sig.schema.hash(&mut h);
@@ -31,7 +32,7 @@ pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     if !sig.never_null && hash.is_multiple_of(8) { Datum::Null } else { of_type(&sig.ret, hash / 8) }
 }
 
-/// A value of `ty` determined by `hash`.
+/// Returns a value of `ty` that is determined by `hash`.
 fn of_type(ty: &Type, hash: u64) -> Datum {
     let small = i64::try_from(hash % 7).unwrap_or(0) - 3;
     let tiny = i32::try_from(small).unwrap_or(0);

@@ -113,7 +113,7 @@ fn on_a(graph: &Graph, l: NodeId, r: NodeId) -> Expr {
     l.expr(0).equals(r.expr(0).shifted(l.len()))
 }
 
-/// What `node` denotes, as sorted lines.
+/// Returns the relation that `node` denotes, as sorted lines.
 fn show(w: &World, node: NodeId) -> String {
     eval(&w.graph, node, &w.data).map_or_else(|e| format!("{e}\n"), |z| z.to_string())
 }

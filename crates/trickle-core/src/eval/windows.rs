@@ -1,4 +1,5 @@
-//! Window functions over the ordered rows of a partition (PostgreSQL manual, 9.22 and "Window Function Calls").
+//! Evaluates window functions over the ordered rows of a partition (PostgreSQL manual, 9.22 and "Window
+//! Function Calls").
 
 use super::{Row, aggregates, call, compare_as, expr};
 use crate::error::{Error, Result};
@@ -8,8 +9,8 @@ use crate::types::{Datum, Type};
 use crate::window::{Bound, Exclusion, OrderKey, Units, WindowCall};
 use std::cmp::Ordering;
 
-/// The rows of a partition in its order, each as often as its weight says. What the keys leave open is settled by the
-/// structure of the rows.
+/// Returns the rows of a partition in its order, each as often as its weight says. Rows that are equal in the
+/// keys are in structural order.
 pub(crate) fn ordered<'a>(rows: &[(&'a Row, i64)], keys: &[OrderKey], schema: &Schema) -> Vec<&'a Row> {
     let mut all: Vec<&Row> = Vec::new();
     for (row, w) in rows {
@@ -43,19 +44,19 @@ pub(crate) fn are_peers(keys: &[OrderKey], schema: &Schema, a: &Row, b: &Row) ->
     by_keys(keys, schema, a, b).is_eq()
 }
 
-/// A partition while one call is computed over it.
+/// A partition for which one call is computed.
 struct Partition<'a> {
     rows: &'a [&'a Row],
     keys: &'a [OrderKey],
     schema: &'a Schema,
-    /// For each row the number of its group of peers.
+    /// For each row the number of its peer group.
     groups: Vec<usize>,
 }
 
-/// The value of a call for each of the ordered rows of a partition.
+/// Returns the value of a call for each of the ordered rows of a partition.
 ///
 /// # Errors
-/// What its expressions raise, and bad arguments.
+/// The errors that its expressions raise, and errors for bad arguments.
 pub(crate) fn over(
     window: &WindowCall,
     rows: &[&Row],
@@ -129,7 +130,7 @@ impl Partition<'_> {
         }
     }
 
-    /// `ntile`: buckets as equal as can be, the larger ones first.
+    /// Returns the bucket of `ntile`: the buckets are as equal as can be, the larger ones first.
     fn bucket(&self, count: Option<Datum>, i: usize) -> Result<Datum> {
         let Some(Datum::Int(n)) = count else { return Ok(Datum::Null) };
         let n = usize::try_from(n).ok().filter(|n| *n > 0);
@@ -139,7 +140,7 @@ impl Partition<'_> {
         integer(if i < in_larger { i / (size + 1) } else { larger + (i - in_larger) / size.max(1) } + 1)
     }
 
-    /// The rows of the frame of row `i`, in order.
+    /// Returns the rows of the frame of row `i`, in order.
     fn frame(&self, window: &WindowCall, i: usize) -> Result<Vec<usize>> {
         let mut rows = Vec::new();
         for j in 0..self.rows.len() {
@@ -157,7 +158,7 @@ impl Partition<'_> {
         Ok(rows)
     }
 
-    /// Whether row `j` is not before a frame's start, or (`end`) not after its end, for row `i`.
+    /// Whether row `j` is at or after the start of a frame for row `i`, or, with `end`, at or before its end.
     fn reaches(&self, units: Units, bound: &Bound, i: usize, j: usize, end: bool) -> Result<bool> {
         let offset = |e: &crate::expr::Expr, back: bool| -> Result<i64> {
             let Datum::Int(n) = expr(e, &[])? else {
@@ -189,8 +190,8 @@ impl Partition<'_> {
         }
     }
 
-    /// The same for an offset of the only order key: NULLs are as far from each other as peers are, and infinitely far from
-    /// everything else; what overflows is beyond every row.
+    /// Does the same for a RANGE offset in the only order key. NULLs are as far from each other as peers are,
+    /// and infinitely far from all other values. A limit that overflows lies beyond every row.
     fn in_range(
         &self,
         by: &crate::expr::Expr,
@@ -225,7 +226,7 @@ fn integer(n: usize) -> Result<Datum> {
     i64::try_from(n).map(Datum::Int).map_err(|_| Error::internal("a partition of more rows than fit"))
 }
 
-/// `n / of`, 0 where both are.
+/// Returns `n / of`, and 0 where both are 0.
 #[allow(clippy::cast_precision_loss)]
 fn ratio(n: usize, of: usize) -> Datum {
     Datum::Float(if of == 0 { 0.0 } else { n as f64 / of as f64 })

@@ -13,14 +13,14 @@ pub type Row = Arc<[Datum]>;
 
 /// A finite function from rows to non-zero weights.
 ///
-/// Rows are told apart by image (1.0 and 1.00 are two rows), and so does `==`. [`same_bag`] compares as SQL does.
+/// Rows are told apart by image (1.0 and 1.00 are two rows), also by `==`. [`same_bag`] compares as SQL does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZSet {
     rows: BTreeMap<Row, i64>,
 }
 
 impl ZSet {
-    /// The empty relation.
+    /// Makes the empty relation.
     pub fn new() -> ZSet {
         ZSet::default()
     }
@@ -41,7 +41,7 @@ impl ZSet {
             }
         }
     }
-    /// `self += other`
+    /// Adds `other` to this one.
     pub fn add_zset(&mut self, other: &ZSet) {
         if self.rows.is_empty() {
             self.rows.clone_from(&other.rows);
@@ -51,14 +51,14 @@ impl ZSet {
             self.add(row.clone(), w);
         }
     }
-    /// `self + other`
+    /// Returns `self + other`.
     #[must_use]
     pub fn plus(&self, other: &ZSet) -> ZSet {
         let mut sum = self.clone();
         sum.add_zset(other);
         sum
     }
-    /// `self − other`
+    /// Returns `self − other`.
     #[must_use]
     pub fn minus(&self, other: &ZSet) -> ZSet {
         let mut difference = self.clone();
@@ -67,30 +67,30 @@ impl ZSet {
         }
         difference
     }
-    /// `−self`
+    /// Returns `−self`.
     #[must_use]
     pub fn negate(&self) -> ZSet {
         self.scaled(-1)
     }
-    /// Every weight times `factor`.
+    /// Returns the Z-set with every weight multiplied by `factor`.
     #[must_use]
     pub fn scaled(&self, factor: i64) -> ZSet {
         self.iter().map(|(r, w)| (r.clone(), w.wrapping_mul(factor))).collect()
     }
-    /// The image under `f`: weights of rows with one image add up.
+    /// Returns the image under `f`: the weights of rows with the same image add up.
     #[must_use]
     pub fn map(&self, mut f: impl FnMut(&[Datum]) -> Row) -> ZSet {
         self.iter().map(|(r, w)| (f(r), w)).collect()
     }
-    /// The weight of a row; 0 where it has none.
+    /// Returns the weight of a row; 0 where the row does not occur.
     pub fn weight(&self, row: &[Datum]) -> i64 {
         self.rows.get(row).copied().unwrap_or(0)
     }
-    /// Rows with their weights, in structural order.
+    /// Returns the rows with their weights, in structural order.
     pub fn iter(&self) -> impl Iterator<Item = (&Row, i64)> {
         self.rows.iter().map(|(r, w)| (r, *w))
     }
-    /// How many rows there are, copies counted, those that are missing too.
+    /// Returns the number of rows, copies counted; rows with negative weights count too.
     pub fn copies(&self) -> u64 {
         self.rows.values().fold(0, |n, w| n.saturating_add(w.unsigned_abs()))
     }
@@ -98,22 +98,23 @@ impl ZSet {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
-    /// How many rows have a weight.
+    /// Returns the number of rows that have a weight.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
-    /// Whether no weight is negative: it denotes a state.
+    /// Whether no weight is negative, so that the Z-set denotes a state.
     pub fn is_state(&self) -> bool {
         self.rows.values().all(|w| *w > 0)
     }
 
-    /// Rows merged where SQL calls them equal; the first in structural order stands for the others.
+    /// Merges the rows that SQL calls equal; the first in structural order stands for the others.
     #[must_use]
     pub fn merged(&self) -> ZSet {
         self.groups().into_iter().map(|(r, w)| (r.clone(), w)).collect()
     }
 
-    /// The classes of SQL-equal rows, each with its first row in structural order and its total weight, which may be 0.
+    /// Returns the classes of SQL-equal rows. Each has its first row in structural order and its total
+    /// weight, which may be 0.
     pub(crate) fn groups(&self) -> Vec<(&Row, i64)> {
         let mut groups: BTreeMap<SqlKey<&Row>, i64> = BTreeMap::new();
         for (row, w) in self.iter() {
@@ -123,7 +124,7 @@ impl ZSet {
         groups.into_iter().map(|(k, w)| (k.0, w)).collect()
     }
 
-    /// Fails unless it denotes a state; `op` is who needs one.
+    /// Fails unless the Z-set denotes a state; `op` is the operator that needs one.
     pub(crate) fn require_state(&self, op: &str) -> Result<()> {
         match self.rows.iter().find(|(_, w)| **w < 0) {
             None => Ok(()),
@@ -141,13 +142,14 @@ impl AsRef<[Datum]> for SqlKey<&Row> {
     }
 }
 
-/// Whether both hold the same rows as often, under SQL's equality of rows with NULL equal to NULL.
+/// Whether both contain the same rows equally often, under SQL's equality of rows with NULL equal to NULL.
 pub fn same_bag(a: &ZSet, b: &ZSet) -> bool {
     // Equal images are the common case and cost no merging.
     a == b || a.minus(b).groups().iter().all(|(_, w)| *w == 0)
 }
 
-/// The rows on which two Z-sets differ, as `− row` and `+ row` lines for a test failure; empty where they are the same.
+/// Returns the rows on which two Z-sets differ, as `− row` and `+ row` lines for a test failure; empty where
+/// they are equal.
 pub fn difference(expected: &ZSet, found: &ZSet) -> String {
     let mut lines: Vec<(&[Datum], String)> = Vec::new();
     let gap = found.minus(expected);
@@ -182,14 +184,14 @@ impl FromIterator<(Row, i64)> for ZSet {
     }
 }
 
-/// Each row with weight 1.
+/// Gives each row the weight 1.
 impl FromIterator<Vec<Datum>> for ZSet {
     fn from_iter<T: IntoIterator<Item = Vec<Datum>>>(iter: T) -> ZSet {
         iter.into_iter().map(|r| (Row::from(r), 1)).collect()
     }
 }
 
-/// One line per row: `weight × (values)`.
+/// Writes one line per row: `weight × (values)`.
 impl fmt::Display for ZSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

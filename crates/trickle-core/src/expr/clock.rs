@@ -1,42 +1,43 @@
 //! Expressions over the time of a refresh.
 //!
-//! A query that reads the clock has another result at another time though no row changed. Its refresh at t1 continues
-//! from results of t0, the time of the refresh before, so a delta reads both. Only a [`Filter`](crate::rel::Filter) may
-//! read the clock, and a [`Map`](crate::rel::Map) within conditions that it shows: what changes from t0 to t1 can be told
-//! from the current rows, mostly through an index.
+//! A query that reads the clock has another result at another time, though no row changed. Its refresh at t1
+//! continues from results of t0, the time of the previous refresh, so a delta reads both times. Only two
+//! operators may read the clock: a [`Filter`](crate::rel::Filter), and a [`Map`](crate::rel::Map) within
+//! conditions that it shows. Their changes from t0 to t1 can be computed from the current rows, mostly
+//! through an index.
 
 use super::{Expr, ExprKind, FuncSig, IsTest};
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// Which of the two times of a refresh.
+/// One of the two times of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
     /// t0: the time for which the stored results were computed.
     Then,
-    /// t1: the time for which they are computed now. Nothing says that it is later.
+    /// t1: the time of this refresh. It need not be later than t0.
     Now,
 }
 
 impl Expr {
-    /// `now()`: the time of the refresh, `timestamptz`.
+    /// Makes `now()`: the time of the refresh, `timestamptz`.
     pub fn now() -> Expr {
         Expr::new(ExprKind::Clock(Moment::Now), Type::Timestamptz)
     }
 
-    /// Whether it reads the time of a refresh.
+    /// Whether the expression reads the time of a refresh.
     pub fn reads_clock(&self) -> bool {
         self.0.clock
     }
 
-    /// The same at another moment, wherever it reads the clock.
+    /// Returns the same expression at another moment, wherever it reads the clock.
     #[must_use]
     pub fn at(&self, moment: Moment) -> Expr {
         self.with_clock(|_| Expr::new(ExprKind::Clock(moment), Type::Timestamptz))
     }
 
-    /// The same with other values for the times that it reads.
+    /// Returns the same expression with other values for the times that it reads.
     #[must_use]
     pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Expr {
         if !self.reads_clock() {
@@ -48,18 +49,19 @@ impl Expr {
         })
     }
 
-    /// True where this condition is not: where a comparison of a value that may be NULL with one of the clock alone is
-    /// known to be true at another moment, the opposite comparison, which an index serves; else `IS NOT TRUE`.
+    /// Returns a condition that is true where this one is not. For a comparison with a value of the clock
+    /// alone it is the opposite comparison, which can use an index; otherwise it is `IS NOT TRUE`.
     ///
-    /// Precondition: the result stands beside this condition at another moment, which is true. So the side that does not
-    /// read the clock is not NULL, and of the other side it is known from its form.
+    /// Precondition: the result is used together with this same condition at another moment, where it is
+    /// true. So the side that does not read the clock is not NULL. The other side is never NULL by its form.
     pub(crate) fn not_beside_itself(&self) -> Expr {
         let test =
             || Expr::new(ExprKind::Is { arg: self.clone(), test: IsTest::True, negated: true }, Type::Bool);
         self.opposite().unwrap_or_else(test)
     }
 
-    /// What is true where a comparison of a value with one of the clock alone, which is not NULL, is false.
+    /// Returns a condition that is true where a comparison is false whose one side reads the clock alone and
+    /// is never NULL.
     fn opposite(&self) -> Option<Expr> {
         let opposite = |sig: &FuncSig| match &*sig.name {
             _ if sig.schema.is_some() || !sig.args.iter().all(is_scalar) => None,
@@ -83,9 +85,11 @@ impl Expr {
         None
     }
 
-    /// Conditions of which one is true where this condition is another at t1 than it was at t0, and no two are.
+    /// Returns conditions of which exactly one is true where this condition differs between t0 and t1, and
+    /// none elsewhere.
     ///
-    /// A comparison with the clock is NULL by the row alone, at both times: it came to hold, or ceased to.
+    /// Whether a comparison with the clock is NULL depends on the row alone, so it is NULL at both times or
+    /// at neither. So the comparison either became true or became false.
     pub(crate) fn turns(&self) -> Vec<Expr> {
         let (then, now) = (self.at(Moment::Then), self.at(Moment::Now));
         match (then.opposite(), now.opposite()) {
@@ -96,12 +100,13 @@ impl Expr {
         }
     }
 
-    /// True where this condition is the same at t0 and t1.
+    /// Returns a condition that is true where this condition is the same at t0 and t1.
     pub(crate) fn holds_still(&self) -> Expr {
         self.at(Moment::Then).same_as(self.at(Moment::Now))
     }
 
-    /// The least conditions in it that read the clock; `None` where it reads it outside of them too.
+    /// Returns the smallest conditions in it that read the clock; `None` where it also reads the clock
+    /// outside of conditions.
     pub(crate) fn timed_conditions(&self) -> Option<Vec<Expr>> {
         if !self.reads_clock() {
             return Some(Vec::new());
@@ -121,8 +126,8 @@ impl Expr {
         }
     }
 
-    /// Whether a row satisfies it only by the passage from t0 to t1, or from t1 to t0: one of its terms holds at one of
-    /// them and does not at the other.
+    /// Whether a row satisfies it only because time passes from t0 to t1, or from t1 to t0. Then one of its
+    /// terms holds at one of these times but not at the other.
     pub(crate) fn crosses(&self) -> bool {
         let terms = self.terms();
         let timed = terms.iter().filter(|t| t.reads_clock());
@@ -133,7 +138,7 @@ impl Expr {
     }
 }
 
-/// Whether it is a time of the refresh, or the day of one.
+/// Whether it is a time of the refresh, or the date of one.
 pub(super) fn is_now(e: &Expr) -> bool {
     match e.kind() {
         ExprKind::Clock(_) => true,
@@ -142,7 +147,8 @@ pub(super) fn is_now(e: &Expr) -> bool {
     }
 }
 
-/// The time or interval that a cast of a constant to this type writes out, in a form that every server reads.
+/// Returns the time or interval that a cast of a constant to this type means, where every server reads the
+/// text alike.
 pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     let Some(Datum::Text(text)) = from.as_literal() else { return None };
     match to {
@@ -153,9 +159,10 @@ pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     }
 }
 
-/// Whether a call gives a time, and every value of its arguments' types is far from the ends of the range of times.
+/// Whether a call returns a time, and the result for all values of its arguments' types is far from the ends
+/// of the range of times.
 pub(super) fn is_in_range(sig: &FuncSig, args: &[Expr]) -> bool {
-    // So many seconds after 1970, which an integer of four bytes counts to 2038.
+    // A number of seconds after 1970. An integer of four bytes reaches the year 2038.
     let seconds = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) => matches!(from.ty(), Type::Int2 | Type::Int4) && *e.ty() == Type::Float8,
         _ => false,
@@ -164,8 +171,8 @@ pub(super) fn is_in_range(sig: &FuncSig, args: &[Expr]) -> bool {
     counted || is_near_now(sig, args)
 }
 
-/// Whether a call moves the time of the refresh by some constant centuries at most. No clock shows a time from which that
-/// would lead out of the range of times: it raises nothing.
+/// Whether a call moves the time of the refresh by a constant of some centuries at most. No clock shows a
+/// time from which that would leave the range of times, so the call does not raise.
 fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
     const CENTURIES: u32 = 10;
     const DAYS: u32 = CENTURIES * 36_525;
@@ -191,7 +198,8 @@ fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
         }
 }
 
-/// Types whose values are in one order, over which `NOT (a < b)` is `a >= b`: rows and arrays with NULLs inside are not.
+/// Whether the values of a type are totally ordered, so that `NOT (a < b)` is `a >= b`. Rows and arrays are
+/// not, since NULLs may be inside.
 fn is_scalar(ty: &Type) -> bool {
     let time = matches!(ty, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval);
     time || ty.is_number() || ty.is_string()

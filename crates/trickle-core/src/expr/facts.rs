@@ -1,11 +1,11 @@
-//! What is known of an expression without evaluating it.
+//! Properties of an expression that are derived without evaluating it.
 
 use super::{Expr, ExprKind, FuncSig, Volatility};
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
 
 impl Expr {
-    /// The input columns it reads, ascending, each once.
+    /// Returns the input columns that it reads, ascending, each once.
     pub fn columns(&self) -> Vec<usize> {
         let mut found = Vec::new();
         self.each_column(|c| found.push(c));
@@ -13,7 +13,7 @@ impl Expr {
         found.dedup();
         found
     }
-    /// Calls `f` with every input column that it reads, as often as it stands there.
+    /// Calls `f` with every input column that it reads, once for each occurrence.
     pub(crate) fn each_column(&self, mut f: impl FnMut(usize)) {
         self.visit(&mut |e| {
             if let ExprKind::Column(i) = e.kind() {
@@ -29,23 +29,23 @@ impl Expr {
         holds
     }
 
-    /// Whether it reads no column, and not the clock.
+    /// Whether it reads neither a column nor the clock.
     pub fn is_constant(&self) -> bool {
         !self.reads_clock() && self.reads_only(|_| false)
     }
 
-    /// The most volatile function or cast inside.
+    /// Returns the volatility of the most volatile function or cast inside.
     pub fn volatility(&self) -> Volatility {
         self.0.volatility
     }
 
-    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls,
-    /// a second row).
+    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown
+    /// calls, a second row).
     pub fn can_raise(&self) -> bool {
         self.0.raises
     }
 
-    /// Whether it holds a condition or a choice that columns may decide.
+    /// Whether it contains a condition or a choice that properties of the columns may decide.
     pub(crate) fn is_logical(&self) -> bool {
         self.0.logical
     }
@@ -70,8 +70,8 @@ impl Expr {
         }
     }
 
-    /// The number of fractional digits that every finite value of this numeric expression is written with, where that
-    /// is a constant of the plan: the only one of [`Expr::scales`].
+    /// Returns the number of fractional digits with which every finite value of this numeric expression is
+    /// written, if it is a constant of the plan: the only one of [`Expr::scales`].
     pub fn fixed_scale(&self) -> Option<u16> {
         match self.scales()?.as_slice() {
             [one] => Some(*one),
@@ -79,11 +79,13 @@ impl Expr {
         }
     }
 
-    /// The numbers of fractional digits that finite values of this numeric expression are written with, ascending, where
-    /// they are few and constants of the plan. Sums of such values can be added and subtracted without trace.
+    /// Returns the numbers of fractional digits with which finite values of this numeric expression are
+    /// written, ascending, if they are few and constants of the plan. Sums of such values can be added and
+    /// subtracted without leaving a trace.
     ///
-    /// `numeric(p,s)` columns have `s`; `+`, `−` the larger, `*` the sum of their operands' (PostgreSQL's numeric
-    /// rules, src/backend/utils/adt/numeric.c); integers 0, and so the whole fields of a date (timestamp.c).
+    /// `numeric(p,s)` columns have `s`; `+` and `−` have the larger scale of their operands, `*` has the sum
+    /// (PostgreSQL's numeric rules, src/backend/utils/adt/numeric.c). Integers have 0, and so have the
+    /// integral fields of a date (timestamp.c).
     pub fn scales(&self) -> Option<Vec<u16>> {
         match self.ty() {
             ty if ty.is_integer() => return Some(vec![0]),
@@ -109,7 +111,7 @@ impl Expr {
         (!scales.is_empty() && scales.len() <= MOST_SCALES).then_some(scales)
     }
 
-    /// Whether a value whose [`Expr::scales`] are known may be infinite: fields of an infinite time are.
+    /// Whether a value with known [`Expr::scales`] may be infinite, as fields of an infinite time are.
     pub fn may_be_infinite(&self) -> bool {
         let mut found = false;
         self.visit(&mut |e| found |= matches!(e.kind(), ExprKind::Call(sig, _) if &*sig.name == "extract"));
@@ -117,10 +119,10 @@ impl Expr {
     }
 }
 
-/// So many scales are told apart.
+/// The greatest number of scales that are told apart.
 const MOST_SCALES: usize = 4;
 
-/// The fields of times that are whole numbers.
+/// The date/time fields that are integers.
 const WHOLE_FIELDS: &[&str] = &[
     "century",
     "day",
@@ -168,7 +170,8 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
     }
 }
 
-/// Whether a call divides integers by a constant that is neither 0, nor −1, whose quotient of the least integer is none.
+/// Whether a call divides integers by a constant other than 0 and −1. Dividing the least integer by −1
+/// overflows.
 pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
     let constant = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) if from.ty().is_integer() => from.as_literal().cloned(),

@@ -7,26 +7,26 @@ use std::sync::Arc;
 /// A part of the text of such a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FormPiece {
-    /// Key words, a comma, a colon or a parenthesis.
+    /// Keywords, a comma, a colon or a parenthesis.
     Word(Arc<str>),
     /// A name, unquoted.
     Name(Arc<str>),
     /// A type.
     Type(Type),
-    /// A string constant, where the grammar has one in the place of an expression.
+    /// A string constant, where the grammar requires a constant instead of an expression.
     Text(Arc<str>),
     /// The next argument.
     Argument,
 }
 
-/// The pieces of a form, each with whether a space stands before it.
+/// Returns the pieces of a form, each with a flag whether a space stands before it.
 pub(crate) fn spaced(form: &[FormPiece]) -> impl Iterator<Item = (bool, &FormPiece)> {
     let before = std::iter::once(None).chain(form.iter().map(Some));
     before.zip(form).map(|(before, piece)| (before.is_some_and(|b| b.is_apart_from(piece)), piece))
 }
 
 impl FormPiece {
-    /// Whether a space stands between this and `next`.
+    /// Whether a space stands between this piece and `next`.
     fn is_apart_from(&self, next: &FormPiece) -> bool {
         let word = |p: &FormPiece, words: &[&str]| matches!(p, FormPiece::Word(w) if words.contains(&&**w));
         let opens = word(next, &["("]) && matches!(self, FormPiece::Word(w) if !matches!(&**w, "," | ":"));

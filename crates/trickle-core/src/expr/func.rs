@@ -1,4 +1,5 @@
-//! Function and operator signatures: what the engine must know of a function to place a call to it.
+//! Function and operator signatures: the properties of a function that the engine needs to use a call of it
+//! in a plan.
 
 use super::FormPiece;
 use crate::types::Type;
@@ -6,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// How far a function's result may change while its arguments do not (PostgreSQL manual, "Function Volatility").
+/// How far a function's result may change while its arguments stay the same (PostgreSQL manual, "Function
+/// Volatility").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Volatility {
-    /// Never.
+    /// The result never changes.
     Immutable,
-    /// Between statements, or with settings.
+    /// The result may change between statements, or with settings.
     Stable,
-    /// At any time.
+    /// The result may change at any time.
     Volatile,
 }
 
@@ -25,7 +27,7 @@ crate::vocabulary::words! {
     }
 }
 
-/// What sort of function, and how a call to it is written.
+/// The kind of a function, which also decides how a call is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FuncKind {
     /// `f(a, b)`
@@ -40,30 +42,30 @@ pub enum FuncKind {
     SetReturning,
     /// `(a).name`: a field of a composite value.
     Field,
-    /// A row whose fields are called as [`FuncSig::columns`] says.
+    /// A row whose fields have the names in [`FuncSig::columns`].
     Row,
 }
 
 /// The resolved signature of a function or operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FuncSig {
-    /// Schema to print it with; `None` for what lives in `pg_catalog`.
+    /// The schema that is printed; `None` for functions in `pg_catalog`.
     pub schema: Option<Arc<str>>,
     /// Name, unquoted; the symbol for an operator.
     pub name: Arc<str>,
-    /// Sort and spelling.
+    /// The kind, and how a call is written.
     pub kind: FuncKind,
     /// Declared argument types.
     pub args: Vec<Type>,
-    /// Return type. A function that gives rows of several columns returns a [`Type::Record`] of them.
+    /// The return type. A function that returns rows of several columns returns a [`Type::Record`] of them.
     pub ret: Type,
-    /// The names of the columns that it gives in FROM; none where its only column is called as the call is.
+    /// The names of its columns in FROM; empty where it has one column, which is named like the call.
     #[serde(default)]
     pub columns: Vec<Arc<str>>,
-    /// How a call is written that has a grammar of its own; nothing for all others.
+    /// The text of a call that has a grammar of its own; empty for all other calls.
     #[serde(default)]
     pub form: Vec<FormPiece>,
-    /// Volatility.
+    /// The volatility.
     pub volatility: Volatility,
     /// Whether a NULL argument makes the result NULL without a call.
     pub strict: bool,
@@ -73,7 +75,7 @@ pub struct FuncSig {
     pub raises: bool,
 }
 
-/// By name and arguments, which tell most functions apart.
+/// Hashes the name and the arguments, which tell most functions apart.
 impl Hash for FuncSig {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
@@ -82,7 +84,7 @@ impl Hash for FuncSig {
 }
 
 impl FuncSig {
-    /// A comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises.
+    /// Makes a comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises.
     pub fn comparison(op: &str, left: Type, right: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
@@ -99,7 +101,7 @@ impl FuncSig {
         })
     }
 
-    /// An immutable, strict operator that can raise, such as `+`.
+    /// Makes an immutable, strict operator that can raise, such as `+`.
     pub fn operator(op: &str, args: Vec<Type>, ret: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
@@ -116,7 +118,7 @@ impl FuncSig {
         })
     }
 
-    /// The field `name`, of type `ret`, of a composite value.
+    /// Makes the access to field `name`, of type `ret`, of a composite value.
     pub fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
         let kind = FuncKind::Field;
         let sig = FuncSig::unknown(None, name, vec![of], ret);
@@ -124,7 +126,7 @@ impl FuncSig {
         Arc::new(FuncSig { kind, volatility, strict: true, raises: false, ..sig })
     }
 
-    /// A row of values with names.
+    /// Makes a row of values with names.
     pub fn row(columns: Vec<Arc<str>>, args: Vec<Type>) -> Arc<FuncSig> {
         let ret = Type::Record(args.clone().into());
         let sig = FuncSig::unknown(None, "row", args, ret);
@@ -132,7 +134,7 @@ impl FuncSig {
         Arc::new(FuncSig { kind, columns, volatility, never_null: true, raises: false, ..sig })
     }
 
-    /// A function about which nothing but its types is known: volatile, not strict, may raise.
+    /// Makes a function of which only the types are known: volatile, not strict, may raise.
     pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
         FuncSig {
             schema: schema.map(Arc::from),

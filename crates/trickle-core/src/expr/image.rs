@@ -1,7 +1,7 @@
-//! Images: how a value is written, for types in which equal values may be written differently.
+//! Images: the way in which a value is written, for types whose equal values may be written differently.
 //!
-//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the one that is there. So rows are told apart
-//! by image, and keys of groups, joins and DISTINCT by equality.
+//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the one that is stored. So rows are
+//! told apart by image, and keys of groups, joins and DISTINCT by equality.
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};
@@ -9,7 +9,7 @@ use crate::types::{Datum, Numeric, OtherType, Type};
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-/// `text` in which what is equal is written alike.
+/// A `text` type whose equal values are always written alike.
 static WRITTEN: LazyLock<Type> = LazyLock::new(|| {
     Type::Other(Arc::new(OtherType {
         sql_name: "text COLLATE \"C\"".to_owned(),
@@ -26,17 +26,18 @@ pub(crate) fn is_written(ty: &Type) -> bool {
 }
 
 impl Expr {
-    /// Whether equal values of it are always written alike.
+    /// Whether equal values of the expression are always written alike.
     pub fn is_exact(&self) -> bool {
         self.ty().is_exact() || self.fixed_scale().is_some()
     }
 
-    /// An expression, never NULL, whose values differ wherever two equal values of this one are written differently;
-    /// `None` where none are.
+    /// Returns an expression that is never NULL and that differs between equal values that are written
+    /// differently; `None` where there are none.
     ///
-    /// For numerics that is the scale, which is cheap to compute and to hash: equal finite values have equal digits, and
-    /// NaN and the infinities, which have no scale, are each written in one way. Values of `bpchar` differ in how many
-    /// blanks follow; for every other type it is the text.
+    /// For numerics the image is the scale, which is cheap to compute and to hash. Equal finite values of one
+    /// scale have equal digits, and NaN and the infinities, which have no scale, are each written in one way.
+    /// Values of `bpchar` differ in the number of trailing blanks. For every other type the image is the
+    /// text.
     pub fn image(&self) -> Option<Expr> {
         if self.is_exact() {
             return None;
@@ -57,8 +58,8 @@ impl Expr {
         Some(Expr::new(ExprKind::Coalesce(vec![image, none]), ty))
     }
 
-    /// For a number whose equal values may be written differently, one of its own type that is the lesser, the lesser the
-    /// image.
+    /// Returns, for a number whose equal values may be written differently, a number of the same type that
+    /// orders the images in the same way.
     pub(crate) fn rank(&self) -> Option<Expr> {
         let number = |x: f64| Expr::literal(Datum::Float(x), self.ty().clone());
         match self.ty() {
@@ -73,8 +74,8 @@ impl Expr {
         }
     }
 
-    /// Whether equal values in its columns give equal values of it, however they are written: sums and comparisons do,
-    /// `text` does not.
+    /// Whether equal values of its columns give equal values of it, however they are written. Sums and
+    /// comparisons do, `text` does not.
     pub fn respects_equality(&self) -> bool {
         let mut exact = true;
         self.visit(&mut |e| exact &= e.as_column().is_none() || e.is_exact());
@@ -96,7 +97,7 @@ impl Expr {
     }
 }
 
-/// The order of the images of two equal values: of the values in a group the least is shown.
+/// Compares the images of two equal values. Of the values in a group, the one with the least image is shown.
 pub(crate) fn compare_images(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         _ if ty.is_exact() => Ordering::Equal,
@@ -120,7 +121,7 @@ mod tests {
         Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
     }
 
-    /// Values of one type, all equal, each written in its own way: their images differ.
+    /// Each class holds equal values of one type that are all written differently, so their images differ.
     #[test]
     fn images_tell_apart_what_equality_does_not() {
         let day = |days, micros| Datum::Interval(Interval { months: 0, days, micros });

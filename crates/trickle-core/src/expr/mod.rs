@@ -24,22 +24,22 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A scalar expression: what it computes and its type. A copy shares it.
+/// A scalar expression with its type. Copies share it.
 #[derive(Clone)]
 pub struct Expr(Arc<Form>);
 
-/// An expression with what is asked of it all the time, derived once from what its operands derived.
+/// An expression with properties that are often needed, derived once from the properties of its operands.
 struct Form {
     kind: ExprKind,
     ty: Type,
     hash: u64,
     volatility: Volatility,
     raises: bool,
-    /// Whether [`Expr::simplified`] may find something to do.
+    /// Whether [`Expr::simplified`] may change it.
     logical: bool,
     /// Whether it reads the time of a refresh.
     clock: bool,
-    /// How many forms it consists of, each counted as often as it stands there.
+    /// The number of its nodes; a shared node counts once for each occurrence.
     size: u32,
 }
 
@@ -82,9 +82,9 @@ pub enum ExprKind {
     Not(Expr),
     /// `e IS [NOT] NULL | TRUE | FALSE`
     Is {
-        /// What is tested.
+        /// The tested expression.
         arg: Expr,
-        /// Against what.
+        /// The test.
         test: IsTest,
         /// `IS NOT`.
         negated: bool,
@@ -105,7 +105,7 @@ pub enum ExprKind {
         /// The value where no condition is true.
         otherwise: Expr,
     },
-    /// `COALESCE(…)`: the first that is not NULL; later ones are not evaluated.
+    /// `COALESCE(…)`: the first argument that is not NULL; later ones are not evaluated.
     Coalesce(Vec<Expr>),
     /// `GREATEST(…)`, or `LEAST(…)`; NULLs are ignored.
     Extreme {
@@ -129,14 +129,14 @@ pub enum ExprKind {
     Array(Vec<Expr>),
     /// `ROW(…)`
     Row(Vec<Expr>),
-    /// `array[i][j]…`: the element there; or `array[l:u][l:u]…`: what lies between.
+    /// `array[i][j]…`: the element at these indexes; or `array[l:u][l:u]…`: the part between these bounds.
     Subscript {
         /// The array.
         array: Expr,
-        /// One per dimension, all indexes or all slices.
+        /// One subscript per dimension, all indexes or all slices.
         at: Vec<Subscript>,
     },
-    /// What a scalar subquery of several rows is worth: whatever evaluates it raises 21000.
+    /// The value of a scalar subquery of several rows: evaluating it raises 21000.
     ManyRows,
 }
 
@@ -151,17 +151,17 @@ pub enum IsTest {
     False,
 }
 
-/// Where in one dimension of an array.
+/// A position or a range in one dimension of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subscript<T = Expr> {
     /// `[i]`
     Index(T),
-    /// `[l:u]`; a bound that is left out is that of the array.
+    /// `[l:u]`; a bound that is left out is the bound of the array.
     Slice(Option<T>, Option<T>),
 }
 
 impl<T> Subscript<T> {
-    /// Its operands, in order.
+    /// Returns the operands, in order.
     pub fn operands(&self) -> impl Iterator<Item = &T> {
         let (first, second) = match self {
             Subscript::Index(i) => (Some(i), None),
@@ -169,7 +169,7 @@ impl<T> Subscript<T> {
         };
         first.into_iter().chain(second)
     }
-    /// Likewise, to change them.
+    /// Returns the operands, in order, for changing them.
     pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let (first, second) = match self {
             Subscript::Index(i) => (Some(i), None),
@@ -177,7 +177,7 @@ impl<T> Subscript<T> {
         };
         first.into_iter().chain(second)
     }
-    /// The same with other operands.
+    /// Returns the same subscript with other operands.
     #[must_use]
     pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Subscript<U> {
         match self {
@@ -189,14 +189,14 @@ impl<T> Subscript<T> {
     }
 }
 
-/// One key of an ordering.
+/// A key of an ordering.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SortKey {
-    /// What to order by.
+    /// The expression to order by.
     pub expr: Expr,
-    /// `DESC`.
+    /// Whether the order is `DESC`.
     pub descending: bool,
-    /// `NULLS FIRST`; PostgreSQL's default is last for ASC, first for DESC.
+    /// Whether NULLs come first. PostgreSQL's default is last for ASC, first for DESC.
     pub nulls_first: bool,
 }
 
@@ -226,7 +226,7 @@ impl ExprKind {
 }
 
 impl Expr {
-    /// An expression of the given form and type. Callers keep the two consistent.
+    /// Makes an expression of the given form and type, which the caller keeps consistent.
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
@@ -267,51 +267,52 @@ impl Expr {
         let hash = hash_of(&(&kind, &ty));
         Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock, size }))
     }
-    /// How many forms it consists of. Operands may be shared, but whoever walks or prints an expression meets each as often
-    /// as it stands there: NULLIFs inside each other are as large as two to the power of their number.
+    /// Returns the number of its nodes. Operands may be shared, but every walk or print of an expression
+    /// meets them once for each occurrence. So nested NULLIFs have a size of two to the power of their
+    /// number.
     pub fn size(&self) -> usize {
         self.0.size as usize
     }
-    /// The form.
+    /// Returns the form of the expression.
     pub fn kind(&self) -> &ExprKind {
         &self.0.kind
     }
-    /// The type.
+    /// Returns the type of the expression.
     pub fn ty(&self) -> &Type {
         &self.0.ty
     }
 
-    /// Input column `index` of type `ty`.
+    /// Makes a reference to input column `index` of type `ty`.
     pub fn column(index: usize, ty: Type) -> Expr {
         Expr::new(ExprKind::Column(index), ty)
     }
-    /// A constant of type `ty`.
+    /// Makes a constant of type `ty`.
     pub fn literal(value: Datum, ty: Type) -> Expr {
         Expr::new(ExprKind::Literal(value), ty)
     }
-    /// NULL of type `ty`.
+    /// Makes a NULL of type `ty`.
     pub fn null(ty: Type) -> Expr {
         Expr::literal(Datum::Null, ty)
     }
-    /// A boolean constant.
+    /// Makes a boolean constant.
     pub fn bool(value: bool) -> Expr {
         Expr::literal(Datum::Bool(value), Type::Bool)
     }
-    /// A `bigint` constant.
+    /// Makes a `bigint` constant.
     pub fn int8(value: i64) -> Expr {
         Expr::literal(Datum::Int(value), Type::Int8)
     }
-    /// A call; its type is the signature's return type.
+    /// Makes a call, whose type is the signature's return type.
     pub fn call(sig: Arc<FuncSig>, args: Vec<Expr>) -> Expr {
         let ty = sig.ret.clone();
         Expr::new(ExprKind::Call(sig, args), ty)
     }
-    /// A cast to `ty`; none where the type is that already.
+    /// Casts to `ty`; adds no cast where the type is that already.
     #[must_use]
     pub fn cast(self, ty: Type) -> Expr {
         if *self.ty() == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
     }
-    /// Conjunction; nested conjunctions are flattened, none is TRUE.
+    /// Makes a conjunction. Nested conjunctions are flattened; no terms give TRUE.
     pub fn and(terms: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat = Vec::new();
         for t in terms {
@@ -327,7 +328,7 @@ impl Expr {
             _ => Expr::new(ExprKind::And(flat), Type::Bool),
         }
     }
-    /// Disjunction; none is FALSE.
+    /// Makes a disjunction; no terms give FALSE.
     pub fn or(terms: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat: Vec<Expr> = terms.into_iter().collect();
         match flat.len() {
@@ -336,44 +337,45 @@ impl Expr {
             _ => Expr::new(ExprKind::Or(flat), Type::Bool),
         }
     }
-    /// Negation.
+    /// Makes the negation.
     #[must_use]
     pub fn negated(self) -> Expr {
         Expr::new(ExprKind::Not(self), Type::Bool)
     }
-    /// `self IS NULL`
+    /// Makes `self IS NULL`.
     #[must_use]
     pub fn is_null(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::Null, negated: false }, Type::Bool)
     }
-    /// `self IS NOT NULL`
+    /// Makes `self IS NOT NULL`.
     #[must_use]
     pub fn is_not_null(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::Null, negated: true }, Type::Bool)
     }
-    /// `self IS TRUE`, for a boolean.
+    /// Makes `self IS TRUE`, for a boolean.
     #[must_use]
     pub fn is_true(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::True, negated: false }, Type::Bool)
     }
-    /// `self IS NOT FALSE`, for a boolean.
+    /// Makes `self IS NOT FALSE`, for a boolean.
     #[must_use]
     pub fn is_not_false(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::False, negated: true }, Type::Bool)
     }
-    /// `self = other` under SQL equality: NULL where a side is NULL.
+    /// Makes `self = other` under SQL equality, which is NULL where a side is NULL.
     #[must_use]
     pub fn equals(self, other: Expr) -> Expr {
         let sig = FuncSig::comparison("=", self.ty().clone(), other.ty().clone());
         Expr::call(sig, vec![self, other])
     }
-    /// `self IS NOT DISTINCT FROM other`: the equality under which rows are the same row.
+    /// Makes `self IS NOT DISTINCT FROM other`, the equality under which rows are the same row.
     #[must_use]
     pub fn same_as(self, other: Expr) -> Expr {
         Expr::new(ExprKind::Distinct { left: self, right: other, negated: true }, Type::Bool)
     }
 
-    /// The terms of the top-level conjunction (the expression itself where it is none; empty for TRUE).
+    /// Returns the terms of the top-level conjunction; the expression itself where it is none; empty for
+    /// TRUE.
     pub fn terms(&self) -> &[Expr] {
         match self.kind() {
             ExprKind::And(terms) => terms,
@@ -381,19 +383,19 @@ impl Expr {
             _ => std::slice::from_ref(self),
         }
     }
-    /// Copies of [`Expr::terms`].
+    /// Copies the [`Expr::terms`].
     pub fn conjuncts(&self) -> Vec<Expr> {
         self.terms().to_vec()
     }
 
-    /// The column position, where this is a bare column.
+    /// Returns the column position, if this is a bare column.
     pub fn as_column(&self) -> Option<usize> {
         match self.kind() {
             ExprKind::Column(i) => Some(*i),
             _ => None,
         }
     }
-    /// The value, where this is a constant.
+    /// Returns the value, if this is a constant.
     pub fn as_literal(&self) -> Option<&Datum> {
         match self.kind() {
             ExprKind::Literal(d) => Some(d),
@@ -401,14 +403,14 @@ impl Expr {
         }
     }
 
-    /// The direct operands, in order.
+    /// Returns the direct operands, in order.
     pub fn children(&self) -> Vec<&Expr> {
         let mut found = Vec::new();
         self.kind().operands(&mut |e| found.push(e));
         found
     }
 
-    /// The same form with other operands (as many as [`Expr::children`] gave).
+    /// Returns the same form with other operands, as many as [`Expr::children`] returns.
     pub(crate) fn with_children(&self, new: Vec<Expr>) -> Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());

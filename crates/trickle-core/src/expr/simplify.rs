@@ -1,12 +1,13 @@
-//! Expressions made shorter by what the input's columns guarantee.
+//! Simplifies expressions by properties of the input's columns.
 
 use super::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
 
 impl Expr {
-    /// An expression that gives the same value on every row of `input`: NULL tests of what is never NULL are decided,
-    /// and what a decided condition makes unreachable goes. Nothing that can raise is dropped or moved.
+    /// Returns an expression that has the same value on every row of `input`. NULL tests of values that are
+    /// never NULL are decided, and parts that a decided condition makes unreachable are dropped. Nothing that
+    /// can raise is dropped or moved.
     #[must_use]
     pub fn simplified(&self, input: &Schema) -> Expr {
         if !self.is_logical() {
@@ -59,7 +60,7 @@ fn is(e: &Expr, value: bool) -> bool {
     e.as_literal() == Some(&Datum::Bool(value))
 }
 
-/// Without the arms that are never reached.
+/// Drops the arms of a CASE that are never reached.
 fn case(whens: &[(Expr, Expr)], otherwise: &Expr, ty: &Type) -> Expr {
     let mut kept = Vec::new();
     let mut last = otherwise;

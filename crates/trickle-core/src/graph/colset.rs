@@ -3,22 +3,22 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A set of column positions: one bit each, those of the first 64 columns in place.
+/// A set of column positions, as a bitmap. The first 64 positions are stored in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ColSet {
     first: u64,
-    /// The words after the first; the last is not 0, so that equal sets are equal values.
+    /// The words after the first. The last word is not 0, so that equal sets are equal values.
     rest: Vec<u64>,
 }
 
 const BITS: usize = 64;
 
 impl ColSet {
-    /// The empty set.
+    /// Makes the empty set.
     pub fn new() -> Self {
         Self::default()
     }
-    /// `0..n`
+    /// Makes the set `0..n`.
     pub fn all(n: usize) -> Self {
         match n {
             0..BITS => ColSet { first: (1 << n) - 1, rest: Vec::new() },
@@ -37,7 +37,7 @@ impl ColSet {
         }
         self.rest[word - 1] |= bit;
     }
-    /// The positions, ascending.
+    /// Returns the positions, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words().enumerate().flat_map(|(i, word)| {
             let mut left = word;
@@ -48,19 +48,19 @@ impl ColSet {
             })
         })
     }
-    /// How many.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.words().map(|w| w.count_ones() as usize).sum()
     }
-    /// Whether it has none.
+    /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
         self.first == 0 && self.rest.is_empty()
     }
-    /// Membership.
+    /// Whether `col` is a member.
     pub fn contains(&self, col: usize) -> bool {
         self.word(col / BITS) >> (col % BITS) & 1 == 1
     }
-    /// How many members are smaller than `col`, if that is one.
+    /// Returns the number of members smaller than `col`, if `col` is a member.
     pub fn rank(&self, col: usize) -> Option<usize> {
         let (word, bit) = (col / BITS, 1 << (col % BITS));
         let before: u32 = self.words().take(word).map(u64::count_ones).sum();
@@ -71,7 +71,7 @@ impl ColSet {
     pub fn is_subset(&self, other: &ColSet) -> bool {
         self.words().enumerate().all(|(i, w)| w & !other.word(i) == 0)
     }
-    /// Both together.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn union(&self, other: &ColSet) -> ColSet {
         let mut both = self.clone();
@@ -86,7 +86,7 @@ impl ColSet {
         }
         self.rest.iter_mut().zip(&other.rest).for_each(|(a, b)| *a |= b);
     }
-    /// Without `col`.
+    /// Returns the set without `col`.
     #[must_use]
     pub fn without(&self, col: usize) -> ColSet {
         let mut less = self.clone();
@@ -103,7 +103,7 @@ impl ColSet {
         }
         less
     }
-    /// Every member moved right.
+    /// Returns the set with every member increased by `by`.
     #[must_use]
     pub fn shifted(&self, by: usize) -> ColSet {
         if self.rest.is_empty() && by < BITS && self.first.leading_zeros() as usize >= by {
@@ -111,7 +111,7 @@ impl ColSet {
         }
         self.iter().map(|c| c + by).collect()
     }
-    /// Every member mapped; `None` where one has no image.
+    /// Returns the set with every member mapped by `f`; `None` where `f` gives `None` for a member.
     pub fn map(&self, mut f: impl FnMut(usize) -> Option<usize>) -> Option<ColSet> {
         self.iter().map(&mut f).collect()
     }
@@ -127,7 +127,7 @@ impl ColSet {
     }
 }
 
-/// As lists of their members.
+/// Compares the ascending lists of members.
 impl Ord for ColSet {
     fn cmp(&self, other: &Self) -> Ordering {
         self.iter().cmp(other.iter())
@@ -165,7 +165,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest::proptest! {
-        /// Against the set that it stands for, on both sides of a word's end.
+        /// Compares `ColSet` with the set that it stands for, on both sides of a word's end.
         #[test]
         fn a_set_of_columns_is_a_set(
             a in proptest::collection::btree_set(0usize..200, 0..6),

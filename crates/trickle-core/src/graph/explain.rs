@@ -13,15 +13,15 @@ use std::fmt::Write;
 /// How to draw a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// An indented tree; a shared node is written out once and named after that.
+    /// An indented tree. A shared node is written out once, and only named after that.
     Text,
-    /// Graphviz.
+    /// A graph in Graphviz's DOT language.
     Dot,
-    /// Mermaid flowchart.
+    /// A Mermaid flowchart.
     Mermaid,
 }
 
-/// What is said of a node beside what it is; empty for nothing.
+/// A remark on a node, shown beside its operator; the empty string for no remark.
 pub type Note<'a> = &'a dyn Fn(NodeId) -> &'static str;
 
 /// Draws the plan under `root`.
@@ -54,8 +54,9 @@ pub fn explain_with(graph: &Graph, root: NodeId, format: Format, note: Note<'_>)
     }
 }
 
-/// The plan under `root` for programs: its nodes, inputs first. A node has its id and operator, the text that
-/// [`explain`] shows, the ids of its inputs, its columns (name, type, nullable) and keys (positions), and its note.
+/// Describes the plan under `root` as JSON, for programs. The nodes are listed inputs first. Each has its id,
+/// its operator, the text that [`explain`] shows, the ids of its inputs, its columns (name, type, nullable),
+/// its keys (positions) and its note.
 pub fn explain_json(graph: &Graph, root: NodeId, note: Note<'_>) -> Value {
     let node = |id: NodeId| {
         let node = graph.node(id);
@@ -136,13 +137,13 @@ fn concat(inputs: &[&Node]) -> Schema {
     inputs.iter().fold(Schema::new([]), |s, n| s.concat(n.schema()))
 }
 
-/// A comma-separated list of expressions over the columns of all inputs side by side.
+/// Returns a comma-separated list of expressions over the columns of all inputs side by side.
 pub(crate) fn describe_exprs(exprs: &[Expr], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     exprs.iter().map(|e| describe(e, &schema)).collect::<Vec<_>>().join(", ")
 }
 
-/// `by keys: aggregates`
+/// Prints `by keys: aggregates`.
 pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let calls = aggs.iter().map(|a| {
@@ -164,7 +165,7 @@ pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]
     format!("by ({}): {}", columns(keys, &schema), calls.collect::<Vec<_>>().join(", "))
 }
 
-/// `by (partition) order (keys): calls`
+/// Prints `by (partition) order (keys): calls`.
 pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let order = order(window.order(), &schema);
@@ -180,7 +181,7 @@ pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
     format!("by ({}){order}: {}", columns(window.partition(), &schema), calls.join(", "))
 }
 
-/// `f(…), g(…) with ordinality or NULLs`
+/// Prints `f(…), g(…) with ordinality or NULLs`.
 pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let calls: Vec<String> = expand.calls().iter().map(|c| call(&c.sig, &c.args, &schema)).collect();
@@ -189,7 +190,7 @@ pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
     format!("{}{numbered}{outer}", calls.join(", "))
 }
 
-/// `by (partition) order (keys): limit`
+/// Prints `by (partition) order (keys): limit`.
 pub(crate) fn describe_top(top: &Top, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let (slice, by) = (top.slice(), top.partition());
@@ -206,7 +207,8 @@ fn order(keys: &[OrderKey], schema: &Schema) -> String {
     keys.iter().map(key).collect::<Vec<_>>().join(", ")
 }
 
-/// Which way a key of an order goes, and where NULLs stand if that is not where the way has them.
+/// Returns the direction of an order key, and the place of its NULLs where that is not the direction's
+/// default.
 fn direction(descending: bool, nulls_first: bool) -> &'static str {
     match (descending, nulls_first) {
         (false, false) => "",
@@ -216,7 +218,7 @@ fn direction(descending: bool, nulls_first: bool) -> &'static str {
     }
 }
 
-/// `by keys: accumulators`
+/// Prints `by keys: accumulators`.
 pub(crate) fn describe_accumulators(keys: &[usize], accs: &[Acc], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let sums = accs.iter().map(|a| {
@@ -237,7 +239,7 @@ fn column(index: usize, schema: &Schema) -> String {
     schema.column(index).map_or_else(|| format!("#{index}"), |c| format!("{}#{index}", c.label))
 }
 
-/// `f(a, b)`, or as the grammar of the call has it.
+/// Prints a call as `f(a, b)`, or in the form that the grammar has for this function.
 fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     let mut args = args.iter().map(|a| describe(a, s));
     if sig.form.is_empty() {
@@ -259,7 +261,7 @@ fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     text
 }
 
-/// One expression, with columns as `label#position`.
+/// Prints an expression, with columns as `label#position`.
 fn describe(e: &Expr, s: &Schema) -> String {
     let list = |args: &[Expr], sep: &str| args.iter().map(|a| describe(a, s)).collect::<Vec<_>>().join(sep);
     match e.kind() {

@@ -1,7 +1,7 @@
-//! From an operator to the node that has it.
+//! The index that finds the node with a given operator.
 
-/// Node numbers by the hash of their operator, which the nodes keep: open addressing, at most half full. Copying it
-/// copies numbers.
+/// Node numbers by the hash of their operator, in an open-addressing table that is at most half full. The
+/// hashes themselves are kept in the nodes, so copying the index copies only numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     slots: Vec<u32>,
@@ -11,12 +11,12 @@ pub(super) struct Index {
 const FREE: u32 = u32::MAX;
 
 impl Index {
-    /// The number with this hash that `is` accepts.
+    /// Returns the number with this hash that `is` accepts.
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.probe(hash).map(|slot| self.slots[slot]).take_while(|id| *id != FREE).find(|id| is(*id))
     }
 
-    /// Adds a number that is not there; `hash_of` gives the hashes of those that are.
+    /// Adds a number that is not in the index yet. `hash_of` returns the hash of a number in the index.
     pub(super) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         if self.slots.len() < 2 * (self.used + 1) {
             let size = (2 * self.slots.len()).max(32);
@@ -36,9 +36,9 @@ impl Index {
         }
     }
 
-    /// The slots where a number of this hash may be, each once.
+    /// Returns the slots where a number of this hash may be, each once.
     fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
-        // A power of two, or nothing yet.
+        // The table has a power of two of slots, or none yet.
         let size = self.slots.len();
         let mask = size.wrapping_sub(1);
         (0..size).map(move |i| ((hash as usize) & mask).wrapping_add(i) & mask)

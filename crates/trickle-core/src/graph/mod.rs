@@ -1,7 +1,8 @@
 //! The operator graph: an arena of hash-consed nodes, children before parents.
 //!
-//! One graph holds a query, its delta and every intermediate plan. Equal sub-plans are the same node, so sharing,
-//! one-time differentiation and common sub-expressions need no code of their own, and a walk over a plan is a loop.
+//! One graph holds a query, its delta and every intermediate plan. Equal sub-plans are the same node. So
+//! sharing, one-time differentiation and common sub-expressions need no code of their own, and a walk over a
+//! plan is a loop.
 
 mod colset;
 mod explain;
@@ -27,12 +28,13 @@ use index::Index;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many operators an arena holds, all that rules made on the way among them; a sum of many is as many as it takes to
-/// add two at a time. Whoever rewrites plans adds nodes, so this bounds the work of lowering, differentiating and optimising
-/// any text; it is far above what a plan worth running takes.
+/// The greatest number of operators in an arena, including all those that rules made on the way. A sum of n
+/// inputs counts as many as it takes to add two at a time. Every rewrite of a plan adds nodes, so this limit
+/// bounds the work of lowering, differentiating and optimising any text. A plan worth running is far smaller.
 pub const MAX_NODES: usize = 1 << 16;
 
-/// How many columns the operators of an arena have together: a join of thousands of tables is as wide as all of them.
+/// The greatest number of columns that all operators of an arena have together. A join of thousands of tables
+/// is as wide as all of them together.
 pub const MAX_COLUMNS: usize = 1 << 21;
 
 /// A node of a [`Graph`]. Smaller ids are never parents of larger ones.
@@ -40,7 +42,7 @@ pub const MAX_COLUMNS: usize = 1 << 21;
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// Position in the arena.
+    /// Returns the position in the arena.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -52,7 +54,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// An operator with what was derived from it.
+/// An operator with its derived schema and properties.
 #[derive(Clone, Debug)]
 pub struct Node {
     rel: Rel,
@@ -63,51 +65,52 @@ pub struct Node {
 }
 
 impl Node {
-    /// The operator.
+    /// Returns the operator.
     pub fn rel(&self) -> &Rel {
         &self.rel
     }
-    /// The operator's behaviour.
+    /// Returns the operator's behaviour.
     pub fn op(&self) -> &dyn Operator {
         self.rel.as_operator()
     }
-    /// What it reads.
+    /// Returns the nodes that the operator reads.
     pub fn inputs(&self) -> &[NodeId] {
         &self.inputs
     }
-    /// Output columns.
+    /// Returns the output columns.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
-    /// Derived properties.
+    /// Returns the derived properties.
     pub fn props(&self) -> &Props {
         &self.props
     }
 }
 
-/// The arena. Nodes never change, so a copy of a graph shares them and costs a pointer each.
+/// The arena of nodes. Nodes never change, so a copy of a graph shares them and costs one pointer per node.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
     index: Index,
-    /// What counts towards [`MAX_NODES`].
+    /// The number of operators that [`MAX_NODES`] limits.
     size: usize,
-    /// What counts towards [`MAX_COLUMNS`].
+    /// The number of columns that [`MAX_COLUMNS`] limits.
     columns: usize,
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Makes an empty graph.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an operator, or finds the equal node. Derives schema and properties and checks the operator's contract.
+    /// Adds an operator, or finds the equal node. Derives schema and properties, and checks the operator's
+    /// contract.
     ///
     /// # Errors
-    /// A broken contract (a column out of range, a threshold over an input whose rows may carry negative weights …)
-    /// is a bug in the rule that built the plan and is reported as such. More than [`MAX_NODES`] operators, or
-    /// [`MAX_COLUMNS`] columns.
+    /// - A broken contract, such as a column out of range or a threshold over an input whose rows may carry
+    ///   negative weights. The error is reported as a bug in the rule that built the plan.
+    /// - More than [`MAX_NODES`] operators, or more than [`MAX_COLUMNS`] columns.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
         let hash = hash_of(&rel);
@@ -141,37 +144,37 @@ impl Graph {
         Ok(NodeId(id))
     }
 
-    /// The node behind an id.
+    /// Returns the node behind an id.
     ///
     /// # Panics
     /// Where the id comes from another, larger graph.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
-    /// The node behind an id, to be kept while the graph grows.
+    /// Returns the node behind an id, as a shared pointer that can be kept while the graph grows.
     ///
     /// # Panics
     /// Where the id comes from another, larger graph.
     pub fn shared(&self, id: NodeId) -> Arc<Node> {
         self.nodes[id.index()].clone()
     }
-    /// The operator of a node.
+    /// Returns the operator of a node.
     pub fn rel(&self, id: NodeId) -> &Rel {
         &self.node(id).rel
     }
-    /// The schema of a node.
+    /// Returns the schema of a node.
     pub fn schema(&self, id: NodeId) -> &Schema {
         &self.node(id).schema
     }
-    /// The properties of a node.
+    /// Returns the properties of a node.
     pub fn props(&self, id: NodeId) -> &Props {
         &self.node(id).props
     }
-    /// The inputs of a node.
+    /// Returns the inputs of a node.
     pub fn inputs(&self, id: NodeId) -> &[NodeId] {
         &self.node(id).inputs
     }
-    /// How many nodes the arena holds.
+    /// Returns how many nodes the arena holds.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -180,14 +183,16 @@ impl Graph {
         self.nodes.is_empty()
     }
 
-    /// All nodes that `root` is computed from, itself included, inputs before their readers.
+    /// Returns all nodes that `root` is computed from, itself included, inputs before their readers.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
         self.reachable_from(&[root])
     }
 
-    /// All nodes that any of `roots` is computed from, themselves included, inputs before their readers.
+    /// Returns all nodes that any of `roots` is computed from, themselves included, inputs before their
+    /// readers.
     pub fn reachable_from(&self, roots: &[NodeId]) -> Vec<NodeId> {
-        // Inputs have smaller numbers than their readers: one walk down marks, and what is marked is in order.
+        // Inputs have smaller numbers than their readers. So one walk downwards marks all nodes, and the
+        // marked nodes are in order.
         let Some(last) = roots.iter().max() else { return Vec::new() };
         let mut marked = vec![false; last.index() + 1];
         roots.iter().for_each(|r| marked[r.index()] = true);
@@ -203,7 +208,8 @@ impl Graph {
         found
     }
 
-    /// A node like `id` over what `new` gives for each of its inputs; `id` itself where they are the same.
+    /// Returns a node like `id` with `new` applied to each of its inputs; `id` itself where `new` changes
+    /// none.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -217,8 +223,8 @@ impl Graph {
         self.add(rel)
     }
 
-    /// Rebuilds the plan under `root` bottom-up. `f` sees each node's operator with its inputs already rebuilt and
-    /// returns the node that stands for it.
+    /// Rebuilds the plan under `root` bottom-up. `f` gets each node's operator over the inputs that are
+    /// already rebuilt, and returns the node that replaces it.
     ///
     /// # Errors
     /// Those of `f`.
@@ -238,7 +244,7 @@ impl Graph {
     }
 }
 
-/// A value for each of some nodes of one graph: an array by their numbers.
+/// A map from the nodes of one graph to values, as an array by node number.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeMap<T>(Vec<Option<T>>);
 
@@ -263,7 +269,7 @@ impl<T> NodeMap<T> {
     }
     fn slot(&mut self, id: NodeId) -> &mut Option<T> {
         if self.0.len() <= id.index() {
-            // In steps, as it is filled by ascending numbers.
+            // Grows in steps, since the map is usually filled by ascending numbers.
             self.0.resize_with((id.index() + 1).next_multiple_of(32), || None);
         }
         &mut self.0[id.index()]

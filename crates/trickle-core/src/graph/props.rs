@@ -15,38 +15,40 @@ pub struct FunctionalDependency {
     pub to: ColSet,
 }
 
-/// What is known of a relation without looking at data. Everything here is a guarantee, never an estimate.
+/// The properties of a relation that are known without looking at data. Each is a guarantee, never an
+/// estimate.
 #[derive(Clone, Debug)]
 pub struct Props {
     /// Minimal keys: no two rows (counting weights) agree on all columns of one. At most [`Props::MAX_KEYS`].
     /// Only meaningful where [`Props::non_negative`] holds.
     pub keys: Vec<ColSet>,
-    /// Functional dependencies that are not implied by the keys alone.
+    /// Functional dependencies, except those that the keys alone imply.
     pub fds: Vec<FunctionalDependency>,
-    /// The Z-set has no negative weight: it denotes a state, not a change.
+    /// Whether the Z-set has no negative weight, so that it denotes a state and not a change.
     pub non_negative: bool,
-    /// Physical: every row that the rendering produces carries a weight ≥ 1. Thresholds and non-linear aggregates
-    /// need it; a sum of signed terms has it only after consolidation.
+    /// Physical: whether every row that the rendering produces carries a weight ≥ 1. Thresholds and
+    /// non-linear aggregates need this. A sum of signed terms has it only after consolidation.
     pub positive: bool,
-    /// Physical: the rendering produces each row once, with its whole weight ≠ 0.
+    /// Physical: whether the rendering produces each row once, with its whole weight ≠ 0.
     pub consolidated: bool,
-    /// Base tables read, in any version; and the clock.
+    /// The sources that are read, in any version, and the clock.
     pub sources: Arc<BTreeSet<TableId>>,
     /// Whether a table change (`Δ`) is among the leaves.
     pub reads_delta: bool,
-    /// The most volatile function inside.
+    /// The volatility of the most volatile function in the plan.
     pub volatility: Volatility,
-    /// The relation has no rows, whatever the data.
+    /// Whether the relation has no rows, whatever the data.
     pub empty: bool,
-    /// Its size, and the work to compute it through indexes, follow the change and not the data.
+    /// Whether its size, and the work to compute it through indexes, depend on the size of the change and not
+    /// of the data.
     pub bounded: bool,
 }
 
 impl Props {
-    /// How many keys are tracked.
+    /// The greatest number of keys that are tracked.
     pub const MAX_KEYS: usize = 8;
 
-    /// A state with nothing known beyond its sign: positive, unkeyed.
+    /// Returns the properties of a state of which nothing else is known: positive, without keys.
     pub fn state() -> Props {
         Props {
             keys: Vec::new(),
@@ -62,25 +64,25 @@ impl Props {
         }
     }
 
-    /// Whether rows agreeing on `cols` are the same single row.
+    /// Whether rows that agree on `cols` are the same single row.
     pub fn is_key(&self, cols: &ColSet) -> bool {
         let closure = self.closure(cols);
         self.keys.iter().any(|k| k.is_subset(&closure))
     }
 
-    /// All columns determined by `cols`: the least superset closed under the functional dependencies.
-    /// The keys take part through the dependencies that operators record for them.
+    /// Returns all columns determined by `cols`: the least superset that is closed under the functional
+    /// dependencies. Keys take part through the dependencies that operators record for them.
     pub fn closure(&self, cols: &ColSet) -> ColSet {
         closure(&self.fds, cols)
     }
 
-    /// Whether rows that are there once each are also one for each value, not one for each way of writing it: a key
-    /// tells them apart, or equal values are written alike.
+    /// Whether a relation that has each row once also has each value once, and not once for each way of
+    /// writing it. This holds where a key tells the rows apart, or where equal values are written alike.
     pub fn is_one_per_value(&self, schema: &Schema) -> bool {
         !self.keys.is_empty() || schema.is_exact()
     }
 
-    /// Adds a key, kept minimal: a key with a proper subset among the keys is dropped.
+    /// Adds a key. Of two keys only the smaller is kept where one contains the other.
     pub fn add_key(&mut self, key: ColSet) {
         let mut key = key;
         if !self.fds.is_empty() {
@@ -100,8 +102,8 @@ impl Props {
         }
     }
 
-    /// Records the dependencies that a predicate implies on the rows that satisfy it: `a = b` makes each determine
-    /// the other, `a = constant` makes `a` constant.
+    /// Records the dependencies that a predicate implies on the rows that satisfy it: `a = b` makes each
+    /// column determine the other, `a = constant` makes `a` constant.
     pub fn learn(&mut self, predicate: &Expr) {
         let known = self.fds.len();
         for term in predicate.terms() {
@@ -118,8 +120,8 @@ impl Props {
                 }
                 _ => continue,
             };
-            // Equal values of an inexact type may differ in image; equality still implies equality, which is all
-            // that keys and dependencies speak of.
+            // Equal values of an inexact type may differ in image. The equality of values still holds, and
+            // keys and dependencies speak of nothing else.
             match (l.as_column(), r.as_column()) {
                 (Some(a), Some(b)) => self.fds.extend([fd([a], [b]), fd([b], [a])]),
                 (Some(a), None) if r.is_constant() => self.fds.push(fd([], [a])),
@@ -135,7 +137,8 @@ impl Props {
         }
     }
 
-    /// The properties of two relations side by side, columns of `right` shifted by `by`; keys pair up.
+    /// Returns the properties of two relations side by side, with the columns of `right` shifted by `by`.
+    /// Keys pair up.
     #[must_use]
     pub fn product(left: &Props, right: &Props, by: usize) -> Props {
         let mut p = Props {
@@ -156,7 +159,8 @@ impl Props {
         p
     }
 
-    /// Pairs every key of `left` with every key of `right` (shifted by `by`), minimised under the dependencies.
+    /// Pairs every key of `left` with every key of `right` (shifted by `by`), and minimises the pairs under
+    /// the dependencies.
     pub fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
         for l in &left.keys {
             for r in &right.keys {
@@ -172,13 +176,14 @@ impl Props {
         }
     }
 
-    /// Adds the tables that `other` reads.
+    /// Adds the sources that `other` reads.
     pub fn add_sources(&mut self, other: &Props) {
         self.sources = together(&self.sources, &other.sources);
     }
 
-    /// The properties after keeping the columns for which `image`, which has an entry for each, has a place. Keys and
-    /// dependencies that lose a column are completed through equal columns where possible, else dropped.
+    /// Returns the properties after a projection. `image` has an entry for each column: its new place, or
+    /// `None` where it is dropped. Keys and dependencies that lose a column are completed through equal
+    /// columns where possible, and dropped otherwise.
     #[must_use]
     pub fn project(&self, image: &[Option<usize>]) -> Props {
         let place = |c: usize| image.get(c).copied().flatten();
@@ -199,8 +204,8 @@ impl Props {
                 p.add_key(key);
                 continue;
             }
-            // The columns that stay and determine the key are one too, as few of them as can be told before the
-            // columns that link them are gone.
+            // The remaining columns that determine the key are a key too. Of these, find as few as possible
+            // before the columns that link them are gone.
             let mut kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
             if !key.is_subset(&self.closure(&kept)) {
                 continue;
@@ -223,7 +228,7 @@ impl Props {
     }
 }
 
-/// For each of `width` columns the first place among `kept` where it stands alone.
+/// Returns, for each of `width` columns, the first place in `kept` that holds this column unchanged.
 pub(crate) fn images(width: usize, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Option<usize>> {
     let mut image = vec![None; width];
     for (new, old) in kept.into_iter().enumerate() {
@@ -234,7 +239,7 @@ pub(crate) fn images(width: usize, kept: impl IntoIterator<Item = Option<usize>>
     image
 }
 
-/// The union, shared with a side that has all of it.
+/// Returns the union. A side that contains the other is shared and not copied.
 fn together(a: &Arc<BTreeSet<TableId>>, b: &Arc<BTreeSet<TableId>>) -> Arc<BTreeSet<TableId>> {
     match (b.is_subset(a), a.is_subset(b)) {
         (true, _) => a.clone(),

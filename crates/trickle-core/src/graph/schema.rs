@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// One output column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// A name for people reading plans and SQL. It identifies nothing: columns are positions.
+    /// A name for people who read plans and SQL. It identifies nothing: columns are positions.
     pub label: Arc<str>,
-    /// Type.
+    /// The type.
     pub ty: Type,
     /// Whether NULL may occur.
     pub nullable: bool,
@@ -22,42 +22,42 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// From columns in order.
+    /// Makes a schema of columns in order.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Schema {
         Schema { columns: columns.into_iter().collect() }
     }
-    /// All columns.
+    /// Returns all columns.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
-    /// One column.
+    /// Returns the column at a position, if there is one.
     pub fn column(&self, index: usize) -> Option<&Column> {
         self.columns.get(index)
     }
-    /// How many.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
-    /// Whether it has none.
+    /// Whether the schema has no columns.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
-    /// The columns of `self`, then those of `other`.
+    /// Returns the columns of `self`, followed by the columns of `other`.
     #[must_use]
     pub fn concat(&self, other: &Schema) -> Schema {
         Schema { columns: self.columns.iter().chain(other.columns.iter()).cloned().collect() }
     }
-    /// The given columns, in that order.
+    /// Returns the given columns, in that order.
     #[must_use]
     pub fn select(&self, positions: &[usize]) -> Schema {
         Schema { columns: positions.iter().filter_map(|i| self.columns.get(*i)).cloned().collect() }
     }
-    /// The same columns, any of which may be NULL.
+    /// Returns the same columns, any of which may be NULL.
     #[must_use]
     pub fn all_nullable(&self) -> Schema {
         Schema { columns: self.columns.iter().map(|c| Column { nullable: true, ..c.clone() }).collect() }
     }
-    /// A reference to column `index` of rows of this schema.
+    /// Returns a reference to column `index` of rows of this schema.
     pub fn expr(&self, index: usize) -> Expr {
         Expr::column(index, self.columns.get(index).map_or(Type::Unknown, |c| c.ty.clone()))
     }
@@ -65,7 +65,7 @@ impl Schema {
     pub fn identity(&self) -> Vec<Expr> {
         (0..self.len()).map(|i| self.expr(i)).collect()
     }
-    /// Whether both have the same types in order (labels and nullability aside).
+    /// Whether both schemas have the same types in order, labels and nullability aside.
     pub fn same_types(&self, other: &Schema) -> bool {
         self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
     }
@@ -73,7 +73,7 @@ impl Schema {
     pub fn is_exact(&self) -> bool {
         self.columns.iter().all(|c| c.ty.is_exact())
     }
-    /// The first column whose type has no equality operator.
+    /// Returns the first column whose type has no equality operator.
     pub fn without_equality(&self) -> Option<&Column> {
         self.columns.iter().find(|c| !c.ty.has_equality())
     }

@@ -1,4 +1,4 @@
-//! What a query leaves open.
+//! The parts of a query's result that SQL leaves open.
 
 use super::{ColSet, Graph, NodeId, NodeMap};
 use crate::agg::AggCall;
@@ -7,28 +7,33 @@ use crate::graph::Schema;
 use crate::rel::{Rel, Window};
 use crate::window::Order;
 
-/// What SQL leaves open in a query: of the equal values in a group, under DISTINCT or in a set operation any one may be
-/// shown, and so `max` may be 1.0 or 1.00. A refresh chooses ([`Expr::image`]); the same query run by hand need not choose
-/// the same. And floats are rounded after each step of a sum, so that its last digits say in which order rows were read,
-/// which is the server's choice each time. Everything else is a function of the tables.
+/// The parts of a query's result that SQL leaves open.
+///
+/// - Of the equal values in a group, under DISTINCT or in a set operation, any one may be shown. So `max` may
+///   be 1.0 or 1.00. A refresh chooses one ([`Expr::image`]); the same query run by hand need not choose the
+///   same one.
+/// - Floats are rounded after each step of a sum. So the last digits of the sum depend on the order in which
+///   rows were read, which the server chooses each time.
+///
+/// Everything else is a function of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
-    /// Columns whose values are settled but for how they are written.
+    /// Columns whose values are settled, except for how they are written.
     pub written: ColSet,
-    /// Columns whose values depend on how an unsettled one is written, such as its text.
+    /// Columns whose values depend on how an unsettled value is written, such as its text.
     pub values: ColSet,
-    /// Floats that were added up, or are made of such: settled but for rounding. What else depends on their last digits (a
-    /// text of them, a filter) is not noted.
+    /// Floats that were added up, or are computed from such floats: settled except for rounding. Other
+    /// dependencies on their last digits (a text of them, a filter) are not noted.
     pub rounded: ColSet,
-    /// Those of [`Unsettled::values`] whose parts alone are settled: lists of values put together in the order in which the
-    /// server read them.
+    /// Columns of [`Unsettled::values`] of which only the elements are settled: lists of values in the order
+    /// in which the server read them.
     pub shuffled: ColSet,
-    /// Which rows there are depends on it.
+    /// Whether the set of rows depends on an unsettled value.
     pub rows: bool,
 }
 
 impl Unsettled {
-    /// What `root` leaves open.
+    /// Returns the unsettled parts of `root`.
     pub fn of(graph: &Graph, root: NodeId) -> Unsettled {
         let mut open: NodeMap<Unsettled> = NodeMap::new();
         for id in graph.reachable(root) {
@@ -40,13 +45,13 @@ impl Unsettled {
         open.remove(root).unwrap_or_default()
     }
 
-    /// All columns of which SQL leaves open which value is shown; those that are rounded are none of these.
+    /// Returns all columns of which SQL leaves open which value is shown. Rounded columns are not among them.
     pub fn columns(&self) -> ColSet {
         self.written.union(&self.values)
     }
 
-    /// Whether the query says which values there are, how often, though not how each is written nor in which order lists
-    /// are put together.
+    /// Whether the query determines the values and how often each occurs. It may leave open how a value is
+    /// written, and in which order the elements of a list stand.
     pub fn is_settled_by_value(&self) -> bool {
         self.values.is_subset(&self.shuffled) && !self.rows
     }
@@ -57,14 +62,14 @@ impl Unsettled {
         any
     }
 
-    /// Whether the value of `e` depends on what is open.
+    /// Whether the value of `e` depends on an unsettled value.
     fn decides(&self, e: &Expr) -> bool {
         let mut value = false;
         e.each_column(|c| value |= self.values.contains(c));
         value || (self.reads(e) && !e.respects_equality())
     }
 
-    /// Whether `e` is a float made of one that was added up.
+    /// Whether `e` is a float computed from a float that was added up.
     fn rounds(&self, e: &Expr) -> bool {
         let mut any = false;
         e.each_column(|c| any |= self.rounded.contains(c));
@@ -106,7 +111,7 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
         }
         (Rel::Filter(f), _) => Unsettled { rows: below.rows || below.decides(f.predicate()), ..below },
         (Rel::Expand(e), [(_, input)]) => {
-            // What a function makes of a value may depend on how it is written, how many rows it gives too.
+            // The result of a function, and the number of its rows, may depend on how an argument is written.
             let args = || e.calls().iter().flat_map(|c| &c.args);
             let open = args().any(|e| below.reads(e));
             let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
@@ -156,7 +161,7 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
                 let given = call.order_by.iter().filter_map(|k| k.expr.as_column());
                 let given = given.chain(r.keys().iter().copied()).collect();
                 if !graph.props(r.input()).is_key(&given) && !call.is_ordered_by_itself() {
-                    // What else is open of its parts is open of it.
+                    // Where the elements themselves are open too, the column is not merely shuffled.
                     if !open.values.contains(column) {
                         open.shuffled.insert(column);
                     }
@@ -173,7 +178,8 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
     }
 }
 
-/// The columns of the input, and calls that see an order which the query leaves open, or what is open below.
+/// Returns the unsettled columns of a window, including the ones of its input. A call is unsettled if it sees
+/// an order that the query leaves open, or reads an unsettled value.
 fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
@@ -195,8 +201,8 @@ fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     open
 }
 
-/// The key columns, then `n` values of which `value` says whether they may be written differently, and whether they may
-/// differ.
+/// Returns the unsettled columns of a grouping, among its keys and `n` values. For each value, `value`
+/// returns whether it may be written differently and whether it may differ.
 fn groups(
     below: &Unsettled,
     schema: &Schema,
@@ -225,25 +231,25 @@ fn groups(
     open
 }
 
-/// Whether the call is a float that is added up, and rounded after each step.
+/// Whether the call adds up floats, and so rounds after each step.
 fn adds(call: &AggCall) -> bool {
     let picks = call.within_group || call.is_extremum() || &*call.sig.name == "any_value";
     call.sig.ret.is_float() && !picks && call.args.iter().any(|e| e.ty().is_float())
 }
 
-/// Whether the call is a float, and reads one that was added up.
+/// Whether the call returns a float and reads a float that was added up.
 fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
     call.sig.ret.is_float() && call.exprs().any(|e| below.rounds(e))
 }
 
-/// Whether the call puts values together in the order in which it meets them.
+/// Whether the call makes a list of values in the order in which it reads them.
 fn lists(call: &AggCall) -> bool {
     let known =
         ["array_agg", "string_agg", "json_agg", "jsonb_agg", "json_agg_strict", "jsonb_agg_strict", "xmlagg"];
     call.sig.schema.is_none() && !call.distinct && known.contains(&&*call.sig.name)
 }
 
-/// Whether the call picks one of several equal values, or an order among them.
+/// Whether the call picks one of several equal values, or depends on the order among them.
 fn chooses(call: &AggCall) -> bool {
     let total = matches!(&*call.sig.name, "sum" | "avg" | "count") && !call.distinct;
     !total && call.exprs().any(|e| !e.is_exact())

@@ -1,4 +1,4 @@
-//! `a[i]`, `a[l:u]`, `j['key']`: parts of arrays and documents.
+//! Lowers access to parts of arrays and documents: `a[i]`, `a[l:u]`, `j['key']`.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -9,7 +9,8 @@ use crate::parse::fold;
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
-    /// What stands before the first bracket of `t.a[1]` is the column, table and all.
+    /// Lowers subscripts and field accesses. In `t.a[1]`, the whole of `t.a` before the first bracket is the
+    /// column.
     pub(super) fn access<'q>(
         &mut self,
         whole: &'q Ast,
@@ -58,14 +59,14 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
-    /// The fields of a value, where it is composite.
+    /// Returns the fields of a value, where it is composite.
     pub(super) fn fields(&self, value: &Expr) -> Option<Vec<Expr>> {
         let fields = self.catalog.fields(value.ty())?.into_iter();
         let field = |name: &str, ty| FuncSig::field(name, value.ty().clone(), ty);
         Some(fields.map(|(name, ty)| Expr::call(field(&name, ty), vec![value.clone()])).collect())
     }
 
-    /// `(value).name`
+    /// Lowers `(value).name`.
     fn field(&mut self, whole: &Ast, value: Expr, name: &Ast) -> Result<Expr> {
         let Ast::Identifier(name) = name else {
             return Err(self.stop(whole, "all fields of a composite value"));
@@ -101,7 +102,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Where one dimension is sliced all are, an index meaning `[1:i]`.
+    /// Lowers array subscripts. Where one dimension is a slice, all are slices: an index `i` then means
+    /// `[1:i]`.
     fn subscript<'q>(
         &mut self,
         whole: &'q Ast,
@@ -138,7 +140,8 @@ impl Lowerer<'_> {
         self.located(value, e)
     }
 
-    /// `j[k]…` is `j #> ARRAY[k, …]`: of an array of values `['1']` is an element, of an object `[1]` a key.
+    /// Lowers `j[k]…` to `j #> ARRAY[k, …]`, which finds `['1']` as an element of an array and `[1]` as a key
+    /// of an object.
     fn path<'q>(
         &mut self,
         whole: &'q Ast,

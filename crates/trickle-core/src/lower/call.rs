@@ -1,4 +1,5 @@
-//! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
+//! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses those that no
+//! stream table can hold.
 
 use super::expr::Cx;
 use super::scope::{Slot, hint, reads_outer};
@@ -19,14 +20,14 @@ use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
 use std::sync::Arc;
 
-/// The arguments of `make_interval`.
+/// The parameter names of `make_interval`.
 const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
-/// The time of the transaction.
+/// The functions that return the time of the transaction.
 const TIMES: &[&str] =
     &["now", "current_timestamp", "transaction_timestamp", "current_date", "localtimestamp"];
-/// What helps where it is read.
+/// The advice where such a function cannot be kept.
 const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
-/// Other functions whose value changes while the data does not.
+/// Other functions whose value may change while the data stays the same.
 const SURROUNDINGS: &[&str] = &[
     "current_time",
     "localtime",
@@ -68,7 +69,7 @@ const RANDOM: &[&str] = &[
     "pg_advisory_lock",
     "pg_try_advisory_lock",
 ];
-/// Aggregates that give the same, or may give any value, in whichever order they take their rows.
+/// Aggregates that return the same value, or may return any value, whatever the order of their rows.
 const UNORDERED: &[&str] = &[
     "any_value",
     "range_agg",
@@ -77,10 +78,10 @@ const UNORDERED: &[&str] = &[
     "jsonb_object_agg_unique",
     "jsonb_object_agg_unique_strict",
 ];
-/// Their columns are those of a composite type.
+/// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
-/// That a function does not exist for these types.
+/// Makes the error that a function does not exist for these types.
 pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Error {
     let list: Vec<String> = types.iter().map(ToString::to_string).collect();
     let call = format!("function {name}({})", list.join(", "));
@@ -93,12 +94,12 @@ pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Erro
     hint(e, name, near.into_iter())
 }
 
-/// Whether a name is no keyword, since it stands in quotes.
+/// Whether the name is quoted, and hence no keyword.
 fn is_quoted(f: &Function) -> bool {
     f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()))
 }
 
-/// The parts of `ROW(…)`.
+/// Returns the parts of `ROW(…)`; `None` for any other call.
 pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
     let (schema, name) = qualified(&f.name);
     if schema.is_some() || name != "row" || is_quoted(f) {
@@ -107,7 +108,7 @@ pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
     plain_arguments(f)
 }
 
-/// The arguments, where they are expressions and nothing else.
+/// Returns the arguments, where they are expressions and nothing else.
 fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
     match &f.args {
         FunctionArguments::None => Some(Vec::new()),
@@ -123,12 +124,12 @@ fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
     }
 }
 
-/// Whether the last argument of a call is `VARIADIC` of an array.
+/// Whether the last argument of a call is marked `VARIADIC`.
 fn is_variadic(f: &Function) -> bool {
     matches!(&f.args, FunctionArguments::List(list) if list.args.last().is_some_and(|a| variadic(a).is_some()))
 }
 
-/// `f(…, VARIADIC a)`, which is written so wherever it is.
+/// Makes the signature print as `f(…, VARIADIC a)` everywhere.
 fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
     let word = |text: &str| FormPiece::Word(text.into());
     let mut form = Vec::new();
@@ -226,7 +227,7 @@ impl Lowerer<'_> {
         self.call(sig, args)
     }
 
-    /// The function that a call means.
+    /// Finds the function that a call means.
     pub(super) fn signature(&self, schema: Option<&str>, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let found = if builtin { resolve_function(name, types) } else { None };
@@ -236,7 +237,8 @@ impl Lowerer<'_> {
             .or_else(|| self.catalog.function(schema, name, types))
     }
 
-    /// A set of composite values is one of rows: `unnest(array)` has a column for each field of its elements.
+    /// Turns a set of composite values into a set of rows: `unnest(array)` has a column for each field of its
+    /// elements.
     fn by_fields(&self, sig: Arc<FuncSig>) -> Arc<FuncSig> {
         if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
             return sig;
@@ -247,13 +249,14 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The names of a composite type's fields, and the record that they make.
+    /// Returns the names of a composite type's fields, and the record type that they form.
     fn record_of(&self, row: &Type) -> Option<(Vec<Arc<str>>, Type)> {
         let (columns, fields): (_, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
         Some((columns, Type::Record(fields.into())))
     }
 
-    /// `jsonb_populate_recordset(NULL::type, …)`: its columns are the fields of the type.
+    /// Makes the signature of `jsonb_populate_recordset(NULL::type, …)`, whose columns are the fields of the
+    /// type.
     fn recordset(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let [row, json] = types else { return None };
         if !SETS.contains(&name) {
@@ -266,8 +269,8 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have
-    /// it. Where no server was asked, that is what is said of it.
+    /// Stops at a function or operator over a type of which only the name is known, since PostgreSQL may well
+    /// have it. Where no server was asked, the reason says so.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
@@ -283,7 +286,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Notes a function whose result may change while its arguments do not.
+    /// Notes a function whose result may change while its arguments stay the same.
     pub(super) fn check_volatility(&mut self, sig: &FuncSig, e: &impl Place) {
         match sig.volatility {
             Volatility::Volatile => {
@@ -291,7 +294,8 @@ impl Lowerer<'_> {
                     "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
                 self.volatile(&sig.name, e, help);
             }
-            // What is built in and stable depends on settings, which every refresh sets to what they were.
+            // Built-in stable functions depend on settings only, and every refresh sets these to their values
+            // at creation.
             Volatility::Stable if sig.is_operator() => {
                 let construct = format!("the stable operator {}", sig.name);
                 self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
@@ -311,7 +315,8 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
-    /// The time of the refresh, where it may be read.
+    /// Lowers a function that returns the time to the time of the refresh, and remembers a reason for where
+    /// the clock cannot be kept.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match name {
             "now" | "current_timestamp" | "transaction_timestamp" => Expr::now(),
@@ -333,7 +338,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Notes a built-in that no stream table can keep, by name.
+    /// Notes a built-in function, found by name, that no stream table can keep.
     pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
         if RANDOM.contains(&name) {
             let help = match name {
@@ -354,7 +359,7 @@ impl Lowerer<'_> {
         true
     }
 
-    /// Its arguments have names and defaults.
+    /// Lowers `make_interval`, whose parameters have names and defaults.
     fn make_interval<'q>(&mut self, f: &'q Function, cx: &mut Cx<'q>) -> Result<Expr> {
         let given = match &f.args {
             FunctionArguments::List(list) => list.args.as_slice(),
@@ -387,7 +392,7 @@ impl Lowerer<'_> {
         self.builtin("make_interval", parts)
     }
 
-    /// What looks like a call and is a construct of the language.
+    /// Lowers constructs of the language that look like calls.
     fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
         let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
         if !known || is_quoted(f) || f.name.0.len() > 1 {
@@ -451,7 +456,8 @@ impl Lowerer<'_> {
             let m = format!("aggregate functions are not allowed in {}", cx.clause);
             return Err(self.at(Error::grouping(m), e));
         }
-        // What stands inside is computed per row, before grouping: it has aggregates and subqueries of its own only.
+        // The arguments are computed per row, before grouping. So they have aggregates and subqueries of
+        // their own only.
         let mut inner: Cx<'q> = Cx::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
@@ -488,7 +494,8 @@ impl Lowerer<'_> {
         Ok(Slot::Aggregate(at).expr(ty))
     }
 
-    /// An aggregate that minds the order of its rows and asks for none takes them in that of FROM.
+    /// Orders an aggregate by the order of FROM, where its value depends on the order of its rows and it has
+    /// no ORDER BY.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
         let any = call.sig.schema.is_none() && UNORDERED.contains(&&*call.sig.name);
         if call.order_by.is_empty() && !call.distinct && !any && family(&call.sig).minds_order() {
@@ -496,8 +503,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `count(t)` and `count(t.*)` count the rows of `t` that an outer join did not pad, as its columns do that are never
-    /// NULL; `None` where the argument is another one.
+    /// Returns the column to count for `count(t)` and `count(t.*)`, which count the rows of `t` that an outer
+    /// join did not pad. A column that is NULL only in padded rows gives the same count. Returns `None` for
+    /// any other argument.
     fn counted_row(&mut self, name: &str, schema: Option<&str>, f: &Function) -> Result<Option<Expr>> {
         let FunctionArguments::List(list) = &f.args else { return Ok(None) };
         let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
@@ -514,7 +522,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The call, or a stand-in for one that the engine does not know.
+    /// Lowers a call of an aggregate. A call that the engine does not know gets a stand-in.
     pub(super) fn aggregate_parts<'q>(
         &mut self,
         called: &str,
@@ -571,7 +579,8 @@ impl Lowerer<'_> {
         Ok(Ok(AggCall { sig, args, distinct, filter, order_by, within_group }))
     }
 
-    /// Untyped literals are text, and a type without the aggregate goes by what it casts to implicitly.
+    /// Finds the aggregate. Untyped literals are text. Where there is no aggregate for the types themselves,
+    /// text types count as `text` and others as their base types.
     fn resolve_aggregate(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let typed: Vec<Type> =
             types.iter().map(|t| if *t == Type::Unknown { Type::Text } else { t.clone() }).collect();
@@ -596,7 +605,7 @@ impl Lowerer<'_> {
         Ok(SortKey { expr, descending, nulls_first })
     }
 
-    /// Fails where a type has no order.
+    /// Fails where the type has no order.
     pub(super) fn sortable(&self, ty: &Type, place: &Ast) -> Result<()> {
         if ty.is_ordered() {
             return Ok(());
@@ -614,7 +623,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether a sort key is descending, and whether NULLs come first.
+    /// Returns whether a sort key is descending, and whether NULLs come first.
     pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
         let descending = match &key.options.sort {
             Some(OrderBySort::Desc) => true,
@@ -631,7 +640,7 @@ fn is_star(f: &Function) -> bool {
         if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
 }
 
-/// DISTINCT and ORDER BY inside the parentheses.
+/// Returns whether DISTINCT stands inside the parentheses, and the keys of ORDER BY there.
 fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
     let FunctionArguments::List(list) = &f.args else { return (false, &[]) };
     let order = list.clauses.iter().find_map(|c| match c {

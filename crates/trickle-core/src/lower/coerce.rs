@@ -1,4 +1,4 @@
-//! Types from context: untyped literals, implicit casts, the common type of several values.
+//! Derives types from context: untyped literals, implicit casts, the common type of several values.
 
 use super::Lowerer;
 use super::literal;
@@ -9,7 +9,8 @@ use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 impl Lowerer<'_> {
-    /// `e` as a value of type `to`, where context decides: untyped literals are read as that type, other values cast.
+    /// Returns `e` as a value of type `to`, which the context decides. Untyped literals are read as that
+    /// type, other values are cast.
     pub(super) fn coerce(&self, e: Expr, to: &Type) -> Result<Expr> {
         if e.ty() == to {
             return Ok(e);
@@ -21,7 +22,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Like [`Lowerer::coerce`], but only where PostgreSQL casts without being asked.
+    /// Like [`Lowerer::coerce`], but fails where PostgreSQL does not cast implicitly.
     pub(super) fn coerce_implicitly(&self, e: Expr, to: &Type, what: &str) -> Result<Expr> {
         if !implicit_cast(e.ty(), to) {
             let m = Error::type_mismatch(format!("{what} must be type {to}, not type {}", e.ty()));
@@ -31,7 +32,7 @@ impl Lowerer<'_> {
         self.coerce(e, to)
     }
 
-    /// Fails where PostgreSQL has no cast between two built-in types, not even when asked.
+    /// Fails where PostgreSQL has no cast between two built-in types, not even an explicit one.
     pub(super) fn check_cast(&self, from: &Type, to: &Type) -> Result<()> {
         if castable(from, to) {
             return Ok(());
@@ -39,7 +40,8 @@ impl Lowerer<'_> {
         Err(Error::type_mismatch(format!("cannot cast type {from} to {to}")))
     }
 
-    /// Arguments as the signature declares them; one that differs in modifiers alone stays as it is.
+    /// Casts the arguments to the declared types. An argument whose type differs in modifiers alone stays as
+    /// it is.
     pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
         args.into_iter()
             .enumerate()
@@ -50,7 +52,8 @@ impl Lowerer<'_> {
             .collect()
     }
 
-    /// A call with its arguments cast as declared. A text that is made of texts has their collation.
+    /// Makes a call with its arguments cast as declared. A result that is a text gets the collation of the
+    /// arguments.
     pub(super) fn call(&self, sig: Arc<FuncSig>, args: Vec<Expr>) -> Result<Expr> {
         let collated =
             args.iter().find(|e| e.ty().collation().is_some()).map(|e| e.ty().recollated(&sig.ret));
@@ -62,7 +65,8 @@ impl Lowerer<'_> {
         Ok(Expr::call(sig, args))
     }
 
-    /// Values of one type, as CASE, COALESCE, ARRAY and VALUES need them.
+    /// Casts the values to one type, as CASE, COALESCE, ARRAY and VALUES need it, and returns them with that
+    /// type.
     pub(super) fn unified(&self, what: &str, exprs: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
         let types: Vec<Type> = exprs.iter().map(|e| e.ty().clone()).collect();
         let Some(ty) = common_type(&types) else {
@@ -81,7 +85,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether there may be a cast. Texts, json, records and types that the engine does not know convert by their text.
+/// Whether there may be a cast. Texts, json, records and types that the engine does not know convert through
+/// their text.
 fn castable(from: &Type, to: &Type) -> bool {
     let timed = |t: &Type| matches!(t, Type::Date | Type::Timestamp | Type::Timestamptz);
     let open = |t: &Type| t.is_string() || matches!(t, Type::Unknown | Type::Other(_) | Type::Record(_));

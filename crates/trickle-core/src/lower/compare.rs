@@ -1,4 +1,4 @@
-//! Operators and comparisons, of values and of rows.
+//! Lowers operators and comparisons, of values and of rows.
 
 use super::Lowerer;
 use crate::error::{Error, Result};
@@ -8,18 +8,21 @@ use crate::parse::Place;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// A schema, and an operator, which has no dot in it.
+/// Splits a qualified operator into schema and operator, which contains no dot.
 fn parted(op: &str) -> (Option<&str>, &str) {
     op.rsplit_once('.').map_or((None, op), |(schema, op)| (Some(schema), op))
 }
 
 impl Lowerer<'_> {
-    /// The operator for these operands. One of another schema than the server's own is the engine's own only for types that are not
-    /// built in, whose equality and order are theirs: beside a better match of the same name it is what the text names.
+    /// Finds the operator for these operands. The text may name a schema other than the server's own. Then
+    /// the engine's own operators count only for types that are not built in, whose equality and order are in
+    /// their own schema. In all other cases the operator of that schema is meant, even beside a better match
+    /// of the same name.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
         let (schema, op) = parted(op);
         let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
-        // Without a server: one of an extension before one of any type, of arrays such as ||.
+        // Without a server, an extension's operator for its type is preferred to a built-in one for any type,
+        // such as || of arrays.
         let listed = || self.catalog.operator(schema, op, types).filter(|sig| sig.schema.is_some());
         let listed = self.catalog.doubt(op, types).filter(|_| foreign).and_then(|_| listed());
         let own = || resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
@@ -37,7 +40,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Notes an operator that no delta can keep, or of which no more than the types of its operands is known.
+    /// Notes an operator that no delta can keep, or that is unknown because only the names of its operands'
+    /// types are known.
     pub(super) fn check_operator(&mut self, op: &str, types: &[Type], place: &impl Place) -> Result<()> {
         match self.operator(op, types) {
             Ok(sig) if sig.schema.is_some() => self.check_volatility(&sig, place),
@@ -47,14 +51,14 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// `l op r`
+    /// Lowers `l op r`.
     pub(super) fn compare(&self, op: &str, l: Expr, r: Expr) -> Result<Expr> {
         let sig = self.operator(op, &[l.ty().clone(), r.ty().clone()])?;
         self.call(sig, vec![l, r])
     }
 
-    /// `(l, …) op (r, …)`, by SQL's three-valued rules: `=` where all parts are, `<>` where one is, `<` and its kin by
-    /// the first parts that differ.
+    /// Lowers `(l, …) op (r, …)` by SQL's three-valued rules. `=` is true where all parts are equal, and `<>`
+    /// where one part differs. `<` and its kin are decided by the first parts that differ.
     pub(super) fn compare_rows(&self, op: &str, left: Vec<Expr>, right: Vec<Expr>) -> Result<Expr> {
         if left.len() != right.len() {
             return Err(Error::syntax("unequal number of entries in row expressions"));
@@ -82,8 +86,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `a₁ < b₁`, or where these are equal the same of the rest: the first pair that is not equal decides, and NULL
-    /// where that is NULL.
+    /// Compares lexicographically: `a₁ < b₁`, or `a₁ = b₁` and the same for the rest. The first pair that is
+    /// not equal decides. The result is NULL where the comparison of that pair is NULL.
     fn lexical(&self, op: &str, pairs: Vec<(Expr, Expr)>) -> Result<Expr> {
         let strict = &op[..1];
         let mut result: Option<Expr> = None;
@@ -100,9 +104,9 @@ impl Lowerer<'_> {
         result.ok_or_else(|| Error::internal("a comparison of empty rows"))
     }
 
-    /// `l IS [NOT] DISTINCT FROM r`; `same` for NOT.
+    /// Lowers `l IS [NOT] DISTINCT FROM r`; `same` stands for NOT.
     pub(super) fn distinct_from(&self, l: Expr, r: Expr, same: bool) -> Result<Expr> {
-        // PostgreSQL asks for no equality where one side is written NULL.
+        // PostgreSQL requires no equality operator where one side is the constant NULL.
         for (value, other) in [(&l, &r), (&r, &l)] {
             let null = *other.ty() == Type::Unknown && other.as_literal().is_some_and(Datum::is_null);
             if null && *value.ty() != Type::Unknown {
@@ -120,7 +124,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `l op ANY|ALL (array)`
+    /// Lowers `l op ANY|ALL (array)`.
     pub(super) fn quantified(&self, op: &str, l: Expr, array: Expr, all: bool) -> Result<Expr> {
         let array = match array.ty() {
             // An untyped literal is an array of the left side's type.
@@ -145,7 +149,8 @@ impl Lowerer<'_> {
         Ok(Expr::new(ExprKind::Quantified { op: sig, arg: l, array, all }, Type::Bool))
     }
 
-    /// `l [NOT] IN (values)`: equality with any, which is NULL where none is equal and one is NULL.
+    /// Lowers `l [NOT] IN (values)`: equality with any of the values, which is NULL where none is equal and
+    /// one is NULL.
     pub(super) fn in_list(&self, left: Vec<Expr>, list: Vec<Vec<Expr>>, negated: bool) -> Result<Expr> {
         let constants = left.len() == 1
             && list.len() > 1
@@ -155,7 +160,7 @@ impl Lowerer<'_> {
             let types: Vec<Type> = std::iter::once(left[0].ty().clone())
                 .chain(elements.iter().map(|e| e.ty().clone()))
                 .collect();
-            // PostgreSQL compares with an array of the common type, where the left side takes part in choosing it.
+            // PostgreSQL compares with an array of the common type of all values, the left side included.
             if let Some(ty) = crate::expr::functions::common_type(&types) {
                 let elements =
                     elements.into_iter().map(|e| self.coerce(e, &ty.base())).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Scalar expressions.
+//! Lowers scalar expressions.
 
 use super::Lowerer;
 use super::grouping::Asked;
@@ -18,11 +18,12 @@ use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
-/// How many forms an expression may consist of. NULLIF, BETWEEN and CASE with an operand stand for forms that hold an
-/// operand more than once, so that a few hundred of them inside each other would be more than any memory holds.
+/// The greatest number of nodes in an expression. NULLIF, BETWEEN and CASE with an operand expand to
+/// expressions that hold an operand more than once. So a few hundred of them inside each other would not fit
+/// into any memory.
 const MAX_SIZE: usize = 1 << 18;
 
-/// What lowering the expressions of one clause collects.
+/// The context of the expressions of one clause, and the calls and subqueries collected while lowering them.
 pub(super) struct Cx<'q> {
     /// The clause, for messages.
     pub(super) clause: &'static str,
@@ -32,24 +33,25 @@ pub(super) struct Cx<'q> {
     pub(super) subqueries: Vec<Pending<'q>>,
     /// The columns used outside aggregates, to point at one that is not grouped.
     columns: Vec<(usize, String, Option<Span>)>,
-    /// Whether it is a condition on rows, which may read the clock.
+    /// Whether the clause is a condition on rows, which may read the clock.
     allows_clock: bool,
-    /// Whether conditions in it may.
+    /// Whether conditions in the clause may read the clock.
     allows_timed_conditions: bool,
-    /// Inside an aggregate's arguments.
+    /// Whether the place is inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
-    /// Calls of GROUPING.
+    /// The calls of GROUPING.
     pub(super) groupings: Vec<Asked<'q>>,
-    /// Calls over windows, and the windows of the WINDOW clause; none where no such call may stand.
+    /// The calls over windows, and in `named` the windows of the WINDOW clause; `None` where no such call may
+    /// stand.
     pub(super) windows: Vec<Windowed<'q>>,
     named: Option<&'q [NamedWindowDefinition]>,
-    /// Inside a call over a window.
+    /// Whether the place is inside a call over a window.
     pub(super) inside_window: bool,
     /// Whether set-returning functions may stand here.
     pub(super) allows_sets: bool,
-    /// Calls of them, each behind those in its arguments.
+    /// The calls of set-returning functions, each behind the calls in its arguments.
     pub(super) sets: Vec<SetCall>,
-    /// What must be true, outermost first, for the place at hand to be evaluated.
+    /// The conditions, outermost first, under which the current place is evaluated.
     guards: Vec<Expr>,
 }
 
@@ -74,7 +76,8 @@ impl<'q> Cx<'q> {
         }
     }
 
-    /// Whether the place at hand is evaluated, as one condition that is tested in order; `None` where it always is.
+    /// Returns the condition under which the current place is evaluated, as one that is tested in order;
+    /// `None` where it always is.
     pub(super) fn guard(&self) -> Option<Expr> {
         let open = self.guards.iter().map(|g| g.simplified(&Schema::new([])));
         let open: Vec<Expr> = open.filter(|g| *g != Expr::bool(true)).collect();
@@ -84,7 +87,7 @@ impl<'q> Cx<'q> {
         })
     }
 
-    /// A clause that is a condition on rows.
+    /// Makes the context of a clause that is a condition on rows.
     pub(super) fn condition(clause: &'static str) -> Cx<'q> {
         Cx { allows_clock: true, ..Cx::new(clause) }
     }
@@ -94,32 +97,32 @@ impl<'q> Cx<'q> {
         self.allows_clock
     }
 
-    /// A clause of values, of which conditions may read the clock.
+    /// Makes the context of a clause of values. Conditions inside them may read the clock.
     pub(super) fn values(clause: &'static str) -> Cx<'q> {
         Cx { allows_timed_conditions: true, ..Cx::new(clause) }
     }
 
-    /// A clause in which aggregates may stand.
+    /// Makes the context of a clause in which aggregates may stand.
     pub(super) fn grouping(clause: &'static str) -> Cx<'q> {
         Cx { allows_aggregates: true, ..Cx::values(clause) }
     }
 
-    /// The select list of `s`, in which aggregates and windows may stand.
+    /// Makes the context of the select list of `s`, in which aggregates and windows may stand.
     pub(super) fn select_list(s: &'q Select) -> Cx<'q> {
         Cx { named: Some(&s.named_window), allows_sets: true, ..Cx::grouping("SELECT") }
     }
 
-    /// A clause in which set-returning functions may stand.
+    /// Makes the context of a clause in which set-returning functions may stand.
     pub(super) fn sets(clause: &'static str) -> Cx<'q> {
         Cx { allows_sets: true, ..Cx::values(clause) }
     }
 
-    /// The windows that a call with OVER may name, where it may stand here.
+    /// Returns the named windows that a call with OVER may refer to; `None` where no such call may stand.
     pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindowDefinition]> {
         self.named
     }
 
-    /// Goes on with HAVING.
+    /// Continues this context with HAVING.
     pub(super) fn having(&mut self) {
         self.clause = "HAVING";
         self.allows_clock = true;
@@ -127,7 +130,7 @@ impl<'q> Cx<'q> {
         self.named = None;
     }
 
-    /// The complaint about a column that is neither grouped nor aggregated.
+    /// Makes the error about a column that is neither grouped nor aggregated.
     pub(super) fn ungrouped(&self, column: usize) -> Error {
         let used = self.columns.iter().find(|(c, ..)| *c == column);
         let name = used.map_or_else(|| format!("number {}", column + 1), |(_, n, _)| format!("\"{n}\""));
@@ -142,7 +145,7 @@ impl<'q> Cx<'q> {
     }
 }
 
-/// Whether it is a comparison.
+/// Whether the expression is a comparison.
 fn compares(e: &Ast) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     match e {
@@ -171,7 +174,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// The arguments of COALESCE: each is evaluated where those before it are NULL.
+    /// Lowers the arguments of COALESCE. Each is evaluated only where all arguments before it are NULL.
     pub(super) fn first_not_null<'q>(&mut self, list: Vec<&'q Ast>, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
         let (mut args, before, sets) = (Vec::new(), cx.guards.len(), cx.sets.len());
         for a in list {
@@ -341,7 +344,7 @@ impl Lowerer<'_> {
                 let (l, r) = (row(left), row(right));
                 let name = operator_name(op);
                 if let ([_], Some(q)) = (l.as_slice(), subquery_of(right)) {
-                    // `x = (SELECT …)`: the parser's subquery is the scalar one.
+                    // In `x = (SELECT …)`, the parser returns a scalar subquery on the right.
                     let lhs = self.expr(left, cx)?;
                     let rhs = self.subquery(q, Kind::Scalar, right, cx)?;
                     return self.compare(&name, lhs, rhs);
@@ -392,7 +395,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A boolean operand.
+    /// Checks that an operand is boolean.
     pub(super) fn boolean(&self, e: Expr, place: &impl Place, what: &str) -> Result<Expr> {
         if !matches!(e.ty(), Type::Bool | Type::Unknown) {
             let m = format!("argument of {what} must be type boolean, not type {}", e.ty());
@@ -401,7 +404,8 @@ impl Lowerer<'_> {
         self.coerce(e, &Type::Bool)
     }
 
-    /// `IS [NOT] NULL`; of a row or one composite value: whether all parts are (not).
+    /// Lowers `IS [NOT] NULL`. Of a row or a composite value, it tests whether all parts are NULL (or are not
+    /// NULL).
     fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
         let parts = match a {
             Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
@@ -463,7 +467,7 @@ impl Lowerer<'_> {
         self.quantified(&name, l, array, all)
     }
 
-    /// A type by its name in the query.
+    /// Finds a type by its name in the query.
     pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
             let called = format!("type \"{}\"", name.to_lowercase());
@@ -477,7 +481,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Whether a type is a domain with constraints, or an array of one: values are checked when they are cast.
+    /// Whether a type is a domain with constraints, or an array of one. Their values are checked when they
+    /// are cast.
     fn is_constrained(&self, ty: &DataType) -> bool {
         let constrained = std::cell::Cell::new(false);
         let look = |schema: Option<&str>, name: &str| {
@@ -487,7 +492,8 @@ impl Lowerer<'_> {
         type_of(ty, &look).is_ok() && constrained.get()
     }
 
-    /// A cast to a type by its name. One of time with a precision is rounded to it, as PostgreSQL does by a function.
+    /// Casts to a type that is given by name. A time type with a precision rounds the value to it, by the
+    /// function that PostgreSQL uses.
     pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
         if cuts_fields(ty) {
             return Err(self.stop(place, "INTERVAL cut to a field"));
@@ -504,16 +510,16 @@ impl Lowerer<'_> {
             Type::Timestamp => ("timestamp", digits),
             Type::Timestamptz => ("timestamptz", digits),
             Type::Time => ("time", digits),
-            // All fields, and behind them the digits.
+            // The modifier of an interval: all fields, followed by the digits.
             Type::Interval => ("interval", 0x7FFF << 16 | digits),
-            // Its name says it.
+            // The name of such a type includes its modifier.
             Type::Other(_) => return Ok(value),
             _ => return Err(self.stop(place, format!("a cast to {ty}"))),
         };
         self.builtin(name, vec![value, Expr::literal(Datum::Int(modifier), Type::Int4)])
     }
 
-    /// An explicit cast.
+    /// Lowers an explicit cast.
     pub(super) fn cast(&mut self, value: Expr, ty: &Type, place: &impl Place) -> Result<Expr> {
         if let (Some(Datum::Text(text)), Type::Unknown) = (value.as_literal(), value.ty()) {
             if literal::is_clock(text, ty) {
@@ -528,7 +534,7 @@ impl Lowerer<'_> {
         match (value.kind(), ty) {
             // ARRAY[]::type[], and constants in an array that is cast, take the element type from the cast.
             (ExprKind::Array(elements), Type::Array(element)) => {
-                // An array of arrays is of the same type as they are.
+                // An array of arrays has the same type as its elements.
                 let of = |e: &Expr| if e.ty().element().is_some() { ty.clone() } else { (**element).clone() };
                 let cast: Result<Vec<Expr>> = elements
                     .clone()
@@ -545,7 +551,7 @@ impl Lowerer<'_> {
                 let checked = self.check_cast(value.ty(), ty);
                 self.located(checked, place).map(|()| value)
             }
-            // A text keeps its collation when it is cast to another type of texts.
+            // A text keeps its collation when it is cast to another text type.
             _ => {
                 let ty = value.ty().recollated(ty);
                 Ok(value.cast(ty))
@@ -594,7 +600,7 @@ impl Lowerer<'_> {
         Ok(Expr::new(ExprKind::Case { whens, otherwise }, ty))
     }
 
-    /// `ARRAY[…]`; of arrays, an array of one more dimension, which is the same type.
+    /// Lowers `ARRAY[…]`. An array of arrays has one more dimension, but the same type.
     pub(super) fn array(&mut self, elements: Vec<Expr>) -> Result<Expr> {
         let (elements, ty) = self.unified("ARRAY", elements)?;
         let ty = if ty.element().is_some() { ty } else { ty.array() };
@@ -611,7 +617,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The terms of a chain of one operator, left to right, without recursion.
+/// Returns the terms of a chain of one operator, left to right, without recursion.
 fn chain<'q>(e: &'q Ast, op: &BinaryOperator) -> Vec<&'q Ast> {
     let (mut terms, mut stack) = (Vec::new(), vec![e]);
     while let Some(e) = stack.pop() {

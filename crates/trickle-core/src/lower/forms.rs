@@ -1,5 +1,5 @@
-//! Calls with a grammar of their own: SQL/JSON, SQL/XML, IS JSON and its kin. What their words mean is PostgreSQL's to know; of a
-//! call only its type and its columns are read.
+//! Lowers calls with a grammar of their own: SQL/JSON, SQL/XML, IS JSON and its kin. The meaning of their
+//! keywords is left to PostgreSQL; lowering derives only the type and the columns of a call.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -12,17 +12,17 @@ use crate::types::{Datum, Type};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// A call as it is read.
+/// A call while it is read.
 #[derive(Default)]
 struct Form {
     pieces: Vec<FormPiece>,
     args: Vec<Expr>,
-    /// What it says that it returns.
+    /// The type that the RETURNING clause of the call names.
     returns: Option<Type>,
     columns: Vec<(Arc<str>, Type)>,
-    /// The name of a column whose type follows.
+    /// The name of a column whose type is read next.
     column: Option<Arc<str>>,
-    /// The last words.
+    /// The keywords that were read last.
     last: &'static str,
 }
 
@@ -30,24 +30,26 @@ impl Form {
     fn word(&mut self, words: impl Into<Arc<str>>) {
         self.pieces.push(FormPiece::Word(words.into()));
     }
-    /// Whether the path of `JSON_TABLE` or of a column of it stands here, which is no expression.
+    /// Whether the next argument is the path of `JSON_TABLE` or of one of its columns, which is no
+    /// expression.
     fn is_path(&self) -> bool {
         matches!(self.last, "PATH" | "NESTED" | "NESTED PATH") || self.last == "," && self.args.len() == 1
     }
-    /// Whether it says what to give for an error. Of nothing such a call gives NULL; PostgreSQL 17 and 18 give what the error of
-    /// an earlier row did.
+    /// Whether the call says which value to return for an error. PostgreSQL 17 and 18 return a wrong value
+    /// from such a call where the input is NULL: not NULL, but the value that an error in an earlier row
+    /// gave.
     fn minds_errors(&self, name: &str) -> bool {
         let instead = |w: &str| w.ends_with(" ERROR") && !matches!(w, "NULL ON ERROR" | "ERROR ON ERROR");
         matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS")
             && self.pieces.iter().any(|p| matches!(p, FormPiece::Word(w) if instead(w)))
     }
-    /// Whether values stand here that are called as their columns are.
+    /// Whether values stand here that take their names from their columns.
     fn names_values(&self, name: &str) -> bool {
         let word = |p: &FormPiece, text: &str| matches!(p, FormPiece::Word(w) if &**w == text);
         let attributes = self.pieces.iter().rposition(|p| word(p, "XMLATTRIBUTES"));
         name == "XMLFOREST" || attributes.is_some_and(|at| !self.pieces[at..].iter().any(|p| word(p, ")")))
     }
-    /// The type of a constant without one.
+    /// Returns the type of an untyped constant at this place.
     fn untyped(&self, name: &str) -> Type {
         let xml = matches!(name, "XMLCONCAT" | "XMLROOT" | "XMLSERIALIZE") && self.last != "VERSION";
         let defaults = match self.columns.last() {
@@ -69,7 +71,7 @@ impl Form {
     fn signature(&self, name: &str, kind: FuncKind, ret: Type) -> FuncSig {
         let args = self.args.iter().map(|a| a.ty().clone()).collect();
         let columns = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        // What it gives may depend on settings, as casts in it do.
+        // The result may depend on settings, as casts in the call do.
         let volatility = Volatility::Stable;
         let sig = FuncSig::unknown(None, &name.to_ascii_lowercase(), args, ret);
         FuncSig { kind, columns, form: self.pieces.clone(), volatility, ..sig }
@@ -77,7 +79,7 @@ impl Form {
 }
 
 impl Lowerer<'_> {
-    /// A call in an expression.
+    /// Lowers such a call in an expression.
     pub(super) fn form<'q>(
         &mut self,
         name: &str,
@@ -123,7 +125,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// `JSON_TABLE` and `XMLTABLE`.
+    /// Lowers `JSON_TABLE` and `XMLTABLE`.
     pub(super) fn table_form<'q>(
         &mut self,
         name: &str,
@@ -144,7 +146,7 @@ impl Lowerer<'_> {
         Ok(SetCall { sig, args: form.args, defined: false })
     }
 
-    /// `a IS words`
+    /// Lowers `a IS words`.
     pub(super) fn is_form<'q>(
         &mut self,
         value: &'q Ast,
@@ -224,7 +226,7 @@ impl Lowerer<'_> {
         Ok(form)
     }
 
-    /// What a value is called in XML that has no name of its own.
+    /// Returns the name of an XML element whose value has no AS: the name of the column.
     fn element_name(&self, value: &Ast) -> Result<Arc<str>> {
         let name = match value {
             Ast::Identifier(name) => Some(name),
@@ -263,7 +265,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether what such a call cannot be without is there: arguments, and something on both sides of each comma.
+/// Whether the call has its mandatory parts: enough arguments, and something on both sides of each comma.
 fn is_whole(name: &str, parts: &[FormPart<'_>]) -> bool {
     let least = match name {
         "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" | "XMLEXISTS" | "JSON_TABLE" | "XMLTABLE" => 2,

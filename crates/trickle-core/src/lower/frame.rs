@@ -1,4 +1,4 @@
-//! What stands in the parentheses of OVER: windows by name, frames.
+//! Resolves the parentheses of OVER: named windows and frames.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -14,7 +14,7 @@ use crate::parse::{excluded, fold};
 use crate::types::Type;
 use crate::window::{Bound, Exclusion, Units, WindowCall, WindowFrame};
 
-/// What stands in the parentheses of OVER, names resolved.
+/// The contents of the parentheses of OVER, with names resolved.
 pub(super) struct Spec<'q> {
     pub(super) partition: &'q [Ast],
     pub(super) order: &'q [OrderByExpr],
@@ -30,7 +30,7 @@ impl<'q> Spec<'q> {
 }
 
 impl Lowerer<'_> {
-    /// The window that OVER names or describes.
+    /// Finds the window that OVER names or describes.
     pub(super) fn spec<'q>(
         &self,
         over: &'q WindowType,
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
             },
         };
         let mut found = Spec::of(spec);
-        // Definitions refer to earlier ones, so each name is met once.
+        // Definitions refer to earlier ones only, so each name occurs once.
         for _ in 0..=named.len() {
             let Some(base) = &spec.window_name else { return Ok(found) };
             let NamedWindowExpr::WindowSpec(next) = &find(base)?.1 else { return Ok(found) };
@@ -161,8 +161,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// The call with its frame, written in one way: what no order tells apart is all of the partition, and functions that look
-/// at the partition have no frame.
+/// Makes a call with its frame in normal form. Rows that no order tells apart are all peers, so their frame
+/// is the whole partition. Functions that look at the whole partition get the default frame.
 pub(super) fn framed(call: AggCall, frame: WindowFrame, unordered: bool) -> WindowCall {
     let value = matches!(&*call.sig.name, "first_value" | "last_value" | "nth_value");
     let framed = WindowCall { call, frame: WindowFrame::default() };

@@ -1,4 +1,4 @@
-//! FROM: tables, views, CTEs, subqueries, and the list they make.
+//! Lowers FROM: tables, views, CTEs, subqueries, and the list of them.
 
 use super::expr::Cx;
 use super::functions::Functions;
@@ -19,7 +19,7 @@ use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
-/// A part of FROM that was lowered: columns `offset..offset + width` of the whole.
+/// A lowered part of FROM, with the columns `offset..offset + width` of the whole.
 #[derive(Clone, Debug)]
 pub(super) struct Factor {
     pub(super) node: NodeId,
@@ -32,11 +32,12 @@ pub(super) struct Factor {
 pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
     pub(super) conjuncts: Vec<Expr>,
-    /// Terms of inner joins that hold subqueries.
+    /// The terms of inner joins that hold subqueries.
     pub(super) later: Vec<Later>,
-    /// How many of the last conditions link the last factor to the outer columns that it starts with.
+    /// The number of conditions, at the end of `conjuncts`, that link the last factor to the outer columns
+    /// that it starts with.
     pub(super) links: usize,
-    /// The factors before this one are the other side of an outer join.
+    /// The first factor of this operand. The factors before it are the other side of an outer join.
     pub(super) floor: usize,
 }
 
@@ -56,27 +57,28 @@ impl Build {
     }
 }
 
-/// A relation that FROM can name.
+/// A relation that FROM names.
 pub(super) struct Source {
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
-    /// Outer columns that the relation starts with.
+    /// The outer columns that the relation starts with.
     refs: Vec<Outer>,
     schema: Option<Arc<str>>,
     key: Option<Vec<usize>>,
-    /// The schema and name of the table that it is.
+    /// The schema and name of the table, where the relation is one.
     table: Option<(Arc<str>, Arc<str>)>,
-    /// Whether it is a view, whose rows have its own names for their columns, whatever aliases these get.
+    /// Whether the relation is a view. As a value, a row of it has the view's own column names, whatever
+    /// aliases they get.
     is_view: bool,
     /// Whether other tables inherit from it.
     descendants: bool,
-    /// Virtual columns that could not be read and are not among the names.
+    /// Virtual columns that could not be read, and so are not among the names.
     unread: Vec<Arc<str>>,
     pub(super) order: RowOrder<RowKey>,
 }
 
 impl Source {
-    /// A relation without a key of its own, which starts with the columns of a domain.
+    /// Makes a source of a relation without a key of its own, which starts with the columns of a domain.
     pub(super) fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
         Source {
             node: relation.node,
@@ -107,7 +109,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// The keys by which the rows of FROM are ordered, for what takes them so; noted where they cannot be said.
+    /// Returns the keys by which the rows of FROM are ordered, for a construct `what` that depends on that
+    /// order. Notes a reason where the order is hidden.
     pub(super) fn order_of_from(&mut self, what: &str, place: &impl Place) -> Vec<SortKey> {
         match self.frames.last().map(|f| f.order.clone()) {
             Some(RowOrder::By(keys)) => return keys,
@@ -117,9 +120,9 @@ impl Lowerer<'_> {
         Vec::new()
     }
 
-    /// Notes what takes rows in an order that they do not show.
+    /// Notes a construct that takes rows in an order by columns that the rows do not have.
     pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
-        // What is only examined may be asked for no order in the end.
+        // A subquery that is only examined may turn out not to need the order.
         if !self.probing() {
             let help =
                 "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
@@ -128,12 +131,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The order of FROM for rows that do not show what it goes by.
+    /// Returns the order of FROM for rows that lack the columns of its keys.
     pub(super) fn unshown_order(&self) -> RowOrder<SortKey> {
         self.frames.last().map_or(RowOrder::Any, |f| f.order.map(|_| None))
     }
 
-    /// The order of the rows of FROM.
+    /// Sets the order of the rows of FROM.
     pub(super) fn set_order(&mut self, order: RowOrder<SortKey>) {
         if let Some(f) = self.frames.last_mut() {
             f.order = order;
@@ -150,7 +153,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Two scopes together, unless an alias would mean two tables.
+    /// Combines two scopes; fails where an alias would mean two tables.
     pub(super) fn side_by_side(&self, left: Scope, right: Scope, place: &impl Place) -> Result<Scope> {
         let twice = right.items.iter().find(|r| {
             left.items.iter().any(|l| l.name == r.name && (l.schema == r.schema || l.schema.is_none()))
@@ -166,7 +169,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers one table, subquery or parenthesised join, appends it and says what its names mean.
+    /// Lowers one table, subquery or parenthesised join, appends it, and returns the scope of its names.
     pub(super) fn table_factor(&mut self, factor: &TableFactor, build: &mut Build) -> Result<Scope> {
         match factor {
             TableFactor::Table {
@@ -218,7 +221,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A CTE, table or view by name.
+    /// Finds a CTE, table or view by its name.
     pub(super) fn named_table(
         &mut self,
         schema: Option<&str>,
@@ -245,7 +248,8 @@ impl Lowerer<'_> {
         Err(self.at(e, place))
     }
 
-    /// A table with its virtual columns, which are computed where they are read, and with its columns as they are read.
+    /// Lowers a table. Virtual columns are computed where they are read, and all columns get the types in
+    /// which they are read.
     fn table(&mut self, def: Arc<TableDef>) -> Result<Source> {
         let node = self.add(Table::new(def.clone()))?;
         let mut source = Source {
@@ -289,7 +293,8 @@ impl Lowerer<'_> {
         Ok(source)
     }
 
-    /// The value of a virtual column over the stored columns of its table; `None` where the engine cannot read it.
+    /// Returns the value of a virtual column over the stored columns of its table; `None` where the engine
+    /// cannot read it.
     fn generated(&mut self, column: &ColumnDef, stored: &[Named]) -> Result<Option<Expr>> {
         let Some(Generated::Virtual(text)) = &column.generated else { return Ok(None) };
         let item = Item::of(column.name.clone(), stored.to_vec());
@@ -302,7 +307,7 @@ impl Lowerer<'_> {
         });
         let refused = self.reasons.len() > before;
         self.reasons.truncate(before);
-        // An assignment fails where an explicit cast to a type with a length would cut.
+        // An assignment fails for a value that is too long, where an explicit cast would truncate it.
         let cut = matches!(&column.ty, Type::Varchar(Some(_)) | Type::Bpchar(_));
         Ok(match value {
             Ok(value) if !(refused || cut && *value.ty() != column.ty) => Some(value.cast(column.ty.clone())),
@@ -310,7 +315,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// The only output of a query without FROM, in the frame at hand.
+    /// Lowers the only output of a query without FROM, in the current frame.
     fn single(&mut self, parsed: &Parsed) -> Result<Expr> {
         let body = parsed.query().map(|q| &*q.body);
         let Some(SetExpr::Select(s)) = body else { return Err(Error::internal("no expression")) };
@@ -320,7 +325,7 @@ impl Lowerer<'_> {
         self.expr(e, &mut Cx::new("a generated column"))
     }
 
-    /// Runs `f` where nothing of the query at hand is visible, and places are not those of its text.
+    /// Runs `f` where no part of the current query is visible, and where places are not in its text.
     fn apart<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let frames = std::mem::take(&mut self.frames);
         let ctes = std::mem::take(&mut self.ctes);
@@ -336,7 +341,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Expands a view: its text sees neither our CTEs nor our columns, and its places are not ours.
+    /// Expands a view. Its text sees neither the CTEs nor the columns of this query, and places in it are not
+    /// places in this query.
     fn view(&mut self, schema: Option<&str>, name: &str, text: &str, place: &impl Place) -> Result<Source> {
         let full = format!("{}{name}", schema.map(|s| format!("{s}.")).unwrap_or_default());
         if self.views.contains(&full) || self.views.len() >= VIEW_DEPTH {
@@ -350,7 +356,7 @@ impl Lowerer<'_> {
         Ok(Source { schema: schema.map(Arc::from), is_view: true, ..Source::derived(relation, Vec::new()) })
     }
 
-    /// A view is lowered once and for good, also where the query that uses it is only being examined.
+    /// Lowers a view once, also where the query that uses it is only being examined.
     fn expand(&mut self, full: &str, text: &str, place: &impl Place) -> Result<Relation> {
         let parsed = parse_query(text)?;
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
@@ -366,7 +372,7 @@ impl Lowerer<'_> {
         Ok(relation)
     }
 
-    /// A subquery in FROM, which sees the columns of enclosing queries but not its neighbours.
+    /// Lowers a subquery in FROM, which sees the columns of enclosing queries but not the items beside it.
     fn derived(&mut self, query: &Query) -> Result<Source> {
         let hidden = self.take_scope();
         let source = self.derived_in(query);
@@ -384,7 +390,7 @@ impl Lowerer<'_> {
         Ok(Source::derived(relation, domain.refs))
     }
 
-    /// The domain of outer columns, all of which this SELECT's own domain has.
+    /// Returns the domain of the given outer columns, all of which are in this SELECT's own domain.
     fn outer_domain(&mut self, free: Vec<Outer>) -> Result<Domain> {
         if free.is_empty() {
             return Ok(Domain::none());
@@ -405,7 +411,8 @@ impl Lowerer<'_> {
         Ok(Domain { refs: free, node: Some(node) })
     }
 
-    /// A LATERAL subquery: over the distinct values of the columns that it uses of the items before it.
+    /// Lowers a LATERAL subquery, over the distinct values of the columns that it uses of the items before
+    /// it.
     fn lateral(&mut self, query: &Query, build: &mut Build, place: &impl Place) -> Result<Source> {
         if self.probing() {
             return self.derived_in(query);
@@ -428,7 +435,8 @@ impl Lowerer<'_> {
         Ok(Source::derived(relation, domain.refs))
     }
 
-    /// The factor that holds all the columns, with its offset; those that hold them become one.
+    /// Returns the factor that holds all the columns, with its offset. Several factors that hold them are
+    /// merged into one.
     pub(super) fn holder(&mut self, columns: &[usize], build: &mut Build) -> Result<Option<(NodeId, usize)>> {
         let holds = |f: &Factor| columns.iter().all(|c| f.holds(*c));
         if !build.factors.iter().any(holds) {
@@ -439,7 +447,8 @@ impl Lowerer<'_> {
         Ok(build.factors.iter().find(|f| holds(f)).map(|f| (f.node, f.offset)))
     }
 
-    /// Appends a relation; one that starts with outer columns is linked to where they are at hand.
+    /// Appends a relation. If it starts with outer columns, conditions link these to the same columns in
+    /// FROM.
     pub(super) fn append(
         &mut self,
         source: Source,
@@ -496,7 +505,7 @@ impl Lowerer<'_> {
         }))
     }
 
-    /// The whole of FROM as one relation.
+    /// Joins the whole of FROM into one relation.
     pub(super) fn finish(&mut self, mut build: Build) -> Result<NodeId> {
         if build.factors.is_empty() {
             let unit = self.add(Values::unit())?;
@@ -512,7 +521,7 @@ impl Lowerer<'_> {
         Ok(node)
     }
 
-    /// Condition of WHERE, ON or HAVING: a boolean.
+    /// Lowers a condition of WHERE, ON or HAVING, which must be boolean.
     pub(super) fn condition<'q>(&mut self, e: &'q crate::parse::ast::Expr, cx: &mut Cx<'q>) -> Result<Expr> {
         let clause = cx.clause;
         let lowered = self.expr(e, cx)?;

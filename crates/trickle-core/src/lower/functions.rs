@@ -1,11 +1,12 @@
-//! Functions in FROM, and set-returning functions in select lists.
+//! Lowers functions in FROM, and set-returning functions in select lists.
 //!
-//! A function in FROM reads the rows of the items before it: [`Expand`] over them, in place. Where those rows are not the
-//! whole of what it is joined to, as under an outer join with a condition, it is lowered over the distinct values that it
-//! reads and joined back, as a LATERAL subquery is.
+//! A function in FROM reads the rows of the items before it, and is lowered to an [`Expand`] over these
+//! items, in place. Under an outer join with a condition, these rows are only a part of the rows that the
+//! function is joined to. There it is lowered over the distinct values that it reads and joined back, as a
+//! LATERAL subquery is.
 //!
-//! Of a select list, the calls that hold no other are run side by side over each row that grouping and windows leave, then
-//! those over them.
+//! Calls in a select list run side by side over each row that grouping and windows leave. The calls that
+//! contain no other call run first, then the calls over their results.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -31,13 +32,13 @@ struct Written<'q> {
     schema: Option<String>,
     name: String,
     args: Vec<&'q Ast>,
-    /// Its columns, where the function leaves them to its caller.
+    /// The column definition list, where the function leaves its columns to the caller.
     definition: Vec<(Arc<str>, Type)>,
-    /// The call, where its grammar is its own.
+    /// The name and arguments of a call with a grammar of its own.
     form: Option<(&'static str, &'q [FunctionArg])>,
 }
 
-/// Functions of one item of FROM.
+/// The functions of one item of FROM.
 pub(super) struct Functions<'q> {
     factor: &'q TableFactor,
     alias: Option<&'q TableAlias>,
@@ -45,7 +46,7 @@ pub(super) struct Functions<'q> {
 }
 
 impl<'q> Functions<'q> {
-    /// The item, where it is one of functions.
+    /// Returns the functions of an item, where it is one of functions.
     pub(super) fn of(factor: &'q TableFactor) -> Option<Functions<'q>> {
         match factor {
             TableFactor::Table { alias, args: Some(_), with_ordinality, .. }
@@ -57,25 +58,26 @@ impl<'q> Functions<'q> {
         }
     }
 
-    /// The columns that an alias defines with their types.
+    /// Returns the columns that an alias defines with their types.
     fn definition(&self) -> &'q [TableAliasColumnDef] {
         let columns = self.alias.map_or(&[][..], |a| &a.columns);
         if columns.iter().any(|c| c.data_type.is_some()) { columns } else { &[] }
     }
 }
 
-/// The calls of an item over the columns of FROM.
+/// The calls of an item, over the columns of FROM.
 struct Calls<'q> {
-    /// The columns that they read, ascending.
+    /// The columns that the calls read, ascending.
     columns: Vec<usize>,
     calls: Vec<SetCall>,
-    /// Subqueries in their arguments.
+    /// The context with the subqueries in their arguments.
     cx: Cx<'q>,
-    /// The names of their columns.
+    /// The names of the calls' columns.
     names: Vec<Arc<str>>,
-    /// What the item is called.
+    /// The name of the item.
     called: Arc<str>,
-    /// Whether the rows are numbered, for WITH ORDINALITY or for their order, which they have where they are the whole of FROM.
+    /// Whether the rows are numbered: for WITH ORDINALITY, or to keep their order where the item is the whole
+    /// of FROM.
     numbered: bool,
 }
 
@@ -87,7 +89,7 @@ impl Calls<'_> {
 }
 
 impl Lowerer<'_> {
-    /// Lowers functions in FROM, appends them and says what their names mean.
+    /// Lowers functions in FROM, appends them, and returns the scope of their names.
     pub(super) fn functions(&mut self, f: &Functions<'_>, build: &mut Build) -> Result<Scope> {
         let mut calls = self.calls(f)?;
         if let Some(scope) = self.in_place(&mut calls, build, false)? {
@@ -104,7 +106,8 @@ impl Lowerer<'_> {
         self.append(Source::derived(relation, domain.refs), &calls.called, None, build)
     }
 
-    /// `… LEFT JOIN LATERAL f(…) ON true` over the items before it; `None` where that cannot be said of them alone.
+    /// Lowers `… LEFT JOIN LATERAL f(…) ON true` over the items before it; returns `None` where the function
+    /// cannot be placed over them alone.
     pub(super) fn functions_or_nulls(
         &mut self,
         f: &Functions<'_>,
@@ -114,13 +117,14 @@ impl Lowerer<'_> {
         self.in_place(&mut calls, build, true)
     }
 
-    /// Over the rows of the items that they read, from the first of them on; `None` where an outer join stands between.
+    /// Places the calls over the items that they read, merged from the first of these on. Returns `None`
+    /// where these items are beyond an outer join.
     fn in_place(&mut self, calls: &mut Calls<'_>, build: &mut Build, outer: bool) -> Result<Option<Scope>> {
         let holder = |c: &usize| build.factors.iter().position(|p| p.holds(*c));
         let first = calls.columns.iter().filter_map(holder).min();
         let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
         let asks = !calls.cx.subqueries.is_empty();
-        // A subquery's columns are those of FROM from its first item on.
+        // A subquery among the arguments counts the columns of FROM from its first item on.
         if asks && build.floor > 0 {
             return Ok(None);
         }
@@ -142,7 +146,7 @@ impl Lowerer<'_> {
         build.links = 0;
         let offset = factor.offset;
         if asks {
-            // All items are one, whose columns are those of FROM.
+            // All items are merged into one, which has all columns of FROM.
             let args = calls.calls.iter().flat_map(|c| c.args.clone()).collect();
             let cx = std::mem::replace(&mut calls.cx, Cx::new("functions in FROM"));
             let (node, args) = self.settle(factor.node, args, cx)?;
@@ -170,7 +174,7 @@ impl Lowerer<'_> {
         Ok(Some(Scope::of_item(Item::of(calls.called.clone(), columns))))
     }
 
-    /// The distinct values of columns of FROM.
+    /// Returns the distinct values of columns of FROM.
     fn read_domain(&mut self, columns: &[usize], build: &mut Build, place: &TableFactor) -> Result<Domain> {
         let frame = self.frames.len() - 1;
         let Some((node, offset)) = self.holder(columns, build)? else {
@@ -188,7 +192,7 @@ impl Lowerer<'_> {
         Ok(Domain { refs, node: Some(self.domain(mapped, place)?) })
     }
 
-    /// The calls of an item.
+    /// Lowers the calls of an item.
     fn calls<'q>(&mut self, f: &Functions<'q>) -> Result<Calls<'q>> {
         let written = self.written(f)?;
         let several = written.len() > 1;
@@ -214,7 +218,7 @@ impl Lowerer<'_> {
             names = self.alias_columns(alias, names)?;
         }
         if self.probing() {
-            // Where the columns come from is not asked.
+            // The origin of a column does not matter while a query is only examined.
             let known = |e: &Expr| {
                 e.rewrite(&mut |n| if n.as_column().is_some() { Expr::null(n.ty().clone()) } else { n })
             };
@@ -232,7 +236,7 @@ impl Lowerer<'_> {
         Ok(Calls { columns, calls, cx, names, called, numbered })
     }
 
-    /// The calls of an item as they are written.
+    /// Returns the calls of an item as they are written.
     fn written<'q>(&mut self, f: &Functions<'q>) -> Result<Vec<Written<'q>>> {
         let columns = f.definition().iter().map(|c| (&c.name, c.data_type.as_ref()));
         let definition = self.defined(columns)?;
@@ -265,7 +269,7 @@ impl Lowerer<'_> {
         Ok(apart(Written { schema, name, args, definition, form: None }))
     }
 
-    /// The calls that one inside `ROWS FROM (…)` stands for.
+    /// Returns the calls that one entry of `ROWS FROM (…)` stands for.
     fn rows_from<'q>(&mut self, part: RowsFrom<'q>, place: &TableFactor) -> Result<Vec<Written<'q>>> {
         let FunctionArguments::List(list) = &part.call.args else {
             return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), place));
@@ -318,7 +322,7 @@ impl Lowerer<'_> {
         if matches!(sig.kind, FuncKind::Aggregate | FuncKind::Window | FuncKind::Operator) {
             return Err(self.stop(place, format!("the function {} in FROM", w.name)));
         }
-        // A composite value has a column for each of its fields.
+        // A composite value would give one column for each of its fields.
         if sig.kind != FuncKind::SetReturning && self.catalog.fields(&sig.ret).is_some() {
             return Err(self.stop(place, format!("{} of a composite type in FROM", w.name)));
         }
@@ -351,7 +355,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// `unnest(a, b)` in FROM is `ROWS FROM (unnest(a), unnest(b))`.
+/// Splits `unnest(a, b)` in FROM into `ROWS FROM (unnest(a), unnest(b))`.
 fn apart(w: Written<'_>) -> Vec<Written<'_>> {
     if w.args.len() < 2 || w.name != "unnest" {
         return vec![w];

@@ -1,4 +1,4 @@
-//! GROUP BY, HAVING and aggregates.
+//! Lowers GROUP BY, HAVING and aggregates.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -19,22 +19,23 @@ use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How the columns before grouping are found after it: the domain's, the keys, the determined columns, the aggregates,
-/// and the numbers of GROUPING.
+/// The columns of the relation after grouping, to translate expressions over the relation before it. In
+/// order: the domain's columns, the keys, the determined columns, the aggregates, and the numbers of
+/// GROUPING.
 pub(super) struct Grouping {
-    /// How many columns the domain has.
+    /// The number of the domain's columns.
     domain: usize,
     groups: Keys,
-    /// Columns of tables whose primary key is in every set, as further keys.
+    /// Columns of tables whose primary key is in every grouping set. They are further keys.
     determined: Vec<usize>,
     aggregates: Vec<AggCall>,
-    /// The keys that each GROUPING asks for.
+    /// The keys that each GROUPING asks about.
     asked: Vec<Vec<usize>>,
 }
 
 impl Grouping {
-    /// `e`, over the relation before grouping with placeholders for aggregates, over the relation after it; or the
-    /// first column that is neither grouped nor determined.
+    /// Translates `e`, which is over the relation before grouping with placeholders for aggregates, to the
+    /// relation after it. The error is the first column that is neither grouped nor determined.
     fn apply(&self, e: &Expr) -> Result<Expr, usize> {
         let column = |i: usize| Ok(Expr::column(i, e.ty().clone()));
         let determined = self.domain + self.groups.keys.len();
@@ -65,8 +66,8 @@ impl Grouping {
 }
 
 impl Lowerer<'_> {
-    /// Lowers the select list, grouped where the query groups: the relation, the list over it, and where the
-    /// domain's columns are in it.
+    /// Lowers the select list, grouped where the query groups. Returns the relation, the list over it, and
+    /// the positions of the domain's columns in it.
     pub(super) fn grouped(
         &mut self,
         s: &Select,
@@ -108,7 +109,7 @@ impl Lowerer<'_> {
         Ok((node, exprs, outer))
     }
 
-    /// Runs the set-returning calls that keys hold over the rows that are to be grouped.
+    /// Runs the set-returning calls that the keys hold over the rows to be grouped.
     fn keyed_sets(
         &mut self,
         s: &Select,
@@ -131,7 +132,7 @@ impl Lowerer<'_> {
                 *e = e.rewrite(&mut |n| if n == old { run.clone() } else { n });
             }
         }
-        // The arguments of calls that are keys are read no more.
+        // The arguments of calls that are keys are not read any more.
         let (list, args) = exprs.split_at_mut(outputs);
         let open = asked(list, &sets);
         let arg = sets.iter().zip(open).take(listed).flat_map(|(s, open)| s.args.iter().map(move |_| open));
@@ -141,7 +142,7 @@ impl Lowerer<'_> {
         Ok(node)
     }
 
-    /// What the clauses compute over the groups, or over the rows where nothing is grouped.
+    /// Lowers the clauses over the groups, or over the rows where nothing is grouped.
     #[allow(clippy::too_many_arguments)]
     fn in_groups(
         &mut self,
@@ -200,13 +201,14 @@ impl Lowerer<'_> {
         Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()))
     }
 
-    /// A literal without a type is text.
+    /// Casts a literal without a type to text.
     pub(super) fn typed(&mut self, e: Expr) -> Result<Expr> {
         let ty = if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() };
         self.coerce(e, &ty)
     }
 
-    /// γ over the keys, the columns they determine and the aggregates of the clause: of each set one, and their sum.
+    /// Groups by the keys and the columns that they determine, and computes the clause's aggregates. Each
+    /// grouping set is a γ of its own, and the result is their sum.
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &mut self,
@@ -222,12 +224,12 @@ impl Lowerer<'_> {
         let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
         used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
         let determined = self.determined(&groups, &used);
-        // A column without equality cannot be a key of the plan, though its group has one value.
+        // A column without equality cannot be a key of the plan, though each group has only one value of it.
         let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
         if determined.iter().any(incomparable) {
             return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
         }
-        // Keys that are no columns are computed first; columns keep their places.
+        // Keys that are not plain columns are computed first; the columns keep their positions.
         let computed: Vec<&Expr> = groups.keys.iter().filter(|k| k.as_column().is_none()).collect();
         let mut all = schema.identity();
         all.extend(computed.into_iter().cloned());
@@ -253,7 +255,7 @@ impl Lowerer<'_> {
         Ok((node, grouping))
     }
 
-    /// γ over one set of the keys, which are at `places` of the input: the other keys are NULL.
+    /// Groups by one grouping set. The keys are at `places` of the input; those outside the set are NULL.
     fn reduced(
         &mut self,
         s: &Select,
@@ -301,7 +303,8 @@ impl Lowerer<'_> {
         self.add(Map::new(reduced, exprs).labelled(labels.collect()))
     }
 
-    /// An aggregate without GROUP BY has a row for every value of the domain, also where no row was aggregated.
+    /// Adds the groups of domain values for which no row was aggregated: without GROUP BY, every value of the
+    /// domain has a row.
     fn with_empty_groups(
         &mut self,
         s: &Select,
@@ -332,7 +335,7 @@ impl Lowerer<'_> {
         self.add(Map::new(joined, exprs))
     }
 
-    /// The used columns that belong to a table whose whole primary key is in every set.
+    /// Returns the used columns that belong to a table whose whole primary key is in every grouping set.
     fn determined(&self, groups: &Keys, used: &[usize]) -> Vec<usize> {
         let common: Vec<usize> = groups.common().filter_map(Expr::as_column).collect();
         let grouped = |c: usize| groups.keys.iter().any(|k| k.as_column() == Some(c));
@@ -352,8 +355,8 @@ impl Lowerer<'_> {
         out
     }
 
-    /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before they are grouped; the
-    /// others stay pending.
+    /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before they are
+    /// grouped. The other subqueries stay pending.
     fn before_grouping(
         &mut self,
         s: &Select,
@@ -404,13 +407,13 @@ impl Lowerer<'_> {
     }
 }
 
-/// The calls with these arguments, one after the other.
+/// Replaces the arguments of the calls by `args`, one after the other.
 pub(super) fn with_args(sets: &[SetCall], args: Vec<Expr>) -> Vec<SetCall> {
     let mut args = args.into_iter();
     sets.iter().map(|s| s.map_exprs(|e| args.next().unwrap_or_else(|| e.clone()))).collect()
 }
 
-/// The subqueries whose values an expression reads.
+/// Returns the numbers of the subqueries whose values an expression reads.
 fn subqueries(e: &Expr) -> Vec<usize> {
     let slot = |c: &usize| match Slot::of(*c) {
         Slot::Subquery(i) => Some(i),
@@ -419,7 +422,7 @@ fn subqueries(e: &Expr) -> Vec<usize> {
     e.columns().iter().filter_map(slot).collect()
 }
 
-/// With the subqueries that stand on the left side or in the guard of one of them, which come before it.
+/// Adds the subqueries that the wanted ones hold in their left side or their guard; they come before these.
 fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<usize> {
     for (i, p) in all.iter().enumerate().rev() {
         if wanted.contains(&i) {
@@ -429,7 +432,7 @@ fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<u
     wanted
 }
 
-/// The values that are known in place of their subqueries.
+/// Replaces the subqueries whose values are known by these values.
 fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
     e.rewrite(&mut |node| match node.as_column().map(Slot::of) {
         Some(Slot::Subquery(i)) => values.get(i).cloned().flatten().unwrap_or(node),
@@ -437,7 +440,7 @@ fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
     })
 }
 
-/// Equality of two columns under which NULL equals NULL; plain `=` where one of them is never NULL.
+/// Returns the equality of two columns, with NULL equal to NULL; plain `=` where one of them is never NULL.
 pub(super) fn same(
     l: Expr,
     r: Expr,

@@ -1,4 +1,4 @@
-//! What GROUP BY says: its keys, and the sets of them that rows are grouped by.
+//! Lowers GROUP BY: its keys and its grouping sets.
 
 use super::expr::Cx;
 use super::scope::Slot;
@@ -20,36 +20,38 @@ const MAX_SETS: usize = 4_096;
 const MAX_CUBE: usize = 12;
 const MAX_ARGUMENTS: usize = 31;
 
-/// How many sets are maintained. Each is an aggregate with a stored result of its own, and their statements are one.
+/// The greatest number of grouping sets that are maintained. Each is an aggregate with a stored result of its
+/// own, and all are in one statement.
 const MAX_MAINTAINED: usize = 64;
 
-/// GROUP BY as it is written.
+/// The clause GROUP BY as it is written.
 pub(super) struct Clause<'q> {
     /// The keys; the same may be written several times.
     keys: Vec<&'q Ast>,
-    /// The sets, as places in `keys`. One without keys where there is no GROUP BY, as with `GROUP BY ()`.
+    /// The sets, as positions in `keys`. Without GROUP BY there is one set without keys, as with
+    /// `GROUP BY ()`.
     sets: Vec<Vec<usize>>,
     absent: bool,
-    /// Whether equal sets are one.
+    /// Whether equal sets count once.
     distinct: bool,
 }
 
-/// The keys of GROUP BY, and the sets of them.
+/// The keys of GROUP BY and its grouping sets.
 pub(super) struct Keys {
     pub(super) keys: Vec<Expr>,
-    /// Places in `keys`.
+    /// Positions in `keys`.
     pub(super) sets: Vec<BTreeSet<usize>>,
 }
 
 impl Keys {
-    /// The keys that are in every set.
+    /// Returns the keys that are in every grouping set.
     pub(super) fn common(&self) -> impl Iterator<Item = &Expr> {
         let everywhere = |i: &usize| self.sets.iter().all(|s| s.contains(i));
         (0..self.keys.len()).filter(everywhere).map(|i| &self.keys[i])
     }
 }
 
-/// A call of GROUPING, of which the clause that it stands in has a placeholder.
+/// A call of GROUPING, for which its clause has a placeholder.
 #[derive(Clone)]
 pub(super) struct Asked<'q> {
     args: Vec<Expr>,
@@ -62,7 +64,7 @@ impl<'q> Clause<'q> {
         self.absent
     }
 
-    /// The sets of an item.
+    /// Returns the grouping sets of an item.
     fn expand(&mut self, item: GroupItem<'q>) -> Result<Vec<Vec<usize>>> {
         Ok(match item {
             GroupItem::Set(keys) => vec![self.places(keys)],
@@ -99,7 +101,7 @@ impl<'q> Clause<'q> {
     }
 }
 
-/// Fails where there are more sets than PostgreSQL takes.
+/// Fails where there are more sets than PostgreSQL allows.
 fn few(sets: usize) -> Result<()> {
     if sets > MAX_SETS {
         return Err(Error::too_complex(format!("too many grouping sets present (maximum {MAX_SETS})")));
@@ -108,7 +110,7 @@ fn few(sets: usize) -> Result<()> {
 }
 
 impl Lowerer<'_> {
-    /// The sets of GROUP BY: of each combination of the sets of its items one.
+    /// Returns the sets of GROUP BY: one for each combination of the sets of its items.
     pub(super) fn clause<'q>(&mut self, s: &'q Select) -> Result<Clause<'q>> {
         let GroupByExpr::Expressions(items, _) = &s.group_by else {
             return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
@@ -133,7 +135,7 @@ impl Lowerer<'_> {
         Ok(clause)
     }
 
-    /// The outputs that GROUP BY names by position, alias or the same words.
+    /// Returns the outputs that GROUP BY names by position, by alias or in the same words.
     pub(super) fn key_outputs(
         &self,
         clause: &Clause<'_>,
@@ -151,7 +153,8 @@ impl Lowerer<'_> {
         clause.keys.iter().filter_map(output).collect()
     }
 
-    /// The keys over the rows; `exprs` is the select list. The set-returning calls that keys hold come behind `calls`.
+    /// Lowers the keys over the rows; `exprs` is the select list. The set-returning calls in the keys are
+    /// appended to `calls`.
     pub(super) fn keys(
         &mut self,
         s: &Select,
@@ -197,14 +200,15 @@ impl Lowerer<'_> {
         self.kept(s, clause, &keys)?;
         let several = |k: usize| places.iter().filter(|place| **place == k).count() > 1;
         let shown = |k: usize| exprs.iter().filter(|e| **e == keys.keys[k]).count() > 1;
-        // To PostgreSQL they may be keys apart, one for each place in the select list; its text of the query does not say so.
+        // PostgreSQL may count these as separate keys, one for each place in the select list. Its text of the
+        // query does not show this.
         if clause.sets.len() > 1 && (0..keys.keys.len()).any(|k| several(k) && shown(k)) {
             return Err(self.stop(s, "a column that is shown twice and is several keys of grouping sets"));
         }
         Ok((node, keys))
     }
 
-    /// Stops at sets that are not maintained.
+    /// Stops at grouping sets that are not maintained.
     fn kept(&mut self, s: &Select, clause: &Clause<'_>, keys: &Keys) -> Result<()> {
         let place = |i: usize| clause.keys.get(i).copied();
         if keys.sets.len() > MAX_MAINTAINED {
@@ -217,7 +221,8 @@ impl Lowerer<'_> {
             return Err(Error::internal("lowering stopped at too many grouping sets"));
         }
         let common: Vec<&Expr> = keys.common().collect();
-        // PostgreSQL takes some of the equal constants in the select list for such a key, and others not.
+        // For such a key, PostgreSQL takes some of the equal constants in the select list as the key, and
+        // others not.
         let constant = |k: &&Expr| k.is_constant() && k.volatility() == Volatility::Immutable;
         if !self.probing() && keys.keys.iter().any(|k| constant(&k) && !common.contains(&k)) {
             return Err(self.stop(s, "a constant as key of some grouping sets"));
@@ -225,7 +230,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// The output that a key names: by position, by an alias that is no column, or in the same words.
+    /// Returns the output that a key names: by position, by an alias that is no column, or in the same words.
     fn key_output(
         &mut self,
         item: &Ast,
@@ -250,7 +255,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The output of that name, where no input column has it.
+    /// Returns the output with that name, where no input column has it.
     fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
         let folded = fold(name);
         let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
@@ -278,8 +283,8 @@ impl Lowerer<'_> {
         Err(self.at(refused, place))
     }
 
-    /// `GROUPING(a, b)`: a placeholder for the number whose bits say which of the keys are not in the set of a row, the last
-    /// key's the lowest.
+    /// Lowers `GROUPING(a, b)` to a placeholder for a number. A bit of it says that a key is not in the
+    /// grouping set of a row; the last key has the lowest bit.
     pub(super) fn grouping<'q>(
         &mut self,
         f: &Function,
@@ -312,7 +317,7 @@ impl Lowerer<'_> {
         Ok(Slot::Grouping(cx.groupings.len() - 1).expr(Type::Int4))
     }
 
-    /// The keys that each GROUPING asks for.
+    /// Returns the keys that each GROUPING asks about.
     pub(super) fn asked(&self, asked: &[Asked<'_>], keys: &Keys) -> Result<Vec<Vec<usize>>> {
         let mut found = Vec::new();
         for call in asked {
@@ -329,13 +334,14 @@ impl Lowerer<'_> {
     }
 }
 
-/// The output that is written in the same words, as PostgreSQL writes one that GROUP BY named by its position: a
-/// subquery in it is one subquery then.
+/// Returns the output that is written in the same words. PostgreSQL writes so a key that was given by its
+/// position, and then a subquery in it is the same subquery.
 fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
     outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
 }
 
-/// Whether a key is written like an entry of the select list. PostgreSQL writes the type behind a constant that is a key.
+/// Whether a key is written like an entry of the select list. PostgreSQL adds the type to a constant that is
+/// a key.
 pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
     let (entry, key) = (strip(entry), strip(key));
     let constant = match key {
@@ -345,7 +351,7 @@ pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
     entry == key || constant == Some(entry)
 }
 
-/// Without the parentheses around it.
+/// Removes the parentheses around an expression.
 pub(super) fn strip(mut e: &Ast) -> &Ast {
     while let Ast::Nested(inner) = e {
         e = inner;

@@ -1,4 +1,4 @@
-//! Joins: trees with ON, USING and NATURAL, and the order in which a list of items is joined.
+//! Lowers joins: trees with ON, USING and NATURAL, and the order in which a list of items is joined.
 
 use super::Lowerer;
 use super::from::{Build, Factor};
@@ -27,30 +27,31 @@ enum Side {
     Full,
 }
 
-/// Where the left operand of a join begins among the parts of FROM.
+/// The position in FROM where the left operand of a join begins.
 struct Start {
     factor: usize,
     conjunct: usize,
     later: usize,
-    /// It took in items that stand before it, for a LATERAL subquery or a condition that uses them.
+    /// Whether it took in items that stand before it, for a LATERAL subquery or a condition that uses them.
     absorbed: bool,
 }
 
-/// Where its right operand begins.
+/// The position where the right operand begins.
 struct Middle {
     factor: usize,
     conjunct: usize,
     later: usize,
 }
 
-/// The condition of an outer join: its terms without and with subqueries.
+/// The condition of an outer join, split into terms without and terms with subqueries.
 struct On {
     terms: Vec<Expr>,
     asked: Vec<Later>,
 }
 
 impl Start {
-    /// The left operand is the last of so many factors, or what it begins with was merged into that one.
+    /// Moves the start to the last of `factors` factors, if the factor where it was has been merged into that
+    /// one.
     fn reach(&mut self, factors: usize) {
         if let Some(last) = factors.checked_sub(1).filter(|last| *last < self.factor) {
             *self = Start { factor: last, conjunct: 0, absorbed: true, ..*self };
@@ -98,7 +99,8 @@ impl Lowerer<'_> {
         let right = self.right_operand(&join.relation, &left, side, build)?;
         build.floor = floor;
         if build.factors.len() <= middle.0 {
-            // What is used was merged into one factor; a LATERAL subquery stands behind it, a function in it.
+            // The used items were merged into one factor. A LATERAL subquery stands behind that factor, a
+            // function inside it.
             let own = usize::from(build.links > 0);
             middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
             start.reach(middle.0);
@@ -113,7 +115,7 @@ impl Lowerer<'_> {
             }
             JoinConstraint::Using(names) => {
                 let alias = using_alias(names);
-                // An alias stands last among the names, and is none of them.
+                // The alias stands behind the names and is not one of them.
                 let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
                 let (on, scope) = self.merged(side, &names, left, right, &join.relation)?;
                 match alias {
@@ -187,8 +189,9 @@ impl Lowerer<'_> {
         right
     }
 
-    /// The condition and scope of a join on columns of equal name. The merged column is the left one, for a RIGHT
-    /// JOIN the right one, for a FULL JOIN whichever is not NULL, and comes first under `*`.
+    /// Returns the condition and scope of a join on columns of equal name. The merged column is the left one;
+    /// for a RIGHT JOIN the right one; for a FULL JOIN the first of both that is not NULL. Merged columns
+    /// come first under `*`.
     fn merged(
         &mut self,
         side: Side,
@@ -241,10 +244,11 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Replaces the factors from `start` on by their outer join; those from `middle` on are its right operand.
+    /// Replaces the factors from `start` on by their outer join. The factors from `middle` on are its right
+    /// operand.
     ///
-    /// A condition of the padded side may as well stand in ON, and one of the kept side above the join. The left
-    /// operand of a LEFT JOIN may take in items before it: `X × (L ⟕ R) = (X × L) ⟕ R`.
+    /// A condition on the padded side moves into ON, and one on the kept side above the join; both are
+    /// identities. The left operand of a LEFT JOIN may take in items before it: `X × (L ⟕ R) = (X × L) ⟕ R`.
     fn outer_join(
         &mut self,
         side: Side,
@@ -303,7 +307,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// The factors of one operand as one relation, with the conditions that read other columns.
+    /// Joins the factors of one operand into one relation. Returns it with the conditions that read other
+    /// columns.
     fn operand(
         &mut self,
         factors: &[Factor],
@@ -321,7 +326,8 @@ impl Lowerer<'_> {
         Ok((Operand { node, offset: first.offset, width }, rest, open))
     }
 
-    /// The outer join of two operands on terms over the columns of FROM; the output is theirs, in that order.
+    /// Makes the outer join of two operands on terms over the columns of FROM. The output has the columns of
+    /// both, in that order.
     fn outer_join_of(
         &mut self,
         side: Side,
@@ -343,7 +349,8 @@ impl Lowerer<'_> {
                 _ => placed.push(self.place_later(term, &mut operands)?),
             }
         }
-        // A term of the padded operand alone filters it; so it must, where it reads the clock.
+        // A term on the padded operand alone can filter it. Where the term reads the clock, it must, since a
+        // join cannot read it.
         let mut terms = terms;
         if let Some(o) = padded.map(|p| &mut operands[p]) {
             let own = |e: &Expr| e.reads_clock() && e.columns().iter().all(|c| o.holds(*c));
@@ -407,9 +414,9 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins neighbouring factors: conditions on one of them filter it, the others stand at the first join that has
-    /// their columns, and a factor that a condition links to what is joined already goes first. Columns keep their
-    /// order. Conditions that read other columns are handed back.
+    /// Joins neighbouring factors. A condition on one factor filters it, and any other stands at the first
+    /// join that has its columns. A factor that a condition links to the factors already joined goes first.
+    /// Columns keep their order. Conditions that read other columns are returned.
     pub(super) fn join_all(
         &mut self,
         factors: &[Factor],
@@ -494,13 +501,13 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether it is `ON true`.
+/// Whether the condition is `ON true`.
 fn is_true(constraint: &JoinConstraint) -> bool {
     let JoinConstraint::On(e) = constraint else { return false };
     matches!(strip(e), Ast::Value(v) if matches!(v.value, Value::Boolean(true)))
 }
 
-/// Which condition goes where.
+/// The place of each condition.
 #[derive(Default)]
 struct Plan {
     constant: Vec<Expr>,
@@ -509,7 +516,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The first factor that one condition links to those that are done, with no other missing.
+    /// Returns the first factor that a condition links to the joined ones, with no other factor missing.
     fn linked(&self, done: &[bool]) -> Option<usize> {
         let missing = |t: &[usize]| -> Option<usize> {
             let mut open = t.iter().filter(|i| !done[**i]);
@@ -519,7 +526,7 @@ impl Plan {
         self.pending.iter().filter_map(|(t, _)| missing(t)).min()
     }
 
-    /// The conditions that have all their columns now.
+    /// Removes and returns the conditions whose columns are all there.
     fn take(&mut self, done: &[bool]) -> Vec<Expr> {
         let (ready, pending) =
             std::mem::take(&mut self.pending).into_iter().partition(|(t, _)| t.iter().all(|i| done[*i]));

@@ -1,4 +1,4 @@
-//! Constants: numbers by size, texts by the type that the context gives them.
+//! Lowers constants: numbers by their size, texts by the type that the context gives them.
 
 use crate::error::{Error, Result};
 use crate::expr::Expr;
@@ -6,7 +6,7 @@ use crate::types::{Datum, Numeric, Type};
 use num_bigint::BigInt;
 use std::sync::Arc;
 
-/// A number: `integer` where it fits, then `bigint`, else `numeric` with the digits that were written.
+/// Lowers a number: `integer` where it fits, then `bigint`, else `numeric` with the digits as written.
 pub(super) fn number(text: &str) -> Result<Expr> {
     let digits: String = text.chars().filter(|c| *c != '_').collect();
     let radix = match digits.get(..2) {
@@ -39,12 +39,13 @@ fn exact(n: Numeric) -> Expr {
     Expr::literal(Datum::Numeric(Arc::new(n)), Type::Numeric(None))
 }
 
-/// `12.50`, `.5`, `1e-3` as an exact numeric; `None` for any other text, NaN and infinity among them.
+/// Reads `12.50`, `.5`, `1e-3` as an exact numeric; `None` for any other text, NaN and infinity included.
 fn decimal(text: &str) -> Result<Option<Expr>> {
     Ok(Numeric::parse(text)?.filter(|n| matches!(n, Numeric::Finite { .. })).map(exact))
 }
 
-/// An untyped literal read as a value of type `to`; types that have no parsed form here keep their text under a cast.
+/// Reads an untyped literal as a value of type `to`. For types whose values are not read here, the text stays
+/// under a cast.
 pub(super) fn read(text: &str, to: &Type) -> Result<Expr> {
     let invalid = || Error::data("22P02", format!("invalid input syntax for type {}: \"{text}\"", to.base()));
     let trimmed = text.trim();
@@ -91,7 +92,7 @@ pub(super) fn read(text: &str, to: &Type) -> Result<Expr> {
     Ok(Expr::literal(value, to.clone()))
 }
 
-/// A text whose type is still open.
+/// Makes a text whose type is still open.
 pub(super) fn untyped(text: &str) -> Expr {
     Expr::literal(Datum::text(text), Type::Unknown)
 }
@@ -101,7 +102,7 @@ fn special(text: &str) -> bool {
     matches!(text.as_str(), "nan" | "inf" | "infinity")
 }
 
-/// `boolean` input: a case-insensitive prefix of true, false, yes, no; on, off, 1, 0.
+/// Reads `boolean` input: a case-insensitive prefix of true, false, yes or no; on, off, 1, 0.
 fn boolean(text: &str) -> Option<bool> {
     let t = text.to_ascii_lowercase();
     let prefix = |word: &str| !t.is_empty() && word.starts_with(&t);
@@ -114,7 +115,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether a date or time literal means another moment at every reading.
+/// Whether a date or time literal, such as `now`, means another moment each time it is read.
 pub(super) fn is_clock(text: &str, to: &Type) -> bool {
     let timed = matches!(to, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz);
     let word = text.trim().to_ascii_lowercase();

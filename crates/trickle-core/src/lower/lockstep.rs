@@ -1,7 +1,8 @@
-//! Set-returning functions in select lists.
+//! Lowers set-returning functions in select lists.
 //!
-//! The calls that hold no other are run side by side over each row that grouping and windows leave, then those over them.
-//! Calls that GROUP BY names are run over the rows before they are grouped.
+//! The calls run side by side over each row that grouping and windows leave: first the calls that contain no
+//! other call, then the calls over their results. Calls that GROUP BY names run over the rows before they are
+//! grouped.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -16,7 +17,7 @@ use crate::types::Type;
 use std::sync::Arc;
 
 impl Lowerer<'_> {
-    /// A call of a set-returning function: a placeholder for its value.
+    /// Lowers a call of a set-returning function to a placeholder for its value.
     pub(super) fn set(
         &mut self,
         sig: Arc<FuncSig>,
@@ -44,7 +45,7 @@ impl Lowerer<'_> {
             );
         }
         let call = SetCall { sig, args, defined: false };
-        // What runs side by side with itself gives the same.
+        // Equal calls that run side by side return the same rows.
         let at = cx.sets.iter().position(|s| *s == call).unwrap_or_else(|| {
             cx.sets.push(call);
             cx.sets.len() - 1
@@ -52,7 +53,7 @@ impl Lowerer<'_> {
         Ok(Slot::Set(at, 0).expr(ty))
     }
 
-    /// Fails where a construct that skips what it does not need holds a set-returning call.
+    /// Fails where a set-returning call stands inside a construct that evaluates its parts conditionally.
     pub(super) fn no_sets(&self, before: usize, cx: &Cx<'_>, construct: &str) -> Result<()> {
         if cx.sets.len() > before {
             let m = format!("set-returning functions are not allowed in {construct}");
@@ -62,7 +63,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// `(f(…)).name`: one column of the rows of a call.
+    /// Lowers `(f(…)).name`: one column of the rows of a call.
     pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &Cx<'_>) -> Option<Expr> {
         let Slot::Set(call, 0) = Slot::of(value.as_column()?) else { return None };
         let (call_at, call) = (call, cx.sets.get(call)?);
@@ -72,7 +73,8 @@ impl Lowerer<'_> {
         Some(Slot::Set(call_at, column).expr(fields.get(column)?.clone()))
     }
 
-    /// Runs the calls that `exprs` hold over `node`, those that hold no other first; gives the expressions over the result.
+    /// Runs the calls in `exprs` over `node`, beginning with those that contain no other call. Returns the
+    /// expressions over the result.
     pub(super) fn in_lockstep(
         &mut self,
         mut node: NodeId,
@@ -107,12 +109,12 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether an expression holds a set-returning call.
+/// Whether an expression contains a set-returning call.
 pub(super) fn holds_set(e: &Expr) -> bool {
     e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Set(..)))
 }
 
-/// Whether an expression holds a whole row of such a call, which is there column by column.
+/// Whether an expression contains a whole row of such a call, which is there only column by column.
 fn holds_row(e: &Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| {
@@ -122,7 +124,8 @@ fn holds_row(e: &Expr) -> bool {
     found
 }
 
-/// Which calls the expressions hold, and those calls.
+/// Returns for each call whether the expressions contain it, directly or inside the arguments of another
+/// call.
 pub(super) fn asked(exprs: &[Expr], sets: &[SetCall]) -> Vec<bool> {
     let mut asked: Vec<bool> = vec![false; sets.len()];
     exprs.iter().for_each(|e| note(e, &mut asked));
@@ -144,7 +147,7 @@ fn note(e: &Expr, asked: &mut [bool]) {
     });
 }
 
-/// The columns of calls in place of what stands for them.
+/// Replaces the placeholders for calls by the columns of these calls.
 fn put_sets(e: &Expr, values: &[Option<usize>]) -> Expr {
     e.rewrite(&mut |n| match n.as_column().map(Slot::of) {
         Some(Slot::Set(i, column)) => match values.get(i).copied().flatten() {

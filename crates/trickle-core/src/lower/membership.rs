@@ -1,4 +1,5 @@
-//! Subqueries as conjuncts of WHERE: EXISTS, IN, ANY, ALL and their negations as semi- and anti-joins.
+//! Lowers subqueries that are conjuncts of WHERE: EXISTS, IN, ANY, ALL and their negations become semi- and
+//! anti-joins.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -19,11 +20,11 @@ use crate::types::Type;
 impl Lowerer<'_> {
     /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation.
     pub(super) fn is_membership(&self, e: &Ast) -> bool {
-        // Examined subqueries only need their columns found.
+        // While a subquery is examined, only its columns have to be found.
         !self.probing() && Membership::of(e).is_some()
     }
 
-    /// ⋉ or ▷ for such a conjunct.
+    /// Adds the ⋉ or ▷ of such a conjunct.
     pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
         let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
         let mut cx = Cx::condition("WHERE");
@@ -62,7 +63,8 @@ impl Lowerer<'_> {
         if let Some(op) = &m.op {
             let compared = self.compare_rows(op, lhs, outs);
             let compared = self.located(compared, e)?;
-            // ANY looks for a row where it is true; NOT ANY and ALL for one that is in the way; NOT ALL for a counterexample.
+            // ANY looks for a row for which the comparison is true. NOT ANY and ALL look for a row that
+            // prevents them, NOT ALL for a counterexample.
             on.push(match (m.all, m.negated) {
                 (false, false) => compared,
                 (false, true) => not_false(compared, &both),
@@ -71,7 +73,7 @@ impl Lowerer<'_> {
             });
         }
         let on = Expr::and(on);
-        // `x op ALL` holds where no row fails it; NOT turns it round.
+        // `x op ALL` holds where no row fails it; NOT inverts it.
         if m.negated != m.all {
             self.add(SemiJoin::anti(node, right, on))
         } else {
@@ -79,13 +81,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The subquery's rows with its correlated conditions kept apart, where the outer columns stand in top-level
-    /// conjuncts of its WHERE and in its outputs alone.
+    /// Lowers a subquery with its correlated conditions kept apart. Returns `None` unless the outer columns
+    /// occur only in top-level conjuncts of its WHERE and in its outputs.
     fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
         let SetExpr::Select(s) = &*q.body else { return Ok(None) };
         let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
         let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
-        // Where only existence is asked for, the first row answers as well as all.
+        // For existence alone, the first row answers as well as all rows.
         let sliced = match self.slice(q)? {
             Some(slice) => outputs || slice.offset > 0 || slice.limit == Some(0),
             None => false,
@@ -141,12 +143,13 @@ impl Lowerer<'_> {
         if placed || (outputs && !cx.subqueries.is_empty()) {
             return Err(self.fail_direct());
         }
-        // What cannot be done this way is found before anything nested is lowered, so that work never doubles.
+        // Obstacles are found before nested subqueries are lowered, so that no work is done twice.
         for (term, lowered) in &later {
             self.check_local(term, lowered.as_ref())?;
         }
         let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
-        // Over a domain it is a filter.
+        // Over a domain, such a condition is a filter, which may read the clock; here it would be a join
+        // condition.
         if outer.iter().any(Expr::reads_clock) {
             return Err(self.fail_direct());
         }
@@ -180,7 +183,7 @@ impl Lowerer<'_> {
         free.iter().try_for_each(|o| self.here(o).map(drop))
     }
 
-    /// A direct subquery's outputs and conditions over the left columns and then its own.
+    /// Returns a direct subquery's outputs and conditions over the left columns followed by its own.
     fn correlated(&mut self, width: usize, d: Direct) -> (NodeId, Vec<Expr>, Vec<Expr>) {
         let place = |e: &Expr| {
             e.map_columns(|c| match Slot::of(c) {
@@ -192,7 +195,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether a FROM item may have a direct form: what uses outer columns in it has none, and says so where it is lowered.
+/// Whether a FROM item may have a direct form. Outer columns inside it still prevent that, which is noticed
+/// where they are lowered.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
         TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
@@ -203,14 +207,14 @@ fn only_tables(t: &TableWithJoins) -> bool {
     plain(&t.relation) && t.joins.iter().all(|j| plain(&j.relation))
 }
 
-/// A subquery lowered with its outer columns as [`Slot::Outer`].
+/// A subquery whose outer columns are [`Slot::Outer`].
 struct Direct {
     node: NodeId,
     outs: Vec<Expr>,
     outer: Vec<Expr>,
 }
 
-/// `[NOT] EXISTS`, `[NOT] IN`, `op ANY|ALL` on a subquery.
+/// A conjunct `[NOT] EXISTS`, `[NOT] IN` or `op ANY|ALL` with a subquery.
 struct Membership<'q> {
     query: &'q Query,
     lhs: Vec<&'q Ast>,
@@ -264,12 +268,12 @@ impl<'q> Membership<'q> {
     }
 }
 
-/// `e IS NOT FALSE`, or `e` alone where it is never NULL.
+/// Returns `e IS NOT FALSE`, or `e` alone where it is never NULL.
 fn not_false(e: Expr, schema: &Schema) -> Expr {
     if e.nullable(schema) { e.is_not_false() } else { e }
 }
 
-/// `e IS [NOT] TRUE|FALSE`
+/// Returns `e IS [NOT] TRUE|FALSE`.
 fn is(e: Expr, test: IsTest, negated: bool) -> Expr {
     Expr::new(ExprKind::Is { arg: e, test, negated }, Type::Bool)
 }

@@ -1,9 +1,10 @@
-//! Syntax tree → [`Graph`]. Names die here: columns become positions, untyped literals get types, every construct
-//! becomes operators or a [`Reason`].
+//! Lowers a syntax tree to a [`Graph`]. Names end here: columns become positions, untyped literals get types,
+//! and every construct becomes operators or a [`Reason`].
 //!
-//! A subquery that uses columns of an enclosing query is lowered over a *domain*, the distinct values of those
-//! columns, as the first item of its FROM; its result starts with the domain's columns and is joined back to the
-//! outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another.
+//! A subquery that uses columns of an enclosing query is lowered over a *domain*: the distinct values of
+//! those columns, as the first item of its FROM. Its result starts with the domain's columns, and is joined
+//! back to the outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another
+//! relation.
 
 mod access;
 mod call;
@@ -54,26 +55,26 @@ use std::sync::Arc;
 pub struct Query {
     /// The arena that holds the plan.
     pub graph: Graph,
-    /// The plan's root; its columns are the query's, in order.
+    /// The plan's root, which has the columns of the query, in order.
     pub root: NodeId,
-    /// Output column names, unquoted and distinct.
+    /// The names of the output columns, unquoted and distinct.
     pub columns: Vec<Arc<str>>,
 }
 
-/// What became of a valid query.
+/// The result of lowering a valid query.
 #[derive(Clone, Debug)]
 pub enum Lowered {
     /// A plan.
     Query(Query),
-    /// Constructs that stand in the way; at least one.
+    /// The constructs that stand in the way; at least one.
     Unsupported(Vec<Reason>),
 }
 
 /// Lowers one query text.
 ///
 /// # Errors
-/// What PostgreSQL would refuse too: syntax, unknown and ambiguous names, types that do not fit, ungrouped columns;
-/// with place and hint.
+/// The errors that PostgreSQL would report too: syntax errors, unknown and ambiguous names, types that do not
+/// fit, ungrouped columns. They have a place and a hint.
 pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
     lower_parsed(&parse_query(sql)?, catalog)
 }
@@ -88,7 +89,8 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
         match lowerer.top(parsed) {
             Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),
             Ok((root, columns)) => Ok(Lowered::Query(Query { graph: lowerer.graph, root, columns })),
-            // What follows from an unknown construct, such as the type of its value, is no error of the query.
+            // Errors after an unknown construct, such as one about the type of its value, are not errors of
+            // the query.
             Err(e) if !lowerer.reasons.is_empty() && !is_name_error(&e) => {
                 Ok(Lowered::Unsupported(lowerer.reasons))
             }
@@ -100,7 +102,8 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
     })
 }
 
-/// The reason for something that was not found, where no server was asked and it may be there.
+/// Returns a reason in place of an error about an object that was not found, where no server was asked and
+/// the object may exist.
 fn undecided(e: &Error) -> Option<Reason> {
     let doubt = e.doubt()?;
     let help = match e.hint_text().filter(|h| h.starts_with("Did you mean")) {
@@ -118,7 +121,7 @@ fn is_name_error(e: &Error) -> bool {
 /// The advice where there is no better one.
 const WITHOUT: &str = "Write the query without it, or leave it to full refreshes.";
 
-/// How many views may be expanded inside each other.
+/// The greatest depth of views expanded inside each other.
 const VIEW_DEPTH: usize = 32;
 
 /// The state of one lowering.
@@ -128,21 +131,21 @@ struct Lowerer<'a> {
     /// The text that places refer to; `None` inside a view.
     source: Option<&'a Source>,
     reasons: Vec<Reason>,
-    /// One per SELECT being lowered, innermost last.
+    /// The SELECTs being lowered, innermost last.
     frames: Vec<Frame>,
-    /// CTEs in scope, innermost last.
+    /// The CTEs in scope, innermost last.
     ctes: Vec<Cte>,
-    /// How many queries over their own rows were met, each of which has a leaf for these.
+    /// The number of recursive queries so far. Each has a leaf with a number of its own for its rows.
     recursions: u32,
-    /// Subqueries being examined for the outer columns they use, rather than lowered for good.
+    /// The subqueries that are only being examined for the outer columns that they use.
     probes: Vec<Probe>,
-    /// Aggregate calls whose arguments are being lowered, innermost last.
+    /// The aggregate calls whose arguments are being lowered, innermost last.
     levels: Vec<Level>,
-    /// What is to be said where the last use of the clock cannot be kept.
+    /// The reason to report if the last use of the clock cannot be kept.
     timed: Option<Reason>,
-    /// Views being expanded.
+    /// The views being expanded.
     views: Vec<String>,
-    /// Views that were expanded.
+    /// The views that were expanded.
     expanded: HashMap<String, relation::Relation>,
 }
 
@@ -152,11 +155,11 @@ struct Probe {
     free: Vec<Outer>,
 }
 
-/// Which query an aggregate call belongs to: the innermost of whose columns it reads one.
+/// The query that an aggregate call belongs to: the innermost query of which it reads a column.
 struct Level {
-    /// The frame of the SELECT that it stands in.
+    /// The frame of the SELECT in which the call stands.
     frame: usize,
-    /// The innermost frame up to that one whose columns it reads.
+    /// The innermost frame, up to `frame`, of which the call reads a column.
     read: Option<usize>,
 }
 
@@ -195,7 +198,7 @@ impl<'a> Lowerer<'a> {
     fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = self.with_conditions_shown(rel.into())?;
         self.graph.add(rel).map_err(|e| match self.timed.clone() {
-            // It was read in a condition, which became something else than a filter.
+            // The clock was read in a condition that became another operator than a filter.
             Some(reason) if e.is_timed() => {
                 self.note(reason);
                 Error::internal("lowering stopped at the clock")
@@ -204,7 +207,7 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// A map or an aggregation, the conditions of which that read the clock are columns of its input.
+    /// Moves conditions on the clock out of a map or an aggregation: they become columns of its input.
     fn with_conditions_shown(&mut self, rel: Rel) -> Result<Rel> {
         let (input, exprs): (NodeId, Vec<&Expr>) = match &rel {
             Rel::Map(m) => (m.input(), m.exprs().iter().collect()),
@@ -243,12 +246,12 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// The place of a part of the tree.
+    /// Returns the place of a part of the tree in the text.
     fn span(&self, node: &impl Place) -> Option<Span> {
         self.source?.of(node)
     }
 
-    /// `e`, pointing at `node`.
+    /// Makes `e` point at `node`.
     fn at(&self, e: Error, node: &impl Place) -> Error {
         match self.span(node) {
             Some(span) => e.at(span),
@@ -256,12 +259,13 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// Notes a construct that cannot be lowered; lowering goes on to find the others.
+    /// Notes a construct that cannot be lowered. Lowering continues, to find further ones.
     fn reason(&mut self, kind: ReasonKind, node: &impl Place, construct: impl Into<String>, help: &str) {
         self.because(kind, Cause::Construct, node, construct, help);
     }
 
-    /// Likewise, where the construct says more of the query than that there is no rule for it.
+    /// Like [`Lowerer::reason`], for a construct with a more specific cause than that there is no rule for
+    /// it.
     fn because(
         &mut self,
         kind: ReasonKind,
@@ -280,18 +284,19 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// Notes a construct that the engine does not know yet.
+    /// Notes a construct that the engine does not support yet.
     fn not_yet(&mut self, node: &impl Place, construct: impl Into<String>) {
         self.reason(ReasonKind::NotYet, node, construct, WITHOUT);
     }
 
-    /// Like [`Lowerer::not_yet`], where nothing after it can be lowered either.
+    /// Like [`Lowerer::not_yet`], for a construct after which nothing can be lowered. Returns the error that
+    /// ends lowering.
     fn stop(&mut self, node: &impl Place, construct: impl Into<String>) -> Error {
         self.not_yet(node, construct);
         Error::internal("lowering stopped at an unknown construct")
     }
 
-    /// Adds to an error that the server may know a common type of these.
+    /// Adds to an error that the server may know a common type of these types.
     fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
         e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))

@@ -1,4 +1,4 @@
-//! The names that PostgreSQL gives to output columns without an alias.
+//! Derives the names that PostgreSQL gives to output columns without an alias.
 
 use super::special::field_name;
 use crate::parse::ast::{
@@ -7,12 +7,13 @@ use crate::parse::ast::{
 use crate::parse::{fold, form_name, is_array_of_query, json_aggregate};
 use crate::types::Type;
 
-/// The name of an output expression; `?column?` where it has none.
+/// Returns the name of an output expression; `?column?` where it has none.
 pub(super) fn column_name(e: &Expr) -> String {
     figure(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-/// The name, and whether it is the expression's own rather than that of a cast or a construct.
+/// Returns the name, and whether it comes from the expression itself rather than from a cast or a construct
+/// around it.
 fn figure(e: &Expr) -> Option<(String, bool)> {
     let own = |s: &str| Some((s.to_owned(), true));
     let weak = |s: &str| Some((s.to_owned(), false));
@@ -69,7 +70,7 @@ fn function_name(f: &Function) -> Option<String> {
     }
 }
 
-/// A type's internal name.
+/// Returns a type's internal name.
 fn type_name(ty: &DataType) -> Option<String> {
     let name = match crate::parse::type_of(ty, &|_, name| {
         Some(Type::Other(std::sync::Arc::new(crate::types::OtherType {
@@ -100,7 +101,7 @@ fn type_name(ty: &DataType) -> Option<String> {
     Some(name)
 }
 
-/// `text[]` names its column `text`.
+/// Returns the name of a column of an array type: the element type's name, as `text` for `text[]`.
 fn array_name(element: &Type) -> String {
     match element {
         Type::Int4 => "int4".to_owned(),
@@ -112,7 +113,7 @@ fn array_name(element: &Type) -> String {
     }
 }
 
-/// The name of a scalar subquery's column.
+/// Returns the name of a scalar subquery's column.
 fn first_output(q: &Query) -> Option<String> {
     match &*q.body {
         SetExpr::Select(s) => match s.projection.first()? {
@@ -125,7 +126,7 @@ fn first_output(q: &Query) -> Option<String> {
     }
 }
 
-/// The text of a field of EXTRACT, in lower case.
+/// Returns a field of EXTRACT as text, in lower case.
 pub(super) fn field(field: &crate::parse::ast::DateTimeField) -> String {
     field_name(field)
 }

@@ -1,8 +1,8 @@
-//! Subqueries in the conditions of joins.
+//! Lowers subqueries in the conditions of joins.
 //!
-//! A term of an inner join's ON may as well stand in WHERE, under the names that ON sees. So may a term of an outer
-//! join over the padded operand alone: it filters that operand. Any other subquery in the ON of an outer join is a
-//! column computed beside the operand whose columns it uses.
+//! A term of an inner join's ON can move to WHERE, with the names that ON sees. A term of an outer join over
+//! the padded operand alone filters that operand. Any other subquery in the ON of an outer join is a column
+//! computed beside the operand whose columns it uses.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -19,24 +19,25 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(super) struct Later {
     term: Ast,
-    /// What names mean in it.
+    /// The scope of the names in the term.
     scope: Scope,
-    /// The columns of FROM that it reads, those of enclosing queries among them.
+    /// The columns of FROM that the term reads, including columns of enclosing queries.
     columns: BTreeSet<usize>,
 }
 
 impl Later {
-    /// The columns of FROM that it reads.
+    /// Returns the columns of FROM that the term reads.
     pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
         self.columns.iter().copied()
     }
-    /// Whether it reads those columns of FROM alone.
+    /// Whether the term reads only the given columns of FROM.
     pub(super) fn within(&self, columns: std::ops::Range<usize>) -> bool {
         self.columns.iter().all(|c| columns.contains(c))
     }
 }
 
-/// An operand of an outer join: columns `offset..offset + width` of FROM, and behind them those of placed subqueries.
+/// An operand of an outer join: columns `offset..offset + width` of FROM, followed by the columns of placed
+/// subqueries.
 pub(super) struct Operand {
     pub(super) node: NodeId,
     pub(super) offset: usize,
@@ -50,8 +51,8 @@ impl Operand {
 }
 
 impl Lowerer<'_> {
-    /// The terms of a join condition, which sees the two operands and enclosing queries alone: those without and
-    /// those with subqueries.
+    /// Lowers a join condition, which sees only the two operands and enclosing queries. Returns the terms
+    /// without subqueries and the terms with them.
     pub(super) fn on(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<Later>)> {
         let visible = self.take_scope();
         self.set_scope(both.clone());
@@ -86,7 +87,7 @@ impl Lowerer<'_> {
         Ok((plain, later))
     }
 
-    /// σ with such a term over columns `offset..` of FROM, which are all that it reads.
+    /// Filters by such a term over columns `offset..` of FROM, which are all that it reads.
     pub(super) fn filter_later(&mut self, node: NodeId, later: &Later, offset: usize) -> Result<NodeId> {
         let visible = self.take_scope();
         self.set_scope(later.scope.moved(offset));
@@ -104,8 +105,8 @@ impl Lowerer<'_> {
         self.filter(node, condition, cx)
     }
 
-    /// Places the subqueries of such a term beside the operand that each of them uses. Gives the term with
-    /// placeholders, and for each of those the operand (0 or 1) and the value over its columns.
+    /// Places each subquery of such a term beside the operand that it uses. Returns the term with
+    /// placeholders and, for each placeholder, the operand (0 or 1) and the value over its columns.
     pub(super) fn place_later(
         &mut self,
         later: &Later,
@@ -148,7 +149,8 @@ impl Lowerer<'_> {
         Ok((term, values))
     }
 
-    /// The columns of FROM that a subquery uses, those of enclosing queries among them, and earlier subqueries.
+    /// Returns the columns of FROM that a subquery uses, including columns of enclosing queries and of
+    /// earlier subqueries.
     fn uses(&mut self, p: &Pending<'_>) -> Result<BTreeSet<usize>> {
         let here = self.frames.len() - 1;
         let mut columns: BTreeSet<usize> = p.local_columns(here).into_iter().collect();

@@ -1,4 +1,4 @@
-//! Orders that tell rows apart.
+//! Derives order keys that tell rows apart.
 
 use super::Lowerer;
 use super::window::Windowed;
@@ -10,8 +10,9 @@ use crate::window::{Order, OrderKey, Units};
 use std::collections::BTreeSet;
 
 impl Lowerer<'_> {
-    /// The order keys, and behind them what tells rows apart where the call sees an order that ORDER BY leaves open: where
-    /// there is none the order of FROM, and a key of the rows, else every column that the query reads.
+    /// Returns the order keys. Where ORDER BY leaves an order open that the call sees, keys that tell the
+    /// rows apart are added. Without ORDER BY, the order of FROM is added first; then a key of the rows, or
+    /// else every column that the query reads.
     pub(super) fn settled_order(
         &mut self,
         node: NodeId,
@@ -29,8 +30,8 @@ impl Lowerer<'_> {
             return order;
         }
         if sees == Order::Both {
-            // Peers that agree in all that the call reads are one as good as the other; where the frame counts rows, each of
-            // them has a value of its own, and they must agree in all that the query reads.
+            // Peers that agree in all columns that the call reads are interchangeable. Where the frame counts
+            // rows, each peer has a value of its own, so they must agree in all columns that the query reads.
             let read: BTreeSet<usize> = match w.call.frame.units {
                 Units::Rows => used.clone(),
                 Units::Range | Units::Groups => w.call.exprs().flat_map(Expr::columns).collect(),
@@ -58,7 +59,8 @@ impl Lowerer<'_> {
         self.telling_apart(node, partition, order, used, table)
     }
 
-    /// The order keys, and behind them what tells rows apart: a key of the rows, else the columns `used`.
+    /// Returns the order keys, followed by keys that tell the rows apart: a key of the rows, or else the
+    /// columns `used`.
     pub(super) fn telling_apart(
         &self,
         node: NodeId,
@@ -101,7 +103,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The columns of a relation, and what is computed beside them.
+/// The columns of a relation, and expressions computed beside them.
 pub(super) struct Columns {
     schema: Schema,
     all: Vec<Expr>,
@@ -117,12 +119,12 @@ impl Columns {
     pub(super) fn column_type(&self, column: usize) -> &Type {
         self.schema.column(column).map_or(&Type::Unknown, |c| &c.ty)
     }
-    /// All columns, where some are computed.
+    /// Returns all columns, if some are computed.
     pub(super) fn computed(self) -> Option<Vec<Expr>> {
         (self.all.len() > self.schema.len()).then_some(self.all)
     }
 
-    /// The column that holds the value of `e`.
+    /// Returns the column that holds the value of `e`.
     pub(super) fn place(&mut self, e: &Expr) -> usize {
         if let Some(c) = e.as_column() {
             return c;

@@ -1,4 +1,4 @@
-//! Queries: WITH, the body, and the clauses after it.
+//! Lowers queries: WITH, the body, and the clauses after it.
 
 use super::Lowerer;
 use super::relation::{Open, Relation};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 const WRITES: &str = "Keep the change out of the query: a stream table is computed from SELECTs alone.";
 
 impl Lowerer<'_> {
-    /// Lowers a query over a domain; the result starts with the domain's columns.
+    /// Lowers a query over a domain. The result starts with the domain's columns.
     pub(super) fn query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
         let open = self.open_query(q, domain)?;
         self.close(open)
     }
 
-    /// The same for FROM, which may take rows in the order that the query gives them.
+    /// Like [`Lowerer::query`], for FROM: the result keeps the columns that the query orders its rows by.
     pub(super) fn ordered_query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
         let open = self.open_query(q, domain)?;
         self.close_ordered(open)
@@ -52,7 +52,7 @@ impl Lowerer<'_> {
         result
     }
 
-    /// What may not follow the body. ORDER BY alone says nothing about a table's contents.
+    /// Refuses clauses that may not follow the body. ORDER BY alone does not affect a table's contents.
     fn after_body(&mut self, q: &Query) -> Result<()> {
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
@@ -95,7 +95,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Under RECURSIVE a query may read the ones behind it: each is lowered after those that it reads.
+    /// Returns the order in which to lower the CTEs, each after those that it reads: under RECURSIVE, a CTE
+    /// may read later ones.
     fn order(&self, with: &With) -> Result<Vec<usize>> {
         let names: Vec<String> = with.cte_tables.iter().map(|c| fold(&c.alias.name)).collect();
         let (mut order, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..names.len()).collect());
@@ -113,7 +114,7 @@ impl Lowerer<'_> {
         Ok(order)
     }
 
-    /// The column names under an alias with a column list, which may be shorter.
+    /// Returns the column names under an alias with a column list, which may be shorter.
     pub(super) fn alias_columns(&self, alias: &TableAlias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
         if alias.columns.len() > names.len() {
             let e = Error::missing_columns(format!(
@@ -142,7 +143,7 @@ impl Lowerer<'_> {
                 self.set_operation(body, left, *op, *set_quantifier, right, domain)
             }
             SetExpr::Values(v) => self.values(&v.rows, body, domain),
-            // Read as SELECT * FROM it.
+            // `TABLE t` arrives as `SELECT * FROM t`, so here the name of the table is missing.
             SetExpr::Table(_) => {
                 Err(self.at(Error::syntax("TABLE is followed by the name of a table"), body))
             }

@@ -1,7 +1,8 @@
-//! WITH RECURSIVE: a query over its own rows.
+//! Lowers WITH RECURSIVE: a query over its own rows.
 //!
-//! The recursive term is lowered like any query, over a leaf that stands for the rows of the round before, and then taken
-//! apart into a [`Step`]: what is computed from a pair of such a row and a row of everything else that the term reads.
+//! The recursive term is lowered like any query, over a leaf that stands for the rows of the previous round.
+//! The term is then taken apart into a [`Step`]: expressions over pairs of such a row and a row of the other
+//! relations that the term reads.
 
 mod apart;
 mod tracks;
@@ -33,7 +34,7 @@ struct Terms<'q> {
 }
 
 impl Lowerer<'_> {
-    /// A common table expression whose query reads itself.
+    /// Lowers a common table expression whose query reads itself.
     pub(super) fn recursive(&mut self, cte: &ast::Cte, name: &str, over: &Domain) -> Result<Cte> {
         if over.width() > 0 {
             return Err(self.stop(&cte.alias.name, "WITH RECURSIVE that uses outer columns"));
@@ -69,7 +70,7 @@ impl Lowerer<'_> {
         self.tracked(name, (base.node, names), (side, Step { on, exprs }), terms.fixpoint, tracks)
     }
 
-    /// The query with the columns that its clauses add, which stand behind those of a row.
+    /// Makes the recursion, with the columns that SEARCH and CYCLE add behind a row's own.
     fn tracked(
         &mut self,
         name: &str,
@@ -109,7 +110,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// The recursive term as pairs, and the columns that it computes from them.
+    /// Lowers the recursive term to pairs and the columns computed from them.
     fn recursive_term(
         &mut self,
         cte: &ast::Cte,
@@ -151,7 +152,8 @@ impl Lowerer<'_> {
         Ok((pairs, exprs))
     }
 
-    /// The columns of the recursive term in the types of the non-recursive one, which must be those of both together.
+    /// Casts the columns of the recursive term to the types of the non-recursive one. Fails where the common
+    /// type of both terms is another.
     fn as_rows(&self, name: &str, exprs: Vec<Expr>, rows: &Schema, terms: &Terms<'_>) -> Result<Vec<Expr>> {
         let mut all = Vec::new();
         for (i, (e, c)) in exprs.into_iter().zip(rows.columns()).enumerate() {
@@ -169,11 +171,11 @@ impl Lowerer<'_> {
         Ok(all)
     }
 
-    /// The leaf that stands for the rows of the round before while the recursive term is lowered.
+    /// Makes the leaf that stands for the rows of the previous round while the recursive term is lowered.
     fn own(&mut self, name: &str, names: &[Arc<str>], rows: &Schema) -> Result<NodeId> {
         let columns = names.iter().zip(rows.columns());
         let columns = columns.map(|(n, c)| ColumnDef::new(n.clone(), c.ty.clone(), true)).collect();
-        // No table of a server's has such a number.
+        // No table of a server has such a number.
         let id = TableId(u32::MAX - self.recursions);
         self.recursions += 1;
         self.add(Table::new(Arc::new(TableDef::new(id, "", name, columns))))

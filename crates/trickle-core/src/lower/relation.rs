@@ -1,4 +1,5 @@
-//! What a query expression is lowered to, before and after its untyped literals are settled.
+//! The results of lowering a query expression, before and after the types of its untyped literals are
+//! decided.
 
 use super::Lowerer;
 use super::scope::Domain;
@@ -10,21 +11,22 @@ use crate::rel::{Distinct, Map};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The order of rows that a query asks for and PostgreSQL gives them in. SQL lets nothing depend on it; people do, where such
-/// rows are the whole of FROM, in LIMIT, windows and aggregates that have no ORDER BY of their own. Where PostgreSQL sorts the
-/// rows for other clauses it promises nothing, as its sort is not stable.
+/// The order of rows that a query asks for and PostgreSQL delivers. SQL gives it no meaning where another
+/// query reads these rows. But users rely on it where such rows are the whole of FROM: in LIMIT, and in
+/// windows and aggregates without an ORDER BY of their own. Where PostgreSQL sorts the rows for other
+/// clauses, it promises nothing, as its sort is not stable.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RowOrder<Key> {
-    /// None.
+    /// No order.
     #[default]
     Any,
-    /// By values of theirs.
+    /// An order by values that the rows have.
     By(Vec<Key>),
-    /// By what they do not show.
+    /// An order by values that the rows do not have.
     Hidden,
 }
 
-/// A column by which rows are ordered: an output, or behind the outputs one that is not shown.
+/// A column by which rows are ordered: an output, or a column behind the outputs that is not shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowKey {
     pub(super) output: usize,
@@ -33,11 +35,11 @@ pub(super) struct RowKey {
 }
 
 impl<Key> RowOrder<Key> {
-    /// By these keys; any where there is none.
+    /// Makes the order by these keys; any order where there are none.
     pub(super) fn by(keys: Vec<Key>) -> RowOrder<Key> {
         if keys.is_empty() { RowOrder::Any } else { RowOrder::By(keys) }
     }
-    /// By what each key has become; hidden where one is lost.
+    /// Translates each key; the order becomes hidden where `key` returns `None` for one.
     pub(super) fn map<To>(&self, key: impl FnMut(&Key) -> Option<To>) -> RowOrder<To> {
         match self {
             RowOrder::Any => RowOrder::Any,
@@ -49,7 +51,8 @@ impl<Key> RowOrder<Key> {
     }
 }
 
-/// A finished relation: the domain's columns, then one per name, and behind these what its rows are ordered by.
+/// A finished relation: the domain's columns, one column per name, and then the columns that its rows are
+/// ordered by.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     pub(super) node: NodeId,
@@ -58,7 +61,7 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// Rows in any order.
+    /// Makes a relation whose rows have no order.
     pub(super) fn new(node: NodeId, names: Vec<Arc<str>>) -> Relation {
         Relation { node, names, order: RowOrder::Any }
     }
@@ -74,12 +77,12 @@ pub(super) struct Open {
     pub(super) names: Vec<Arc<str>>,
     pub(super) distinct: bool,
     pub(super) order: RowOrder<RowKey>,
-    /// What is not shown and the rows are ordered by.
+    /// The expressions that the rows are ordered by and that are not shown.
     pub(super) hidden: Vec<Expr>,
 }
 
 impl Open {
-    /// A finished relation, opened again.
+    /// Opens a finished relation again.
     pub(super) fn of(relation: Relation, schema: &Schema, domain: &Domain) -> Open {
         let k = domain.width();
         Open {
@@ -93,7 +96,7 @@ impl Open {
         }
     }
 
-    /// With an order by expressions, of which some may be outputs.
+    /// Sets an order by expressions. Those that are not outputs become hidden ones.
     pub(super) fn ordered(mut self, order: &RowOrder<SortKey>) -> Open {
         let (exprs, mut hidden) = (&self.exprs, Vec::new());
         self.order = order.map(|key| {
@@ -110,13 +113,14 @@ impl Open {
 }
 
 impl Lowerer<'_> {
-    /// Closes the projection; untyped literals become text.
+    /// Closes the projection. Untyped literals become text.
     pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
         let types: Vec<Type> = open.exprs.iter().map(settled).collect();
         self.close_as(open, &types)
     }
 
-    /// The same, with what the rows are ordered by, for whoever takes them in that order.
+    /// Like [`Lowerer::close`], but keeps the columns that the rows are ordered by, for a query that takes
+    /// them in that order.
     pub(super) fn close_ordered(&mut self, mut open: Open) -> Result<Relation> {
         let (shown, order) = (open.exprs.len(), std::mem::take(&mut open.order));
         open.exprs.append(&mut open.hidden);
@@ -139,7 +143,7 @@ impl Lowerer<'_> {
         Ok(Relation { node, names, order })
     }
 
-    /// A Map, left out where it would change nothing but labels that are right already.
+    /// Adds a Map, unless it would only set labels that are right already.
     pub(super) fn project(
         &mut self,
         node: NodeId,
@@ -159,13 +163,13 @@ impl Lowerer<'_> {
         self.add(Map::new(node, exprs).labelled(labels))
     }
 
-    /// δ, where every column can be compared.
+    /// Adds a δ; fails where a column cannot be compared.
     pub(super) fn distinct(&mut self, node: NodeId) -> Result<NodeId> {
         self.comparable(node)?;
         self.once(Distinct::new(node))
     }
 
-    /// δ, or its input where a key says that each row is there once.
+    /// Adds the δ, or returns its input where a key shows that each row occurs once.
     pub(super) fn once(&mut self, distinct: Distinct) -> Result<NodeId> {
         match self.graph.props(distinct.input()).keys.is_empty() {
             true => self.add(distinct),
@@ -181,8 +185,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Why values of a type cannot be compared; `what` would have to be. PostgreSQL compares composite values field by field,
-    /// which is not done here yet; anything else it refuses too.
+    /// Makes the error that values of a type cannot be compared, though `what` would need it. PostgreSQL
+    /// compares composite values field by field, which is not supported here yet. It refuses other types
+    /// without equality too.
     pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
         match self.catalog.fields(ty) {
             Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),
@@ -190,7 +195,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// PostgreSQL's refusal to group or compare a type; `what` would have to be.
+    /// Makes PostgreSQL's error for grouping or comparing by a type without equality; `what` would need it.
     fn no_equality(&self, ty: &Type, what: &str) -> Error {
         let e = Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
             .detail(format!("{what} would have to be compared."))
@@ -204,7 +209,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The columns `0..n`.
+    /// Keeps the columns `0..n`.
     pub(super) fn keep_first(&mut self, node: NodeId, n: usize) -> Result<NodeId> {
         let schema = self.graph.schema(node).clone();
         if schema.len() == n {
@@ -220,7 +225,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The type of an output; of an untyped literal, text.
+/// Returns the type of an output; text for an untyped literal.
 fn settled(e: &Expr) -> Type {
     if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() }
 }

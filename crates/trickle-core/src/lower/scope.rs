@@ -1,4 +1,4 @@
-//! Names → columns.
+//! Resolves names to columns.
 
 use super::Lowerer;
 use super::relation::{RowKey, RowOrder};
@@ -12,20 +12,21 @@ use crate::parse::{Place, fold};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// Positions from here on stand for something that is placed later: the bits say what.
+/// Positions with one of these bits are placeholders for values that are placed later. The bit tells the
+/// kind.
 const AGGREGATE: usize = 1 << (usize::BITS - 2);
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
 const OUTER: usize = 1 << (usize::BITS - 4);
 const WINDOW: usize = 1 << (usize::BITS - 5);
 const GROUPING: usize = 1 << (usize::BITS - 6);
 const SET: usize = 1 << (usize::BITS - 7);
-/// The bits of a column of a set-returning call.
+/// The number of bits for the column of a set-returning call.
 const SET_COLUMN: u32 = 12;
 
-/// What a placeholder position stands for.
+/// The meaning of a column position, which may be a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// A column of the relation at hand.
+    /// A column of the current relation.
     Column(usize),
     /// The n-th aggregate call of the clause.
     Aggregate(usize),
@@ -77,7 +78,7 @@ pub(super) fn reads_outer(e: &Expr) -> bool {
     e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Outer(_)))
 }
 
-/// Moves real columns by `by` (placeholders stay).
+/// Moves the real columns by `by`; placeholders stay.
 pub(super) fn shift(e: &Expr, by: isize) -> Expr {
     if by == 0 {
         return e.clone();
@@ -92,7 +93,7 @@ pub(super) fn shift(e: &Expr, by: isize) -> Expr {
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: Arc<str>,
-    /// A column, or for the merged column of a FULL JOIN a COALESCE.
+    /// A column, or a COALESCE for the merged column of a FULL JOIN.
     pub(super) expr: Expr,
 }
 
@@ -102,24 +103,24 @@ pub(super) struct Item {
     pub(super) name: Arc<str>,
     pub(super) schema: Option<Arc<str>>,
     pub(super) columns: Vec<Named>,
-    /// Positions of the primary key, which determines all columns.
+    /// The positions of the primary key, which determines all columns.
     pub(super) key: Option<Vec<usize>>,
-    /// The name of a column that is NULL in rows that an outer join padded and nowhere else.
+    /// The name of a column that is NULL only in rows that an outer join padded.
     pub(super) present: Option<Arc<str>>,
-    /// The schema and name of the table whose rows it has.
+    /// The schema and name of the table whose rows the item has.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
-    /// The names that the columns of a row have where it is a value, if these are not the names here.
+    /// The names of a row's columns where the row is used as a value, if they differ from the names here.
     pub(super) fields: Option<Vec<Arc<str>>>,
-    /// Names of virtual columns whose expressions the engine cannot read.
+    /// The names of virtual columns whose expressions the engine cannot read.
     pub(super) unread: Vec<Arc<str>>,
 }
 
-/// What names mean in one SELECT.
+/// The names that are visible in one SELECT.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    /// What `*` expands to, and where unqualified names are looked up.
+    /// The columns that `*` expands to, in which unqualified names are looked up.
     pub(super) star: Vec<Named>,
-    /// What qualified names are looked up in.
+    /// The items in which qualified names are looked up.
     pub(super) items: Vec<Item>,
 }
 
@@ -128,7 +129,7 @@ impl Scope {
         Scope { star: item.columns.clone(), items: vec![item] }
     }
 
-    /// Both side by side.
+    /// Puts both scopes side by side.
     pub(super) fn and(mut self, other: Scope) -> Scope {
         self.star.extend(other.star);
         self.items.extend(other.items);
@@ -137,7 +138,7 @@ impl Scope {
 }
 
 impl Scope {
-    /// The same names over columns that stand `by` positions further left.
+    /// Returns the same names over columns that stand `by` positions further left.
     pub(super) fn moved(&self, by: usize) -> Scope {
         let by = -(by as isize);
         let named = |n: &Named| Named { name: n.name.clone(), expr: shift(&n.expr, by) };
@@ -156,7 +157,8 @@ pub(super) struct Outer {
     pub(super) frame: usize,
     pub(super) column: usize,
     pub(super) ty: Type,
-    /// Its image: a subquery may tell apart what is equal, so its domain has both.
+    /// Whether it is the column's image. A subquery may tell equal values apart, so its domain has the value
+    /// and the image.
     pub(super) image: bool,
 }
 
@@ -170,7 +172,7 @@ impl Outer {
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub(super) refs: Vec<Outer>,
-    /// Its relation, with one column per reference; `None` where there are none.
+    /// The relation of these values, with one column per reference; `None` where there are no references.
     pub(super) node: Option<NodeId>,
 }
 
@@ -187,21 +189,22 @@ impl Domain {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frame {
     pub(super) scope: Scope,
-    /// Outer columns at hand, as columns 0.. of this SELECT's FROM.
+    /// The outer columns that are available as the columns 0.. of this SELECT's FROM.
     pub(super) refs: Vec<Outer>,
     /// The relation of those columns.
     pub(super) domain: Option<NodeId>,
-    /// Outer columns become [`Slot::Outer`] over the enclosing relation.
+    /// Whether outer columns become [`Slot::Outer`] over the enclosing relation.
     pub(super) direct: bool,
-    /// Something in it cannot use outer columns directly: lower it again over a domain.
+    /// Whether some construct cannot use outer columns directly, so that the SELECT must be lowered again
+    /// over a domain.
     pub(super) direct_failed: bool,
     /// Whether FROM is one item.
     pub(super) alone: bool,
-    /// Of the rows of FROM, which is one relation, before grouping.
+    /// The order of the rows of FROM before grouping.
     pub(super) order: RowOrder<SortKey>,
-    /// Whether it is that for which windows sorted the rows.
+    /// Whether `order` is the order in which the windows sorted the rows.
     pub(super) resorted: bool,
-    /// Whether functions of the select list give rows of their own.
+    /// Whether functions of the select list return rows of their own.
     pub(super) expanded: bool,
 }
 
@@ -211,15 +214,15 @@ pub(super) struct Cte {
     pub(super) name: String,
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
-    /// Outer columns that it starts with.
+    /// The outer columns that it starts with.
     pub(super) refs: Vec<Outer>,
-    /// Columns that it has and no query can read.
+    /// The columns that it has but that no query can read.
     pub(super) unread: Vec<Arc<str>>,
-    /// Of its rows.
+    /// The order of its rows.
     pub(super) order: RowOrder<RowKey>,
 }
 
-/// What a lookup in one scope found.
+/// The result of a lookup in one scope.
 enum Found {
     Nothing,
     One(Expr),
@@ -238,7 +241,8 @@ fn find<'n>(columns: impl Iterator<Item = &'n Named>, name: &str) -> Found {
 }
 
 impl Lowerer<'_> {
-    /// The value of `name`, `table.name` or `schema.table.name`, innermost scope first.
+    /// Returns the value of `name`, `table.name` or `schema.table.name`, looked up in the innermost scope
+    /// first.
     pub(super) fn column(&mut self, idents: &[Ident]) -> Result<Expr> {
         let parts: Vec<String> = idents.iter().map(fold).collect();
         let Some((name, qualifier)) = parts.split_last() else {
@@ -302,7 +306,7 @@ impl Lowerer<'_> {
         Err(self.at_idents(e, idents))
     }
 
-    /// The item that a name means, and the SELECT that it stands in.
+    /// Returns the item that a name means, and the depth of the SELECT in which it stands.
     fn item(&self, qualifier: &[String]) -> Option<(usize, Item)> {
         let here = |depth: usize| {
             let item = self.frames[depth].scope.items.iter().find(|i| i.is(qualifier));
@@ -311,7 +315,7 @@ impl Lowerer<'_> {
         (0..self.frames.len()).rev().find_map(here)
     }
 
-    /// A value over the columns of a SELECT, as the innermost sees it.
+    /// Returns a value over the columns of a SELECT, as seen from the innermost SELECT.
     fn seen(&mut self, depth: usize, e: &Expr) -> Result<Expr> {
         for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
             level.read = level.read.max(Some(depth));
@@ -319,7 +323,7 @@ impl Lowerer<'_> {
         if depth + 1 == self.frames.len() { Ok(e.clone()) } else { self.outer(depth, e) }
     }
 
-    /// All columns of what `t` or `t.*` means.
+    /// Returns all columns of the item `t`, named as `t` or `t.*`.
     pub(super) fn columns_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Vec<Expr>> {
         match self.item(qualifier) {
             Some((depth, item)) if item.unread.is_empty() => {
@@ -329,8 +333,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `t` or `t.*` as a value, which is NULL where an outer join padded the row: where a column is NULL that is so nowhere
-    /// else.
+    /// Lowers `t` or `t.*` as a value, which is NULL where an outer join padded the row. A column that is
+    /// NULL only in padded rows shows this.
     pub(super) fn row_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Expr> {
         let Some((depth, item)) = self.item(qualifier) else { return Err(self.whole_row(place)) };
         let alone = self.frames[depth].scope.items.len() == 1;
@@ -361,7 +365,7 @@ impl Lowerer<'_> {
         Ok(Expr::new(kind, ty))
     }
 
-    /// Whether an identifier is no column but the name of an item of FROM.
+    /// Whether an identifier is the name of an item of FROM and not a column.
     pub(super) fn names_row(&self, ident: &Ident) -> bool {
         let name = fold(ident);
         let column = |f: &Frame| f.scope.star.iter().any(|c| *c.name == *name);
@@ -369,7 +373,7 @@ impl Lowerer<'_> {
         !self.frames.iter().any(column) && self.frames.iter().any(item)
     }
 
-    /// A column of the item of this SELECT that is NULL only where the item was padded.
+    /// Returns a column of an item of this SELECT that is NULL only where the item was padded.
     pub(super) fn never_null(&self, qualifier: &[String]) -> Option<Vec<Ident>> {
         let item = self.frames.last()?.scope.items.iter().find(|i| i.is(qualifier))?;
         let column = item.present.as_deref()?;
@@ -393,7 +397,7 @@ impl Lowerer<'_> {
         hint(e, name, near.map(|n| &*n.name))
     }
 
-    /// A value over the columns of an enclosing SELECT, as this one sees it.
+    /// Returns a value over the columns of an enclosing SELECT, as seen from this one.
     fn outer(&mut self, frame: usize, e: &Expr) -> Result<Expr> {
         let mut failed = None;
         let out = e.rewrite(&mut |node| match node.kind() {
@@ -441,7 +445,7 @@ impl Lowerer<'_> {
         Err(Error::internal("an outer column is not at hand"))
     }
 
-    /// Where this SELECT's FROM holds an outer column, or a column of its own.
+    /// Returns the value of an outer column, or of a column of its own, in this SELECT's FROM.
     pub(super) fn here(&mut self, outer: &Outer) -> Result<Expr> {
         let value = self.value_here(outer)?;
         match value.image() {
@@ -486,7 +490,7 @@ impl Item {
             [] => false,
         }
     }
-    /// Whether it has a column of that name that the engine cannot read.
+    /// Whether the item has a column of that name that the engine cannot read.
     pub(super) fn hides(&self, name: &str) -> bool {
         self.unread.iter().any(|u| **u == *name)
     }
@@ -495,7 +499,7 @@ impl Item {
     }
 }
 
-/// Adds "Did you mean …" where a name is near.
+/// Adds "Did you mean …" where a similar name exists.
 pub(super) fn hint<'n>(e: Error, name: &str, near: impl Iterator<Item = &'n str>) -> Error {
     match nearest(name, near.take(1_000)) {
         Some(near) => e.hint(format!("Did you mean \"{near}\"?")),

@@ -1,4 +1,4 @@
-//! One SELECT: FROM, WHERE, grouping, the select list, DISTINCT.
+//! Lowers one SELECT: FROM, WHERE, grouping, the select list, DISTINCT.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// PostgreSQL's own limit. The work on a select list may grow with the square of its length.
 pub(super) const MAX_OUTPUTS: usize = 1_664;
 
-/// An entry of the select list: text still to be lowered, or a column that `*` gave.
+/// An entry of the select list: an expression that is still to be lowered, or a column from `*`.
 pub(super) enum Output<'q> {
     Text(&'q Ast),
     Column(Expr),
@@ -33,7 +33,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Lowers what has a FROM of its own, of which `domain` is the outside.
+    /// Lowers a part with a FROM of its own; `domain` holds the outer columns that are available in it.
     pub(super) fn in_frame<R>(
         &mut self,
         domain: &Domain,
@@ -45,7 +45,7 @@ impl Lowerer<'_> {
         result
     }
 
-    /// FROM under WHERE, and the select list that is to be computed over it.
+    /// Lowers FROM under WHERE. Returns it with the select list that is to be computed over it.
     pub(super) fn before_outputs<'q>(
         &mut self,
         s: &'q Select,
@@ -68,7 +68,7 @@ impl Lowerer<'_> {
         Ok((node, outputs, names))
     }
 
-    /// The select list, over groups where there are some.
+    /// Lowers the select list, over groups where the query groups.
     pub(super) fn selected(
         &mut self,
         s: &Select,
@@ -121,7 +121,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins the items of FROM under WHERE: conjuncts at the lowest join that holds them, those with subqueries after.
+    /// Joins the items of FROM under WHERE. Each conjunct is applied at the lowest join that has its columns;
+    /// conjuncts with subqueries come after.
     fn filtered(&mut self, mut build: Build, selection: Option<&Ast>) -> Result<NodeId> {
         let mut later = Vec::new();
         for term in selection.map(conjuncts).unwrap_or_default() {
@@ -147,7 +148,7 @@ impl Lowerer<'_> {
         Ok(node)
     }
 
-    /// The select list with its names, `*` expanded.
+    /// Returns the select list with its names; `*` is expanded.
     fn outputs<'q>(&mut self, s: &'q Select) -> Result<(Vec<Output<'q>>, Vec<Arc<str>>)> {
         let (mut outputs, mut names) = (Vec::new(), Vec::new());
         for item in &s.projection {
@@ -216,7 +217,7 @@ fn expand(columns: Vec<Named>, outputs: &mut Vec<Output<'_>>, names: &mut Vec<Ar
     }
 }
 
-/// The terms of a conjunction, parentheses removed, in order.
+/// Returns the terms of a conjunction in order, without parentheses.
 pub(super) fn conjuncts(e: &Ast) -> Vec<&Ast> {
     use crate::parse::ast::BinaryOperator;
     let (mut terms, mut stack) = (Vec::new(), vec![e]);

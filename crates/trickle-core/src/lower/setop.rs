@@ -1,4 +1,4 @@
-//! UNION, INTERSECT, EXCEPT and VALUES, with PostgreSQL's unification of column types.
+//! Lowers UNION, INTERSECT, EXCEPT and VALUES, with PostgreSQL's unification of column types.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -37,7 +37,7 @@ impl Lowerer<'_> {
                 return Err(self.at(Error::syntax("syntax error at or near \"MINUS\""), whole));
             }
         };
-        // A chain of UNION ALL is one sum.
+        // A chain of UNION ALL becomes one sum.
         let mut arms = vec![right];
         let mut first = left;
         if op == SetOperator::Union && all {
@@ -95,7 +95,7 @@ impl Lowerer<'_> {
         Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }
 
-    /// The column types that all arms take.
+    /// Returns the column types that all arms are cast to.
     fn unify_arms(&self, what: &str, arms: &[&SetExpr], open: &[Open]) -> Result<Vec<Type>> {
         let Some(first) = open.first() else { return Ok(Vec::new()) };
         for (o, arm) in open.iter().zip(arms) {
@@ -123,7 +123,8 @@ impl Lowerer<'_> {
             .collect()
     }
 
-    /// `VALUES (…), (…)`: constants as one leaf, anything else as a sum of one-row maps over the domain.
+    /// Lowers `VALUES (…), (…)`. Constants are one leaf; anything else is a sum of one-row maps over the
+    /// domain.
     pub(super) fn values(
         &mut self,
         rows: &[Parens<Vec<Ast>>],

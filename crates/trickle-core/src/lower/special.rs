@@ -1,5 +1,5 @@
-//! Expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and their kin. Each is a call of the
-//! function that PostgreSQL calls for it.
+//! Lowers expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and their kin. Each is
+//! a call of the function that PostgreSQL calls for it.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -108,7 +108,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `text COLLATE name`: the same value, of a type that compares under it.
+    /// Lowers `text COLLATE name`: the same value, with a type that compares under the collation.
     fn collate<'q>(
         &mut self,
         value: &'q Ast,
@@ -162,7 +162,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `interval '1' day` is `interval '1 day'`; `interval '1 day'` stays.
+    /// Lowers an interval literal: `interval '1' day` is `interval '1 day'`, which stays as it is.
     fn interval(&mut self, i: &Interval, place: &Ast) -> Result<Expr> {
         let Ast::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = &*i.value else {
             return Err(self.stop(place, "INTERVAL with a computed value"));
@@ -172,7 +172,7 @@ impl Lowerer<'_> {
             return Err(self.stop(place, "INTERVAL with a range of fields"));
         }
         let text = match &i.leading_field {
-            // A bare number counts the field's unit.
+            // A bare number is in the unit of the field.
             Some(f) if text.trim().parse::<f64>().is_ok() => format!("{} {}", text.trim(), field(f)),
             Some(_) => return Err(self.stop(place, "INTERVAL cut to a field")),
             None => text.clone(),
@@ -197,7 +197,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A call of a built-in function by name.
+    /// Makes a call of a built-in function by its name.
     pub(super) fn builtin(&mut self, name: &str, args: Vec<Expr>) -> Result<Expr> {
         let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
         match resolve_function(name, &types) {
@@ -209,7 +209,7 @@ impl Lowerer<'_> {
 
 type ValueOrExpr = Ast;
 
-/// A field of EXTRACT or INTERVAL, in lower case.
+/// Returns a field of EXTRACT or INTERVAL, in lower case.
 pub(super) fn field_name(f: &DateTimeField) -> String {
     let text = match f {
         DateTimeField::Custom(i) => i.value.clone(),

@@ -1,8 +1,8 @@
-//! Subqueries in expressions.
+//! Lowers subqueries in expressions.
 //!
-//! As a conjunct of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]). Anywhere
-//! else a subquery is a column joined to the outer rows: its only value, a flag that it has rows, or the three-valued result of a
-//! comparison with all its rows.
+//! As conjuncts of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]).
+//! Anywhere else a subquery becomes a column joined to the outer rows. Its value is the subquery's only
+//! value, a flag that it has rows, or the three-valued result of a comparison with all its rows.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -18,12 +18,12 @@ use crate::parse::{Place, operator_of_any};
 use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
 use crate::types::Type;
 
-/// What a subquery is worth.
+/// The kind of value that a subquery gives.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Scalar,
     Exists,
-    /// `lhs op ANY|ALL (subquery)`
+    /// The comparison `lhs op ANY|ALL (subquery)`.
     Compare {
         lhs: Vec<Expr>,
         op: String,
@@ -38,12 +38,13 @@ pub(super) struct Pending<'q> {
     pub(super) kind: Kind,
     /// The outer columns that it uses.
     pub(super) free: Vec<Outer>,
-    /// Where its value is asked for: CASE, COALESCE, AND and OR skip what they do not need, and what is skipped
-    /// raises nothing. `None`: everywhere, or nothing in it can raise.
+    /// The condition under which its value is needed. CASE, COALESCE, AND and OR skip the parts that they do
+    /// not need, and a skipped part must not raise. `None` where it is always needed, or where nothing in it
+    /// can raise.
     pub(super) guard: Option<Expr>,
 }
 
-/// What a subquery was found to be.
+/// The result of examining a subquery.
 pub(super) struct Examined {
     /// The outer columns that it uses.
     pub(super) free: Vec<Outer>,
@@ -54,7 +55,7 @@ pub(super) struct Examined {
 }
 
 impl Pending<'_> {
-    /// The expressions over the outer relation that it is placed with.
+    /// Returns the expressions over the outer relation that the subquery is placed with.
     pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
         let lhs = match &self.kind {
             Kind::Compare { lhs, .. } => lhs.as_slice(),
@@ -63,7 +64,7 @@ impl Pending<'_> {
         lhs.iter().chain(&self.guard)
     }
 
-    /// Rewrites them.
+    /// Rewrites the operands.
     pub(super) fn rewrite_operands(&mut self, mut f: impl FnMut(&Expr) -> Result<Expr>) -> Result<()> {
         let lhs = match &mut self.kind {
             Kind::Compare { lhs, .. } => lhs.as_mut_slice(),
@@ -75,20 +76,20 @@ impl Pending<'_> {
         Ok(())
     }
 
-    /// The columns that it reads of the relation of frame `frame`.
+    /// Returns the columns that it reads of the relation of frame `frame`.
     pub(super) fn local_columns(&self, frame: usize) -> Vec<usize> {
         let local = self.operands().flat_map(Expr::columns);
         self.free.iter().filter(|o| o.frame == frame).map(|o| o.column).chain(local).collect()
     }
 }
 
-/// A subquery with what it reads of the relation that it is joined to.
+/// A subquery, with the values that it reads of the relation that it is joined to.
 pub(super) struct Ready<'q> {
     pub(super) pending: Pending<'q>,
     pub(super) values: Vec<Expr>,
 }
 
-/// Puts the values of placed subqueries where they stand.
+/// Replaces the placeholders of placed subqueries by their values.
 pub(super) fn put(e: &Expr, values: &[Expr]) -> Expr {
     e.rewrite(&mut |node| match node.as_column().map(Slot::of) {
         Some(Slot::Subquery(i)) => values.get(i).cloned().unwrap_or(node),
@@ -97,12 +98,12 @@ pub(super) fn put(e: &Expr, values: &[Expr]) -> Expr {
 }
 
 impl Lowerer<'_> {
-    /// The outer columns that a subquery uses, found by lowering it for nothing.
+    /// Returns the outer columns that a subquery uses, found by lowering it on trial.
     pub(super) fn free(&mut self, q: &Query) -> Result<Vec<Outer>> {
         self.examine(q).map(|found| found.free)
     }
 
-    /// The outer columns that a query over its own rows uses.
+    /// Returns the outer columns that a recursive query uses.
     pub(super) fn free_of_recursive(&mut self, cte: &Cte, name: &str) -> Result<Vec<Outer>> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let found = self.recursive(cte, name, &Domain::none());
@@ -111,7 +112,8 @@ impl Lowerer<'_> {
         Ok(probe.map(|p| p.free).unwrap_or_default())
     }
 
-    /// What a subquery uses and gives, found by lowering it for nothing.
+    /// Returns the outer columns and the types of a subquery, and whether it can raise, found by lowering it
+    /// on trial.
     pub(super) fn examine(&mut self, q: &Query) -> Result<Examined> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let relation = self.query(q, &Domain::none());
@@ -123,7 +125,7 @@ impl Lowerer<'_> {
         Ok(Examined { free: probe.map(|p| p.free).unwrap_or_default(), types, raises })
     }
 
-    /// A subquery in an expression: a placeholder for its value.
+    /// Lowers a subquery in an expression to a placeholder for its value.
     pub(super) fn subquery<'q>(
         &mut self,
         q: &'q Query,
@@ -157,7 +159,7 @@ impl Lowerer<'_> {
         Ok(Slot::Subquery(cx.subqueries.len() - 1).expr(ty))
     }
 
-    /// Joins the pending subqueries to `node` and puts their values into `exprs`.
+    /// Joins the pending subqueries to `node`, and puts their values into `exprs`.
     pub(super) fn settle(
         &mut self,
         node: NodeId,
@@ -175,7 +177,7 @@ impl Lowerer<'_> {
         Ok((node, exprs.iter().map(|e| put(e, &values)).collect()))
     }
 
-    /// σ with a condition that holds subqueries; the columns stay as they were.
+    /// Filters by a condition that holds subqueries. The columns stay as they were.
     pub(super) fn filter(&mut self, node: NodeId, condition: Expr, cx: Cx<'_>) -> Result<NodeId> {
         let width = self.graph.schema(node).len();
         if reads_outer(&condition) {
@@ -186,7 +188,7 @@ impl Lowerer<'_> {
         self.keep_first(node, width)
     }
 
-    /// A pending subquery with its outer columns found through `apply` in the relation at hand.
+    /// Returns a pending subquery whose outer columns are found through `apply` in the current relation.
     pub(super) fn translated<'q>(
         &mut self,
         p: &Pending<'q>,
@@ -204,15 +206,15 @@ impl Lowerer<'_> {
         Ok(Ready { pending, values })
     }
 
-    /// Joins subqueries one after the other; the value of each is an expression over the result.
+    /// Joins subqueries one after the other. The value of each is an expression over the result.
     ///
-    /// Each join keeps the rows and columns of `node`, so what a subquery reads of them is taken from `node` itself: no
-    /// subquery is computed for another's sake, unless it asks for its value.
+    /// Each join keeps the rows and columns of `node`, so a subquery reads them from `node` itself. Only a
+    /// subquery that uses another one's value is computed over that one's result.
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
         let (first, width) = (node, self.graph.schema(node).len());
         let (mut node, mut values) = (node, Vec::new());
         for r in ready {
-            // The left side of a comparison, and a guard, may themselves hold an earlier subquery.
+            // The left side of a comparison, and a guard, may themselves contain an earlier subquery.
             let mut r = r;
             r.pending.rewrite_operands(|e| Ok(put(e, &values)))?;
             let alone = r.pending.operands().flat_map(Expr::columns).all(|c| c < width);
@@ -223,7 +225,7 @@ impl Lowerer<'_> {
         Ok((node, values))
     }
 
-    /// Joins a subquery to `node`, for the values of the rows of `from`.
+    /// Joins a subquery to `node`, computed for the values that it reads of the rows of `from`.
     fn place(&mut self, node: NodeId, from: NodeId, ready: Ready<'_>) -> Result<(NodeId, Expr)> {
         let Ready { pending, values } = ready;
         let width = self.graph.schema(node).len();
@@ -246,7 +248,8 @@ impl Lowerer<'_> {
                 Ok((node, Expr::column(width + k, Type::Bool).is_not_null()))
             }
             Kind::Compare { lhs, op, all } => {
-                // The distinct left sides, each with the rows of the subquery that do not clearly differ.
+                // The distinct left sides, each with the rows of the subquery that do not clearly differ from
+                // it.
                 let n = lhs.len();
                 let lhs: Vec<Expr> = lhs.into_iter().map(|e| only_where(pending.guard.as_ref(), e)).collect();
                 let keys = values.iter().cloned().chain(lhs.iter().cloned()).collect::<Vec<_>>();
@@ -281,7 +284,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The only row of a subquery beside the outer rows; that there are several is raised by whoever reads the value.
+    /// Joins the only row of a subquery to the outer rows. Where there are several, the expression that reads
+    /// the value raises.
     fn scalar(&mut self, node: NodeId, rows: NodeId, values: &[Expr]) -> Result<(NodeId, Expr)> {
         let (width, k) = (self.graph.schema(node).len(), values.len());
         let ty = self.graph.schema(rows).column(k).map_or(Type::Unknown, |c| c.ty.clone());
@@ -309,7 +313,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The subquery over the distinct values that it uses of `node`; under a guard that there is a row, if no values.
+    /// Lowers the subquery over the distinct values that it uses of `node`. If it uses none and has a guard,
+    /// it is lowered under the condition that `node` has a row.
     pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<Relation> {
         let mut domain = Domain::none();
         if !values.is_empty() {
@@ -323,7 +328,7 @@ impl Lowerer<'_> {
         self.query(p.query, &domain)
     }
 
-    /// The distinct values of outer columns.
+    /// Returns the distinct values of outer columns.
     pub(super) fn domain(&mut self, mapped: NodeId, place: &impl Place) -> Result<NodeId> {
         match self.graph.schema(mapped).without_equality().map(|c| c.ty.clone()) {
             Some(ty) => Err(self.stop(place, format!("a subquery that uses an outer column of type {ty}"))),
@@ -331,8 +336,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Each row of `node` beside the row of `other` whose first columns are the given values, or NULLs; without
-    /// values `other` has one row.
+    /// Joins each row of `node` to the row of `other` whose first columns are the given values, or to NULLs.
+    /// Without values, `other` has one row.
     fn beside(&mut self, node: NodeId, other: NodeId, values: &[Expr]) -> Result<NodeId> {
         if values.is_empty() {
             return self.add(Join::new(node, other, Expr::bool(true)));
@@ -350,7 +355,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// `e` where the guard holds, NULL elsewhere.
+/// Returns `e` where the guard holds and NULL elsewhere.
 fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
     match guard.filter(|_| e.can_raise()) {
         Some(guard) => {
@@ -361,12 +366,12 @@ fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
     }
 }
 
-/// The parts of a row value, or the value alone.
+/// Returns the parts of a row value, or the value alone.
 pub(super) fn row(e: &Ast) -> Vec<&Ast> {
     row_constructor(e).unwrap_or_else(|| vec![e])
 }
 
-/// The parts of a row that is written as one.
+/// Returns the parts of a row that is written as one.
 pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
     match e {
         Ast::Nested(inner) => row_constructor(inner),
@@ -384,7 +389,7 @@ pub(super) fn subquery_of(e: &Ast) -> Option<&Query> {
     }
 }
 
-/// What stands beside ANY or ALL: the operator, and the query or the array that is asked.
+/// Returns the operator and the operand of ANY or ALL: its query, if it is one, and the whole expression.
 pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String, Option<&'q Query>, &'q Ast) {
     match operator_of_any(right) {
         Some((op, asked)) => (op.to_owned(), subquery_of(asked), asked),
@@ -392,7 +397,8 @@ pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String,
     }
 }
 
-/// An operator as PostgreSQL spells it, behind its schema and a dot where the text names another than the server's own.
+/// Returns an operator as PostgreSQL writes it. A schema other than `pg_catalog` stands before it, with a
+/// dot.
 pub(super) fn operator_name(op: &BinaryOperator) -> String {
     match op {
         BinaryOperator::PGCustomBinaryOperator(parts) => match parts.as_slice() {

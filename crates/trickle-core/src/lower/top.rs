@@ -1,4 +1,4 @@
-//! ORDER BY with LIMIT, OFFSET or FETCH, and DISTINCT ON.
+//! Lowers ORDER BY with LIMIT, OFFSET or FETCH, and DISTINCT ON.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -20,7 +20,7 @@ use crate::types::Datum;
 use crate::window::OrderKey;
 use std::sync::Arc;
 
-/// A key of ORDER BY, or of the order that FROM has.
+/// A key of ORDER BY, or of the order of FROM.
 struct Key<'q> {
     row: RowKey,
     place: Option<&'q Ast>,
@@ -44,7 +44,7 @@ fn unlisted() -> Error {
     Error::invalid_reference("for SELECT DISTINCT, ORDER BY expressions must appear in select list")
 }
 
-/// The keys of ORDER BY.
+/// Returns the keys of ORDER BY.
 pub(super) fn order_by(order: Option<&OrderBy>) -> &[OrderByExpr] {
     match order.map(|o| &o.kind) {
         Some(OrderByKind::Expressions(keys)) => keys,
@@ -53,7 +53,7 @@ pub(super) fn order_by(order: Option<&OrderBy>) -> &[OrderByExpr] {
 }
 
 impl Lowerer<'_> {
-    /// Which rows LIMIT, OFFSET and FETCH keep; `None` for all.
+    /// Returns the rows that LIMIT, OFFSET and FETCH keep; `None` for all.
     pub(super) fn slice(&mut self, q: &Query) -> Result<Option<Slice>> {
         let mut slice = Slice { offset: 0, limit: None, ties: false };
         match &q.limit_clause {
@@ -87,7 +87,7 @@ impl Lowerer<'_> {
         Ok((slice.limit.is_some() || slice.offset > 0).then_some(slice))
     }
 
-    /// A constant number of rows; `None` for NULL and ALL.
+    /// Reads a constant number of rows; `None` for NULL and ALL.
     fn count(&mut self, e: Option<&Ast>, clause: &'static str) -> Result<Option<u64>> {
         let Some(e) = e else { return Ok(None) };
         let mut cx = Cx::new(clause);
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The rows of `q` that its LIMIT keeps.
+    /// Lowers `q` and keeps the rows of its LIMIT.
     pub(super) fn sliced(&mut self, q: &Query, slice: Slice, domain: &Domain) -> Result<Open> {
         let order = order_by(q.order_by.as_ref());
         if let SetExpr::Select(s) = &*q.body {
@@ -133,7 +133,7 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, Some(slice), None, domain)
     }
 
-    /// A SELECT whose order decides which rows there are: by LIMIT, or by DISTINCT ON.
+    /// Lowers a SELECT whose order decides which rows it has, by LIMIT or by DISTINCT ON.
     pub(super) fn sorted_select(
         &mut self,
         s: &Select,
@@ -178,7 +178,7 @@ impl Lowerer<'_> {
         }
         let mut open = self.selected(s, node, outputs, names, domain)?;
         if keys.is_empty() && !open.distinct {
-            // PostgreSQL sorts by what DISTINCT ON names.
+            // PostgreSQL sorts by the expressions of DISTINCT ON.
             let first = |output| RowKey { output, descending: false, nulls_first: false };
             keys =
                 distinct_on.iter().flatten().map(|output| Key { row: first(*output), place: None }).collect();
@@ -198,7 +198,7 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
     }
 
-    /// A SELECT whose rows are ordered by columns, which it need not show.
+    /// Lowers a SELECT whose rows are ordered by columns that it need not show.
     pub(super) fn ordered_select(
         &mut self,
         s: &Select,
@@ -236,12 +236,12 @@ impl Lowerer<'_> {
         if open.distinct && !open.hidden.is_empty() {
             return Err(self.at(unlisted(), s));
         }
-        // Functions of the select list run over the rows that were sorted.
+        // Functions of the select list run over the sorted rows.
         known &= open.hidden.is_empty() || !self.frames.last().is_some_and(|f| f.expanded);
         Ok(if known { open } else { Open { order: RowOrder::Hidden, ..open } })
     }
 
-    /// Whether a column of FROM is one that cannot be read.
+    /// Whether a column of FROM cannot be read.
     fn is_unread(&self, e: &Ast) -> bool {
         let name = match super::grouping::strip(e) {
             Ast::Identifier(name) => fold(name),
@@ -252,7 +252,7 @@ impl Lowerer<'_> {
         SYSTEM_COLUMNS.contains(&name.as_str()) || items.iter().any(|item| item.hides(&name))
     }
 
-    /// A query's rows in the order of its ORDER BY, else in that of its body.
+    /// Sets the order of a query's rows, which its ORDER BY or else its body gives.
     pub(super) fn in_order_of(&mut self, q: &Query, open: Open) -> Result<Open> {
         let keys = order_by(q.order_by.as_ref());
         if keys.is_empty() {
@@ -286,7 +286,7 @@ impl Lowerer<'_> {
                 continue;
             }
             let named = self.named_output(&key.expr, &open.names)?;
-            // Behind a `*` an entry of the list has another place.
+            // Behind a `*`, the entries of the list are at other positions.
             let entry = || listed.iter().position(|item| same(item, &key.expr));
             let entry = || entry().filter(|_| listed.len() == open.exprs.len());
             let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
@@ -306,7 +306,8 @@ impl Lowerer<'_> {
         Ok(Key { row: RowKey { output, descending, nulls_first }, place: Some(&key.expr) })
     }
 
-    /// The output that a sort expression is: by position, by name, by the same words, or one more.
+    /// Returns the output that a sort expression means: by position, by name or in the same words. Otherwise
+    /// it is added as a further output.
     fn sort_output<'q>(
         &mut self,
         e: &'q Ast,
@@ -327,7 +328,7 @@ impl Lowerer<'_> {
         Ok(outputs.len() - 1)
     }
 
-    /// The output that an integer or a bare name stands for.
+    /// Returns the output that an integer or a bare name means.
     fn named_output(&self, e: &Ast, names: &[Arc<str>]) -> Result<Option<usize>> {
         match super::grouping::strip(e) {
             Ast::Value(v) => match &v.value {
@@ -348,7 +349,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// DISTINCT ON and then the slice of a relation whose first `visible` columns after the domain's are its result.
+    /// Applies DISTINCT ON and then the slice to a relation. The first `visible` columns after the domain's
+    /// are its result.
     fn cut(
         &mut self,
         relation: Relation,

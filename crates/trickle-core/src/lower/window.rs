@@ -1,4 +1,4 @@
-//! Window functions: OVER, WINDOW, frames.
+//! Lowers window functions: OVER, WINDOW, frames.
 
 use super::Lowerer;
 use super::expr::Cx;
@@ -17,7 +17,7 @@ use crate::types::Type;
 use crate::window::{self, OrderKey, Units, WindowCall};
 use std::collections::BTreeSet;
 
-/// A call over a window, of which the clause that it stands in has a placeholder.
+/// A call over a window, for which its clause has a placeholder.
 #[derive(Clone)]
 pub(super) struct Windowed<'q> {
     pub(super) place: &'q Ast,
@@ -27,16 +27,16 @@ pub(super) struct Windowed<'q> {
 }
 
 impl Windowed<'_> {
-    /// Whether PostgreSQL may sort the rows for it.
+    /// Whether PostgreSQL may sort the rows for this call.
     fn sorts(&self) -> bool {
         !self.partition.is_empty() || !self.order.is_empty()
     }
-    /// Every expression over the rows of the clause.
+    /// Returns every expression over the rows of the clause.
     pub(super) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.call.call.exprs().chain(&self.partition).chain(self.order.iter().map(|k| &k.expr))
     }
 
-    /// The same call with its expressions taken from `exprs`, in the order of [`Windowed::exprs`].
+    /// Returns the same call with its expressions taken from `exprs`, in the order of [`Windowed::exprs`].
     fn with_exprs(self, exprs: &mut impl Iterator<Item = Expr>) -> Self {
         let mut next = |old: &Expr| exprs.next().unwrap_or_else(|| old.clone());
         let call = self.call.map_exprs(&mut next);
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 impl Lowerer<'_> {
-    /// A call with OVER: a placeholder for its value.
+    /// Lowers a call with OVER to a placeholder for its value.
     pub(super) fn window<'q>(
         &mut self,
         f: &'q Function,
@@ -87,7 +87,7 @@ impl Lowerer<'_> {
         Ok(Slot::Window(cx.windows.len() - 1).expr(ty))
     }
 
-    /// `None` for a call that the engine does not know, which is noted.
+    /// Lowers the parts of a call; returns `None` for a call that the engine does not know, which is noted.
     fn window_parts<'q>(
         &mut self,
         f: &'q Function,
@@ -113,7 +113,7 @@ impl Lowerer<'_> {
         }
         let frame = self.frame(spec, &order, e)?;
         if frame.units == Units::Rows || frame.offsets().next().is_none() {
-            // Equal for all rows, so they order nothing.
+            // Constants are equal for all rows, so they order nothing.
             order.retain(|k| k.expr.as_literal().is_none());
         }
         let Some(call) = self.window_call(f, list, e, cx)? else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Lowerer<'_> {
         Ok(Some(Windowed { place: e, call, partition, order }))
     }
 
-    /// The function and its arguments.
+    /// Lowers the function and its arguments.
     fn window_call<'q>(
         &mut self,
         f: &'q Function,
@@ -170,8 +170,8 @@ impl Lowerer<'_> {
         Ok(Some(AggCall::new(sig, args)))
     }
 
-    /// Rows leave the windows in the order for which they were sorted, where that is one. Nobody asked for it: it decides what
-    /// the LIMIT of the same SELECT takes, and goes no further.
+    /// Sets the order in which rows leave the windows: the one for which they were sorted, if there is only
+    /// one. No clause asks for it, so it only decides which rows the LIMIT of the same SELECT takes.
     fn sorted_by(&mut self, windows: &[Windowed<'_>]) {
         let mut sorting = windows.iter().filter(|w| w.sorts());
         let Some(first) = sorting.next() else { return };
@@ -189,8 +189,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Computes the windows over `node`. `exprs` are the select list, with placeholders, and behind it the expressions of the
-    /// windows in their order; the first `domain` columns tell outer rows apart, and so partitions too.
+    /// Computes the windows over `node`. `exprs` holds the select list with placeholders, and behind it the
+    /// expressions of the windows in their order. The first `domain` columns tell outer rows apart, and so
+    /// they tell partitions apart too.
     pub(super) fn windowed(
         &mut self,
         node: NodeId,
@@ -213,7 +214,8 @@ impl Lowerer<'_> {
         let mut table = Columns::of(self.graph.schema(node).clone());
         let mut shared: Vec<Shared> = Vec::new();
         if windows.iter().any(Windowed::sorts) && !windows.iter().all(Windowed::sorts) {
-            // What is computed behind a sort for another window sees the rows as that left them.
+            // A call without a sort of its own sees the rows in the order that the sort for another window
+            // left.
             self.set_order(self.unshown_order());
         }
         for (i, w) in windows.iter().enumerate() {

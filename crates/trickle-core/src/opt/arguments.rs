@@ -1,7 +1,8 @@
-//! Arguments of aggregates, computed by the aggregate: `γ sum(e) (π … e … (R))` is `γ sum(e') (π … (R))`, `e'` over columns
-//! of R that the map passes on.
+//! Arguments of aggregates, computed by the aggregate and not by a map below: `γ sum(e) (π … e … (R))` is
+//! `γ sum(e') (π … (R))`, with `e'` over columns of R that the map passes on.
 //!
-//! A column does not say with which scales its values are written; the expression does, and with it sums add up.
+//! The scales of its values can be told from an expression but not from a column, and sums need them to be
+//! accumulated.
 
 use crate::agg::AggCall;
 use crate::error::Result;
@@ -40,7 +41,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Reduce::new(map, r.keys().to_vec(), aggs)).map(Some)
 }
 
-/// The expression that a sum adds up, where it alone says that its values have known scales.
+/// Returns the argument of a sum, where only the expression and not its column shows that its values have
+/// known scales.
 fn argument(call: &AggCall, map: &Map) -> Option<Expr> {
     let totals = call.sig.schema.is_none() && matches!(&*call.sig.name, "sum" | "avg") && !call.distinct;
     let [arg] = call.args.as_slice() else { return None };

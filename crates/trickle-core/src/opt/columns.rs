@@ -1,4 +1,4 @@
-//! Columns that nobody reads are not carried.
+//! Drops the columns that no reader needs.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -6,7 +6,7 @@ use crate::graph::{ColSet, Graph, NodeId, NodeMap};
 use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, Relational, SemiJoin, Top, Union, Window};
 use crate::window::OrderKey;
 
-/// What stands for a node after pruning.
+/// A node after pruning.
 struct Pruned {
     node: NodeId,
     /// The columns of the old node that the new one has, in the same order.
@@ -34,7 +34,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let width = graph.schema(*id).len();
         let mut mine = std::mem::take(needs.entry(*id));
         if mine.is_empty() && width > 0 {
-            // A relation of which only the number of rows matters still has a column.
+            // A relation whose rows are only counted still has a column.
             mine = ColSet::all(1);
         }
         whole &= mine.len() == width;
@@ -58,7 +58,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     Ok(made)
 }
 
-/// Gives `need` the columns of each input that a node needs to give `mine`.
+/// Calls `need` with the columns of each input that a node needs to compute its columns `mine`.
 fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeId, &ColSet)) {
     let cols = |set: &mut ColSet, e: &Expr| e.each_column(|c| set.insert(c));
     let mut used = ColSet::new();
@@ -125,7 +125,7 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             let width = graph.schema(r.base()).len();
             r.exprs().for_each(|e| cols(&mut used, e));
             let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
-            // Its delta tells the side's rows apart, which a key does best.
+            // The delta of a recursion tells the side's rows apart, and a key does that best.
             if let Some(key) = graph.props(r.side()).keys.iter().min_by_key(|k| k.len()) {
                 beside.extend(key);
             }
@@ -138,7 +138,8 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             need(r.input(), &used);
         }
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
-        // Thresholds compare whole rows, keys are taken of whole rows that changed, a Consolidate may stand for either.
+        // Thresholds compare whole rows, keys are taken of whole changed rows, and a Consolidate may stand
+        // for either.
         _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
     }
 }
@@ -148,7 +149,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     let (rel, inputs) = (node.rel(), node.inputs());
     let width = graph.schema(id).len();
     let stays = |i: &NodeId| done.get_ref(*i).is_some_and(|p| p.node == *i);
-    // Of most plans only a part is pruned.
+    // Most plans are pruned in a part only.
     if mine.len() == width && inputs.iter().all(stays) {
         return Ok(Pruned { node: id, kept: ColSet::all(width) });
     }
@@ -174,7 +175,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             }
         }
         Rel::Expand(e) => {
-            // How many rows there are depends on every call, and not on their numbers.
+            // The number of rows depends on every call, but not on the ordinality.
             let input = at(0)?;
             let old = graph.schema(inputs[0]).len();
             let numbered = e.has_ordinality() && mine.contains(width - 1);
@@ -227,7 +228,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             Pruned { node: graph.add(r.over(input.node, &kept, |e| input.expr(e)))?, kept }
         }
         Rel::Recursion(r) => {
-            // Every column of a row may decide what it leads to.
+            // Every column of a row may decide which rows are derived from it.
             let side = at(1)?;
             let moved = r.beside(graph.schema(r.base()).len(), side.node, |c| side.at(c));
             let mut nodes = Vec::new();
@@ -247,7 +248,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     })
 }
 
-/// Calls that nobody reads go; a window without calls is its input.
+/// Drops the calls that no reader needs; a window without calls is its input.
 fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
     let old = graph.schema(w.input()).len();
     let mut kept = input.kept.clone();
@@ -295,7 +296,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
     })
 }
 
-/// The pruned node with exactly the given old columns, in that order.
+/// Returns the pruned node with exactly the given old columns, in that order.
 fn exactly(graph: &mut Graph, pruned: &Pruned, old: impl Iterator<Item = usize>) -> Result<NodeId> {
     let positions: Vec<usize> = old.map(|c| pruned.at(c)).collect();
     let schema = graph.schema(pruned.node);

@@ -1,11 +1,11 @@
-//! Rows are merged where a reader needs it.
+//! Merges rows only where a reader needs it.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
 
-/// Drops every Consolidate that no reader needs and every one over rows that are merged already. One that is a root itself
-/// is computed, so whoever reads it does best to go on with it.
+/// Drops every Consolidate that no reader needs, and every one over rows that are merged already. A
+/// Consolidate that is itself a root is computed anyway, so its readers do best to read its result.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
     let mut needed = NodeMap::new();
@@ -32,8 +32,8 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     Ok(roots.iter().map(|r| new.get(*r).unwrap_or(*r)).collect())
 }
 
-/// Whether `id` needs its `i`-th input merged: of its own, or because its readers need `id` merged or positive, which
-/// it only is if that input is.
+/// Whether `id` needs its `i`-th input merged. It may need that itself. Or its readers need `id` merged or
+/// positive, which it is only if that input is.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
         Rel::Reduce(_)
@@ -46,11 +46,12 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
         rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),
-        // Of the equal keys of a group one is shown that is there: rows that cancel must be gone.
+        // Of the equal keys of a group, the shown one must be there, so rows that cancel must be gone.
         rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
-        // They merge the rows themselves.
+        // These operators merge the rows themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
-        // More keys than needed cost more work than merging; but a plain change is not merged for its keys alone.
+        // More keys than needed cost more work than merging does. But a plain change is not merged for its
+        // keys alone.
         Rel::Keys(_) => false,
         _ => inherits,
     }

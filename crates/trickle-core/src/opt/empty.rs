@@ -1,4 +1,4 @@
-//! What is empty whatever the data is written as no rows at all.
+//! Replaces relations that are empty whatever the data by constant relations without rows.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};

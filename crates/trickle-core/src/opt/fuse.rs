@@ -1,4 +1,5 @@
-//! Maps and filters: merged with each other, and filters moved below what does not change the rows they judge.
+//! Fuses maps and filters with each other, and moves filters below operators that keep the rows that they
+//! judge.
 
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
@@ -23,7 +24,7 @@ fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
     }
     let below = graph.shared(input);
     let Rel::Map(inner) = below.rel() else { return Ok(None) };
-    // Substituting must not compute an expression more often than it stands there now.
+    // Substitution must not compute an expression more often than the two maps do.
     let mut uses = vec![0usize; inner.exprs().len()];
     m.exprs().iter().for_each(|e| e.each_column(|c| uses[c] += 1));
     let cheap = |i: usize, e: &Expr| e.as_column().is_some() || e.as_literal().is_some() || uses[i] <= 1;
@@ -57,7 +58,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     if f.predicate().volatility() == Volatility::Volatile {
         return Ok(None);
     }
-    // What raises stays where it is: further down, or beside what is below it, it would see rows that never reach it now.
+    // A condition that can raise stays where it is. Further down, or beside the condition below it, it would
+    // see rows that are dropped before they reach it.
     let moves = !f.predicate().can_raise();
     let input = graph.shared(f.input());
     match input.rel() {
@@ -93,7 +95,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
 }
 
-/// Conjuncts over one side move to it, the rest into the condition; but a join does not read the clock.
+/// Moves the conjuncts over one side to that side, and the rest into the join condition. Conjuncts that read
+/// the clock stay above, since a join must not read it.
 fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
     let (mut left, mut right, mut both, mut above) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -117,7 +120,7 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     if above.is_empty() { Ok(joined) } else { graph.add(Filter::new(joined, Expr::and(above))) }
 }
 
-/// Conjuncts over the partition alone keep or drop whole partitions.
+/// Moves the conjuncts over the partition columns below the window, since they keep or drop whole partitions.
 fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<NodeId>> {
     let (below, above): (Vec<Expr>, Vec<Expr>) = f
         .predicate()
@@ -135,7 +138,8 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
     }
 }
 
-/// Conjuncts over the columns of the input keep or drop all that a row gives.
+/// Moves the conjuncts over the input's columns below, since they keep or drop all rows that an input row
+/// gives.
 fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<NodeId>> {
     let width = graph.schema(e.input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =
@@ -151,7 +155,8 @@ fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<Node
     }
 }
 
-/// Conjuncts over the kept side of a left join move to it: a row of it that fails them gives no output row at all.
+/// Moves the conjuncts over the kept side of a left join to that side: a row that fails them gives no output
+/// row at all.
 fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
     let width = graph.schema(o.left_input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =

@@ -1,4 +1,4 @@
-//! Rewriting plans into equal, cheaper ones. [`RULES`] is the only list, in the order of application.
+//! Rewrites plans into equal, cheaper ones. [`RULES`] is the only list, in the order of application.
 
 mod arguments;
 mod columns;
@@ -15,23 +15,24 @@ use crate::error::Result;
 use crate::graph::{Graph, Node, NodeId, NodeMap};
 use crate::rel::Rel;
 
-/// One identity.
+/// A rewrite rule: an identity between plans.
 pub struct Rule {
-    /// Its name.
+    /// The rule's name.
     pub name: &'static str,
-    /// Why it is worth it.
+    /// The reason why the rule is worth its cost.
     pub reason: &'static str,
     apply: Apply,
 }
 
 enum Apply {
-    /// Rewrites one node whose inputs are rewritten already; `None` leaves it.
+    /// Rewrites one node whose inputs are rewritten already; returns `None` where it has nothing to rewrite.
     Node(Sees, fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
     /// Rewrites whole plans that share nodes.
     Plans(Sees, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
-/// Whether a rule may have something to say of a node, from the node alone; cheap, and never wrong with a no.
+/// Whether a rule may apply to a node, judged from the node alone. The test is cheap, and a "no" is always
+/// right.
 type Sees = fn(&Node) -> bool;
 
 /// All rules.
@@ -96,22 +97,22 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// How often the list is gone through; each pass only ever enables a little more.
+/// The number of passes over the list. Each pass only enables a little more.
 const PASSES: usize = 4;
 
-/// Rewrites plans of one graph. It remembers what each rule made of which node, so plans that share parts, and plans
-/// that are optimised again after a small change, cost what is new in them.
+/// Rewrites plans of one graph. It remembers the result of each rule for each node. So plans that share
+/// parts, and plans that are optimised again after a small change, cost only as much as their new parts.
 pub struct Optimizer {
-    /// One for each rule.
+    /// The results of each rule.
     done: Vec<Done>,
 }
 
-/// What one rule did so far. Nodes never change, so neither does what a rule makes of them.
+/// The results of one rule so far. They stay valid, since nodes never change.
 #[derive(Clone)]
 struct Done {
-    /// For each node the node that stands for it.
+    /// For each node the node that replaces it.
     nodes: NodeMap<NodeId>,
-    /// The plans that it last left as they were.
+    /// The plans that the rule last left unchanged.
     quiet: Vec<NodeId>,
 }
 
@@ -122,10 +123,11 @@ impl Default for Optimizer {
 }
 
 impl Optimizer {
-    /// Plans equal to `roots`, which go on sharing what they share. The graph must be the same in every call.
+    /// Returns plans equal to `roots`, which still share the nodes that `roots` share. Every call must get
+    /// the same graph.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Where a rule breaks an operator's contract, which is a bug in the rule.
     pub fn optimize(&mut self, graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let mut roots = roots.to_vec();
         let mut order = graph.reachable_from(&roots);
@@ -159,7 +161,7 @@ impl Optimizer {
         Ok(roots)
     }
 
-    /// A plan equal to `root`; see [`Optimizer::optimize`].
+    /// Returns a plan equal to `root`; see [`Optimizer::optimize`].
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -169,7 +171,7 @@ impl Optimizer {
     }
 }
 
-/// A plan equal to `root`.
+/// Returns a plan equal to `root`.
 ///
 /// # Errors
 /// A broken contract: a bug in a rule.
@@ -177,8 +179,9 @@ pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     Optimizer::default().optimize_one(graph, root)
 }
 
-/// Puts what stands for `id` into `done`, where its inputs are already. A rule is applied until it has nothing more to
-/// say there: it may enable itself again on its own result; the bound keeps a faulty one from looping.
+/// Puts the replacement of `id` into `done`, which already has the replacements of its inputs. The rule is
+/// applied until it changes nothing, since it may be enabled again by its own result. A bound keeps a faulty
+/// rule from looping.
 fn apply(
     graph: &mut Graph,
     id: NodeId,

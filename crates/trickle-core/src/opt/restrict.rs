@@ -1,7 +1,7 @@
-//! Restrictions to touched keys, pushed down to the leaves.
+//! Pushes restrictions to touched keys down to the leaves.
 //!
-//! `op(R) ⋉ K = op(R ⋉ K)` holds for linear operators on columns they pass through, for a join on columns of one side,
-//! and for a per-key operator on its key.
+//! `op(R) ⋉ K = op(R ⋉ K)` holds for linear operators on columns that they pass through, for a join on
+//! columns of one side, and for a per-key operator on its key.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -26,7 +26,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     push(graph, s.left(), &keys, s.right())
 }
 
-/// `node ⋉ K` with the restriction as far down as it goes; `None` where it goes nowhere.
+/// Returns `node ⋉ K` with the restriction as far down as it goes; `None` where it cannot move at all.
 fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(node);
     stacker::maybe_grow(64 * 1024, 1024 * 1024, || match node.rel() {
@@ -85,8 +85,9 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
     })
 }
 
-/// `node ⋉ K`, pushed where it can be and written on top of `node` where not. What is small already is computed once for
-/// all its readers: a copy of it for these keys would be another plan as large as it, at every level of a nested query.
+/// Returns `node ⋉ K`, pushed down where possible and otherwise on top of `node`. A small relation is
+/// computed once for all its readers. A copy of it restricted to these keys would be another plan of its
+/// size, at every level of a nested query.
 fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
     let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
     match below {
@@ -104,13 +105,13 @@ fn on_top(graph: &Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> SemiJoin 
     SemiJoin::semi(node, by, Expr::and(on))
 }
 
-/// The same keys seen through a renaming of columns; `None` where one has no image.
+/// Returns the same keys over renamed columns; `None` where a column has no image.
 fn through(keys: &JoinKeys, image: impl Fn(usize) -> Option<usize>) -> Option<JoinKeys> {
     let left = keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
     Some(JoinKeys { left, ..keys.clone() })
 }
 
-/// The pairs whose column lies in `range`, counted from its start.
+/// Returns the pairs whose left column lies in `range`, counted from its start.
 fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
     JoinKeys {
@@ -121,12 +122,14 @@ fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     }
 }
 
-/// Columns of one side: that side is restricted. Columns of both: the left side by its part, and the pairs again.
+/// Restricts a join. If all key columns are of one side, that side is restricted. If they are of both, the
+/// left side is restricted by its part, and the pairs are restricted again.
 fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let (l, r) = (graph.schema(j.left()).len(), graph.schema(j.right()).len());
     let (left, right) = (part(keys, 0..l), part(keys, l..l + r));
     let (mut a, mut b) = (j.left(), j.right());
-    // The right side's restriction may be known of the left's columns through the join condition, and vice versa.
+    // The right side is not restricted too: the join condition may carry the left side's restriction over to
+    // it, or the other way round.
     let whole = left.left.is_empty() || right.left.is_empty();
     if !left.left.is_empty() {
         if graph.props(a).bounded {
@@ -162,7 +165,8 @@ fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<
     graph.add(rel.as_operator().with_inputs(&below)).map(Some)
 }
 
-/// `small ⋈ big = small ⋈ (big ⋉ keys(small))`, where `big` is more than joined tables and would be computed whole.
+/// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`, where `big` is more than joined tables and would
+/// be computed whole.
 pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
     let rel = node.rel();
@@ -190,8 +194,9 @@ pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> 
     Ok(None)
 }
 
-/// The values of `cols` on the rows of `small`. In a query, whose delta takes those of before from those of after, exactly
-/// these; in a delta, which restricts both sides of a difference, more of them do no harm.
+/// Returns the values of `cols` on the rows of `small`. In a query they must be exact, since its delta
+/// subtracts the values before from those after. In a delta, which restricts both sides of a difference, more
+/// values do no harm.
 fn keys_of(graph: &mut Graph, small: NodeId, cols: &[usize]) -> Result<NodeId> {
     if graph.props(small).reads_delta || !graph.props(small).non_negative {
         return graph.add(Keys::new(small, cols.to_vec()));
@@ -217,8 +222,8 @@ fn restricted(
     pushed(graph, node, &keys, by)
 }
 
-/// Whether more than leaves, filters, maps and joins stands under `node`, which PostgreSQL would compute whole before
-/// it joins.
+/// Whether `node` contains more than leaves, filters, maps and joins, so that PostgreSQL would compute it
+/// whole before it joins.
 fn computed(graph: &Graph, node: NodeId) -> bool {
     let plain = |rel: &Rel| {
         matches!(rel, Rel::Table(_) | Rel::State(_) | Rel::Values(_) | Rel::Filter(_) | Rel::Join(_))

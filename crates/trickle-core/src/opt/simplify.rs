@@ -1,11 +1,11 @@
-//! Conditions and values that the input's columns decide.
+//! Simplifies conditions and values that are decided by properties of the input's columns.
 
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId};
 use crate::rel::{Filter, Join, Map, Rel};
 
-/// Whether the node has an expression with something to decide.
+/// Whether the node has an expression that may be decided.
 pub(super) fn sees(node: &Node) -> bool {
     match node.rel() {
         Rel::Filter(f) => f.predicate().is_logical(),

@@ -5,7 +5,7 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId};
 use crate::rel::{Map, Rel};
 
-/// Drops a Single over what has at most one row for each key value, and, without keys, exactly one.
+/// Drops a Single whose input has at most one row for each key value and, without keys, exactly one.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Rel::Single(s) = graph.rel(id) else { return Ok(None) };
     let (input, keys) = (s.input(), s.keys());
@@ -18,7 +18,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Map::new(input, exprs).labelled(labels)).map(Some)
 }
 
-/// Whether the relation has a row whatever the data: an aggregate without GROUP BY, mapped.
+/// Whether the relation has a row whatever the data, as an aggregate without GROUP BY has; a map over it may
+/// be on top.
 fn exactly_one(graph: &Graph, node: NodeId) -> bool {
     match graph.rel(node) {
         Rel::Reduce(r) => r.keys().is_empty(),

@@ -1,31 +1,32 @@
-//! CREATE AGGREGATE, which the parser's crate does not read.
+//! Reads CREATE AGGREGATE, which the parser crate does not read.
 
 use super::ast::{DataType, ObjectName, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
-/// A statement that defines what a catalog holds.
+/// A statement that defines an object of a catalog.
 pub(crate) enum Definition {
-    /// One that the parser's crate reads.
+    /// A statement that the parser crate reads.
     Statement(Box<Statement>),
-    /// CREATE AGGREGATE
+    /// `CREATE AGGREGATE`.
     Aggregate(CreateAggregate),
 }
 
-/// What a catalog keeps of CREATE AGGREGATE (PostgreSQL manual, VI.I).
+/// The parts of CREATE AGGREGATE that a catalog needs (PostgreSQL manual, VI.I).
 pub(crate) struct CreateAggregate {
     pub(crate) name: ObjectName,
-    /// Of an ordered-set aggregate the direct ones, then the aggregated ones.
+    /// The argument types. For an ordered-set aggregate, the direct arguments come before the aggregated
+    /// ones.
     pub(crate) args: Vec<DataType>,
-    /// STYPE: the type of the result, unless there is a final function.
+    /// `STYPE`: the state type, which is also the type of the result, unless there is a final function.
     pub(crate) state: DataType,
-    /// FINALFUNC
+    /// The final function, `FINALFUNC`.
     pub(crate) finish: Option<ObjectName>,
 }
 
 impl CreateAggregate {
-    /// Reads the statement; `None`, and nothing read, where it is another one.
+    /// Reads the statement. Returns `None`, and reads nothing, where it is another one.
     pub(super) fn parse(p: &mut Parser<'_>) -> Result<Option<CreateAggregate>, ParserError> {
         use Keyword::{AGGREGATE, CREATE, OR, REPLACE};
         if !p.parse_keywords(&[CREATE, OR, REPLACE, AGGREGATE]) && !p.parse_keywords(&[CREATE, AGGREGATE]) {
@@ -60,7 +61,7 @@ impl CreateAggregate {
     }
 }
 
-/// `(*)` or `([[mode] [name] type, …] [ORDER BY [mode] [name] type, …])`
+/// Reads `(*)` or `([[mode] [name] type, …] [ORDER BY [mode] [name] type, …])`.
 fn arguments(p: &mut Parser<'_>) -> Result<Vec<DataType>, ParserError> {
     p.expect_token(&Token::LParen)?;
     let mut args = Vec::new();

@@ -1,7 +1,8 @@
-//! Trees that are put into other words: what can be said with an aggregate, and rows that stand as arguments.
+//! Rewrites two forms in the tree: `ARRAY(SELECT …)` becomes an aggregate, and `t.*` as an argument a row.
 //!
-//! `ARRAY(SELECT v … [ORDER BY k])` is `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`, and the `t.*` of
-//! `f(t.*)` the row that it is elsewhere.
+//! `ARRAY(SELECT v … [ORDER BY k])` becomes
+//! `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`. The `t.*` of `f(t.*)` becomes the
+//! row value that it is elsewhere.
 
 use super::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
@@ -13,16 +14,16 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::ops::ControlFlow;
 
-/// What is made an array.
+/// The alias of the query whose rows become an array.
 const ARRAY: &str = "\0array";
-/// The names of what it gives: a value, and what it is ordered by.
+/// The names of that query's columns: the value, and the keys that it is ordered by.
 const VALUE: &str = "\0value";
 
 fn key(i: usize) -> String {
     format!("\0key{i}")
 }
 
-/// Whether such a form may stand among the tokens.
+/// Whether one of these forms may occur among the tokens.
 pub(super) fn may_stand_in(tokens: &[TokenWithSpan]) -> bool {
     let mut before = &Token::EOF;
     tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).any(|t| {
@@ -38,7 +39,7 @@ pub(super) fn may_stand_in(tokens: &[TokenWithSpan]) -> bool {
     })
 }
 
-/// Puts such forms into other words.
+/// Rewrites these forms.
 pub(super) fn reword(query: &mut Query) {
     let _ = query.visit(&mut Reworder);
 }
@@ -59,7 +60,7 @@ impl VisitorMut for Reworder {
     }
 }
 
-/// `t.*` as an argument is an expression.
+/// Makes `t.*`, as an argument, an expression.
 fn row_argument(arg: &mut FunctionArg) {
     let (FunctionArg::Unnamed(inner) | FunctionArg::Named { arg: inner, .. }) = arg else { return };
     if let FunctionArgExpr::QualifiedWildcard(name) = inner {
@@ -72,7 +73,7 @@ fn is_array(f: &Function) -> bool {
     name.as_ident().is_some_and(|i| i.quote_style.is_none() && i.value.eq_ignore_ascii_case("array"))
 }
 
-/// Whether a call stands for `ARRAY(SELECT …)`.
+/// Whether a call was made from `ARRAY(SELECT …)`.
 pub(crate) fn is_array_of_query(f: &Function) -> bool {
     let FunctionArguments::List(list) = &f.args else { return false };
     let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(q)))) = list.args.first() else {
@@ -87,7 +88,7 @@ pub(crate) fn is_array_of_query(f: &Function) -> bool {
     alias.name.value == ARRAY
 }
 
-/// The words for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood.
+/// Returns the expression for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood.
 fn array(f: &Function) -> Option<Expr> {
     let FunctionArguments::Subquery(inner) = &f.args else { return None };
     if !is_array(f) {
@@ -116,13 +117,14 @@ fn array(f: &Function) -> Option<Expr> {
 
 /// A sort key of a query.
 struct Key {
-    /// Whether that is the value.
+    /// Whether the key is the value itself.
     own: bool,
     order: OrderByExpr,
 }
 
-/// Adds what a query orders by to what it gives, once: what stood twice would double with every level of queries inside
-/// each other. Its ORDER BY goes unless LIMIT needs it.
+/// Adds the sort keys of a query to its columns and returns them. Each expression then occurs once: two
+/// copies would double with every level of nested queries. The query keeps its ORDER BY only where LIMIT
+/// needs it.
 fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
     let mut keys = Vec::new();
     if let Some(order) = query.order_by.take() {
@@ -151,7 +153,7 @@ fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
     Some(keys)
 }
 
-/// Whether a sort key is the only output: its number, its name, or its expression. `None` where that cannot be told.
+/// Whether a sort key is the only output, by number, name or expression. `None` where that cannot be told.
 fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
     if matches!(key, Expr::Value(v) if matches!(v.value, Value::Number(..))) {
         return Some(true);
@@ -164,14 +166,14 @@ fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
             alias.value == name.value || key == expr
         }
         (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }, _) => key == expr,
-        // All columns are one.
+        // A `*` has only one column here.
         _ => name,
     };
     let distinct = !matches!(&s.distinct, None | Some(Distinct::All));
     if distinct && !own { None } else { Some(own) }
 }
 
-/// Puts the query and its order where the words have gaps.
+/// Puts the query and its order into the gaps of the template.
 fn fill(template: &mut Expr, query: Box<Query>, keys: Vec<Key>) -> Option<()> {
     let Expr::Function(f) = template else { return None };
     let FunctionArguments::List(list) = &mut f.args else { return None };

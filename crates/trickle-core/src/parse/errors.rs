@@ -1,4 +1,4 @@
-//! The parser's complaints as errors of this crate: place, offending token, what was expected.
+//! Converts the parser's errors to errors of this crate, with place, offending token and expected token.
 
 use super::Source;
 use crate::error::{Error, Span};
@@ -6,13 +6,14 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, TokenizerError, Word};
 
-/// An error of the tokeniser: an unterminated string or comment, mostly.
+/// Converts an error of the tokeniser, which is mostly an unterminated string or comment.
 pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
     let at = sqlparser::tokenizer::Span { start: e.location, end: e.location };
     Error::syntax(lower_first(&e.message)).at(source.span(at).unwrap_or_else(|| source.end()))
 }
 
-/// An error of the parser; called on the stack that it ran on, for some of the text is parsed again.
+/// Converts an error of the parser. It must run on the stack on which the parser ran, since a part of the
+/// text is parsed again.
 pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let mut e = complaint(source, e, parser);
     let Ok((tokens, _)) = super::tokens(source) else { return e };
@@ -27,11 +28,11 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
     unread(source, e)
 }
 
-/// How many expressions inside each other are read again in search of what is wrong.
+/// The greatest number of nested expressions that are parsed again to find the real error.
 const MISREAD: usize = 20;
 
-/// What is wrong inside the CASE, NOT or EXTRACT just before the place of `e`. Where such an expression is not right, the
-/// parser takes its first word for a name, and complains of what follows that.
+/// Finds the real error inside the CASE, NOT or EXTRACT just before the place of `e`. Where such an
+/// expression is wrong, the parser takes its first word for a name, and reports the word after it.
 fn inside(source: &Source, tokens: &[TokenWithSpan], e: &Error) -> Option<Error> {
     let at = e.span()?.start;
     let place = |t: &TokenWithSpan| source.span(t.span).map_or(0, |s| s.start);
@@ -50,7 +51,7 @@ fn inside(source: &Source, tokens: &[TokenWithSpan], e: &Error) -> Option<Error>
     })
 }
 
-/// The word that opens an expression of its own there.
+/// Returns the keyword of a CASE, NOT or EXTRACT that begins at this token.
 fn opens(tokens: &[TokenWithSpan], at: usize) -> Option<Keyword> {
     match &tokens.get(at)?.token {
         Token::Word(Word { quote_style: None, keyword, .. }) => {
@@ -60,7 +61,7 @@ fn opens(tokens: &[TokenWithSpan], at: usize) -> Option<Keyword> {
     }
 }
 
-/// What the parser says.
+/// Returns the parser's own error.
 fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let text = match e {
         ParserError::TokenizerError(s) | ParserError::ParserError(s) => s,
@@ -96,17 +97,18 @@ fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
         _ => {
             let e = Error::syntax(format!("syntax error at or near \"{}\"", current.token))
                 .at(place.unwrap_or_else(|| source.end()));
-            // Talk of the parser's own.
+            // Such a text is about the parser, not about the query.
             if text.starts_with("No infix parser") { e } else { e.detail(text) }
         }
     }
 }
 
-/// What PostgreSQL reads and the parser does not: how it begins where the parser stops, after which word, its name.
+/// Clauses that PostgreSQL reads and the parser does not: the text where the parser stops, the word before
+/// it, and the name of the clause.
 const UNREAD: &[(&str, &str, &str)] =
     &[("NO KEY", "FOR", "FOR NO KEY UPDATE"), ("KEY SHARE", "FOR", "FOR KEY SHARE")];
 
-/// `e`, with a hint where it is the parser that does not know better.
+/// Adds a hint to `e` where PostgreSQL would accept the text.
 fn unread(source: &Source, e: Error) -> Error {
     let Some((before, after)) = e.span().and_then(|s| source.text().split_at_checked(s.start)) else {
         return e;
@@ -128,7 +130,7 @@ fn unread(source: &Source, e: Error) -> Error {
     }
 }
 
-/// `3, Column: 7` as a span of one character.
+/// Reads a place such as `3, Column: 7` as a span of one character.
 fn place(source: &Source, text: &str) -> Option<Span> {
     let (line, column) = text.split_once(", Column: ")?;
     let start =

@@ -1,24 +1,24 @@
-//! How deep a syntax tree may get, decided on tokens before a tree exists.
+//! Limits the depth of a syntax tree, measured on tokens before the tree exists.
 //!
-//! A parser recurses into parentheses and prefixes, and infix chains (`1+1+1…`) make left-deep trees that every later
-//! walk, and even Drop, recurses along. Both are bounded here per path from the root: the sum over the enclosing
-//! groups of the operators beside the path.
+//! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees, and every
+//! later walk recurses along these, even Drop. Both are limited here for each path from the root. The measure
+//! is the sum, over the enclosing groups, of the operators beside the path.
 
 use super::Source;
 use crate::error::{Error, Result};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// Groups (parentheses, brackets, CASE … END) inside each other.
+/// The greatest depth of nested groups (parentheses, brackets, CASE … END).
 pub(super) const GROUPS: usize = 200;
-/// Operators on one path, AND, OR and set operations aside.
+/// The greatest number of operators on one path, except AND, OR and set operations.
 const OPERATORS: usize = 1_000;
-/// AND, OR, UNION, … on one path.
+/// The greatest number of AND, OR, UNION, … on one path.
 const LINKS: usize = 10_000;
-/// The parser's own limit: above what [`GROUPS`] and [`OPERATORS`] let pass.
+/// The parser's own limit, which is above any depth that [`GROUPS`] and [`OPERATORS`] allow.
 pub(super) const RECURSION: usize = 4 * (GROUPS + OPERATORS);
 
-/// What one open group holds so far.
+/// The counts of one open group so far.
 #[derive(Default)]
 struct Group {
     /// Operators since the last comma, AND or OR, with the deepest group among them.
@@ -55,7 +55,7 @@ impl Group {
     }
 }
 
-/// An upper bound of how deep a tree gets.
+/// An upper bound of the depth of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depth {
     groups: usize,
@@ -64,15 +64,16 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// Stack, in bytes, with which to parse, walk and drop such a tree: some for a tree of no depth, and so much for each
-    /// level of each kind that the deepest tree of one kind gets more than 24 MiB. (The parser's most recursive
-    /// functions grow the stack themselves.)
+    /// Returns the stack, in bytes, with which such a tree is parsed, walked and dropped. A tree of no depth
+    /// gets a constant amount, and each level of each kind adds to it. The deepest tree of one kind gets more
+    /// than 24 MiB. (The parser's most recursive functions grow the stack themselves.)
     pub(super) fn stack(self) -> usize {
         (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 12)
     }
 }
 
-/// Refuses a text whose tree would be too deep, at the token that makes it so; else says how deep it is.
+/// Returns the depth of the tree of a text. Refuses a text whose tree would be too deep, at the token that
+/// makes it so.
 pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> {
     let mut depth = Depth { groups: 0, operators: 0, links: 0 };
     let mut open = vec![Group::default()];
@@ -122,7 +123,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
             });
         }
     }
-    // Groups that were never closed nest in each other all the same.
+    // Groups that are never closed nest in each other too.
     while open.len() > 1 {
         close(&mut open);
     }
@@ -134,7 +135,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
 }
 
 fn close(open: &mut Vec<Group>) {
-    // An unmatched closing token is the parser's to report.
+    // The parser reports an unmatched closing token.
     if open.len() > 1
         && let (Some(inner), Some(outer)) = (open.pop(), open.last_mut())
     {

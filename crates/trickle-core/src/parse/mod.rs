@@ -1,8 +1,8 @@
-//! SQL text → syntax tree. The only module that names the parser's crate; [`crate::lower`] reads the tree through
-//! `ast`.
+//! Parses SQL text to a syntax tree. Only this module names the parser crate; [`crate::lower`] reads the tree
+//! through `ast`.
 //!
-//! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
-//! everything that walks or drops a tree runs on a stack to match.
+//! No input makes it panic or overflow the stack. `limits` bounds the depth of a tree before the tree is
+//! built, and every walk or drop of a tree runs on a stack of matching size.
 
 mod aggregate;
 mod arrays;
@@ -50,7 +50,7 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// The tree.
+    /// Returns the tree.
     pub(crate) fn query(&self) -> Option<&ast::Query> {
         self.query.as_deref()
     }
@@ -58,16 +58,16 @@ impl Parsed {
     pub(crate) fn deep<T>(&self, f: impl FnOnce() -> T) -> T {
         deep(self.depth, f)
     }
-    /// The relations that the query names, with their schemas where these are given, as PostgreSQL folds them; names of WITH
-    /// among them. One may come several times.
+    /// Returns the relations that the query names, as PostgreSQL folds their names, with the schema where it
+    /// is given. Names of WITH are among them. A relation may occur several times.
     pub fn relations(&self) -> Vec<(Option<String>, String)> {
         self.deep(|| self.query.as_ref().map(|q| relations(q.as_ref())).unwrap_or_default())
     }
-    /// The text, which turns places in the tree into spans.
+    /// Returns the text, which converts places in the tree to spans.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
-    /// The text that was parsed.
+    /// Returns the text that was parsed.
     pub fn text(&self) -> &str {
         self.source.text()
     }
@@ -86,8 +86,8 @@ impl Drop for Parsed {
     }
 }
 
-/// Runs `f` with enough stack for a tree of this depth. A new stack costs more than the parse of a plain query, which
-/// fits into what any thread has.
+/// Runs `f` with enough stack for a tree of this depth. A new stack costs more than parsing a plain query,
+/// which fits into the stack of any thread.
 fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
     let need = depth.stack();
     stacker::maybe_grow(need, 2 * need, f)
@@ -122,11 +122,12 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
     })
 }
 
-/// Parses the statements of a text that define what a catalog holds, and hands each to `f` with the text they come
-/// from. Other statements are passed over unread, so that what this parser does not know harms nothing.
+/// Parses the statements of a text that define objects of a catalog, and calls `f` with each and the text
+/// that it comes from. Other statements are skipped unread, so that syntax unknown to this parser does no
+/// harm.
 ///
 /// # Errors
-/// A syntax error, or what `f` reports.
+/// A syntax error, or an error of `f`.
 pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Definition, &Source) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
@@ -149,7 +150,7 @@ fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Definition> 
     })
 }
 
-/// Reads all tokens of a statement.
+/// Runs `f` over all tokens of a statement.
 fn parse_piece<T>(
     source: &Source,
     piece: &script::Piece<'_>,
@@ -160,10 +161,10 @@ fn parse_piece<T>(
     read.map_err(|e| errors::convert(source, e, &parser))
 }
 
-/// Parses statements separated by semicolons and hands each to `f`.
+/// Parses statements separated by semicolons, and calls `f` with each.
 ///
 /// # Errors
-/// A syntax error, or what `f` reports.
+/// A syntax error, or an error of `f`.
 #[cfg(feature = "testing")]
 pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
@@ -175,8 +176,8 @@ pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<
     })
 }
 
-/// The place where a query gives the columns of a `JSON_TABLE` or `XMLTABLE` other names behind its alias, which
-/// `pg_get_viewdef` leaves out.
+/// Finds the place where a query renames the columns of a `JSON_TABLE` or `XMLTABLE` after its alias.
+/// `pg_get_viewdef` leaves these names out.
 ///
 /// # Errors
 /// An unterminated string, identifier or comment.
@@ -190,7 +191,7 @@ pub fn renamed_columns(sql: &str) -> Result<Option<Span>> {
 
 fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     if let Some(at) = source.text().find('\0') {
-        // Names that begin with one are ours.
+        // Names that begin with a NUL are the engine's own marks.
         let e = Error::syntax("a text holds no character 0").hint("Take it out: PostgreSQL knows none.");
         return Err(e.at(source.at(at)));
     }

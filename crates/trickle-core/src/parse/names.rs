@@ -1,11 +1,11 @@
-//! Identifiers and types as PostgreSQL reads them.
+//! Reads identifiers and types as PostgreSQL does.
 
 use super::ast::{ArrayElemTypeDef, DataType, Ident, ObjectName, ObjectNamePart, Visit, visit_relations};
 use crate::types::{OtherType, Type};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The name that an identifier stands for: unquoted ones in lower case, at most 63 bytes.
+/// Returns the name that an identifier stands for: in lower case if unquoted, and at most 63 bytes.
 pub(crate) fn fold(ident: &Ident) -> String {
     let mut name = match ident.quote_style {
         None => ident.value.to_ascii_lowercase(),
@@ -18,7 +18,7 @@ pub(crate) fn fold(ident: &Ident) -> String {
     name
 }
 
-/// The parts of a dotted name; what stands in front of ONLY's table is none.
+/// Returns the parts of a dotted name, without the mark for ONLY.
 pub(crate) fn parts(name: &ObjectName) -> Vec<String> {
     name.0
         .iter()
@@ -30,14 +30,14 @@ pub(crate) fn parts(name: &ObjectName) -> Vec<String> {
         .collect()
 }
 
-/// `schema.name` or `name`; a database in front is dropped.
+/// Returns the schema and the name of `schema.name` or `name`; a database before these is dropped.
 pub(crate) fn qualified(name: &ObjectName) -> (Option<String>, String) {
     let mut parts = parts(name);
     let last = parts.pop().unwrap_or_default();
     (parts.pop(), last)
 }
 
-/// The type behind a type name; `named` knows those that are not built in.
+/// Finds the type that a type name means; `named` finds types that are not built in.
 pub(crate) fn type_of(
     ty: &DataType,
     named: &dyn Fn(Option<&str>, &str) -> Option<Type>,
@@ -50,7 +50,7 @@ pub(crate) fn type_of(
             | ArrayElemTypeDef::Parenthesis(e),
         ) => {
             let element = type_of(e, named)?;
-            // An array of any number of dimensions is one type.
+            // Arrays of any number of dimensions have one type.
             Ok(if element.element().is_some() { element } else { element.array() })
         }
         DataType::Interval { .. } => Ok(Type::Interval),
@@ -63,7 +63,7 @@ pub(crate) fn type_of(
                 false => format!("{name}({})", modifiers.join(",")),
             };
             if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-                // The type "char" is not char(1), and "bit" is of any length.
+                // The type "char" is not char(1), and "bit" has any length.
                 let spelled = match base.as_str() {
                     "char" if quoted => "\"char\"",
                     "bit" if quoted && modifiers.is_empty() => "\"bit\"",
@@ -88,7 +88,7 @@ pub(crate) fn type_of(
     }
 }
 
-/// The number of fractional digits that a cast to a type of time keeps, where the type says so.
+/// Returns the number of fractional digits that a cast to a date/time type keeps, where the type states one.
 pub(crate) fn precision(ty: &DataType) -> Option<u64> {
     match ty {
         DataType::Timestamp(p, _) | DataType::Time(p, _) | DataType::Interval { precision: p, .. } => *p,
@@ -107,7 +107,7 @@ pub(crate) fn cuts_fields(ty: &DataType) -> bool {
     matches!(ty, DataType::Interval { fields: Some(_), .. })
 }
 
-/// How often a query, or a part of one, names this relation without a schema.
+/// Counts how often a query, or a part of one, names this relation without a schema.
 pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     let mut n = 0;
     let _ = visit_relations(tree, |relation| {
@@ -119,12 +119,13 @@ pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     n
 }
 
-/// The relations that a query, or a part of one, names, with their schemas where these are given; those of WITH among them.
+/// Returns the relations that a query, or a part of one, names, with the schema where it is given. Names of
+/// WITH are among them.
 pub(crate) fn relations(tree: &impl Visit) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     let _ = visit_relations(tree, |relation| {
         let parts = relation.0.iter().filter_map(ObjectNamePart::as_ident).map(fold);
-        // ONLY is a mark before the name, which no identifier can be.
+        // The mark for ONLY stands before the name. No identifier can look like it.
         let parts: Vec<String> = parts.filter(|p| !p.starts_with('\0')).collect();
         match parts.as_slice() {
             [name] => found.push((None, name.clone())),

@@ -1,16 +1,16 @@
-//! Numbers that the tokenizer takes for something else.
+//! Corrects numbers that the tokeniser takes for other tokens.
 
 use super::Source;
 use crate::error::{Error, Result};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
-/// Reads integers of other bases, which come as a bit string (`0x1F`) or as a number with an alias (`0b11`, `0o17`),
-/// and refuses any other word that touches a number, as PostgreSQL does: `1x` is not `1 AS x`.
+/// Reads integers of other bases, which arrive as a bit string (`0x1F`) or as a number with an alias (`0b11`,
+/// `0o17`). Refuses any other word that touches a number, as PostgreSQL does: `1x` is not `1 AS x`.
 pub(super) fn join(source: &Source, tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     let mut joined: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     for mut t in tokens {
         match &t.token {
-            // The text without its two leading characters; in X'1F' there are three beside it.
+            // `0x1F` has two characters besides its digits, X'1F' has three.
             Token::HexStringLiteral(digits) if columns(t.span) == digits.len() + 2 => {
                 t.token = Token::Number(format!("0x{digits}"), false);
             }
@@ -37,7 +37,7 @@ fn other_base(word: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
-/// How many columns a token takes; 0 where it ends on another line.
+/// Returns how many columns a token takes; 0 where it ends on another line.
 fn columns(span: Span) -> usize {
     let same_line = span.start.line == span.end.line;
     let columns = span.end.column.saturating_sub(span.start.column);

@@ -1,5 +1,5 @@
-//! A file of SQL statements, taken apart without understanding all of them: what defines a query, and where its text
-//! stands. A statement that this parser does not know harms no other.
+//! Splits a file of SQL statements without understanding all of them: which ones define a query, and where
+//! its text stands. A statement that this parser does not know does not affect the others.
 
 use super::{Source, tokens};
 use crate::error::{Result, Span};
@@ -9,49 +9,50 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 /// One statement of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptStatement {
-    /// Where it stands, without the final semicolon.
+    /// The place of the statement, without the final semicolon.
     pub span: Span,
-    /// The comments between the statement before and this one, line by line, without `--`.
+    /// The comments between the previous statement and this one, line by line, without `--`.
     pub comments: Vec<Comment>,
-    /// What it is.
+    /// The kind of statement.
     pub kind: StatementKind,
 }
 
 /// A one-line comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comment {
-    /// Where it stands.
+    /// The place of the comment.
     pub span: Span,
-    /// Its text after `--`, trimmed.
+    /// The text after `--`, trimmed.
     pub text: String,
 }
 
-/// What a statement is.
+/// The kind of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatementKind {
     /// SELECT, WITH, VALUES, TABLE or a parenthesis: a query.
     Query,
-    /// Gives a name to a query.
+    /// A statement that gives a name to a query.
     Defines {
-        /// How the result is kept.
+        /// The kind of object that is made.
         object: Defined,
         /// Schema, if given, and name, unquoted.
         name: (Option<String>, String),
-        /// The names that it gives to the columns; empty where they are the query's.
+        /// The names that the statement gives to the columns; empty where the columns keep the names of the
+        /// query.
         columns: Vec<String>,
-        /// The query.
+        /// The place of the query.
         body: Span,
     },
     /// CREATE of a table, view, type, domain, collation, function, aggregate, index or extension, or ALTER
-    /// TABLE: what a [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
+    /// TABLE: the statements that a [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
     Schema,
-    /// Any other.
+    /// Any other statement.
     Other,
-    /// None that PostgreSQL knows: it begins with no word that one begins with.
+    /// Not a statement of PostgreSQL: no statement begins with its first word.
     Unknown,
 }
 
-/// What CREATE … AS makes.
+/// The kind of object that CREATE … AS makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defined {
     /// CREATE VIEW
@@ -62,7 +63,7 @@ pub enum Defined {
     Table,
 }
 
-/// Takes a text apart at its semicolons. Lines for `psql` (`\connect`, `\restrict`) are passed over.
+/// Splits a text at its semicolons. Lines for `psql` (`\connect`, `\restrict`) are skipped.
 ///
 /// # Errors
 /// An unterminated string, identifier or comment; or a text that nests too deeply.
@@ -73,14 +74,14 @@ pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
     Ok(pieces.filter_map(|piece| statement(&source, &piece.words, piece.comments)).collect())
 }
 
-/// One statement's tokens, without the white space and the semicolon.
+/// The tokens of one statement, without white space and the semicolon.
 #[derive(Default)]
 pub(super) struct Piece<'t> {
     pub(super) words: Vec<&'t TokenWithSpan>,
     comments: Vec<Comment>,
 }
 
-/// Takes tokens apart at the semicolons between statements.
+/// Splits tokens at the semicolons between statements.
 pub(super) fn split<'t>(source: &Source, tokens: &'t [TokenWithSpan]) -> Vec<Piece<'t>> {
     let (mut pieces, mut piece) = (Vec::new(), Piece::default());
     let mut meta = false;
@@ -124,7 +125,7 @@ fn described(tokens: &[&TokenWithSpan]) -> StatementKind {
     }
 }
 
-/// What the statements of PostgreSQL begin with.
+/// The words that PostgreSQL's statements begin with.
 const FIRST: &[&str] = &[
     "ABORT",
     "ALTER",
@@ -183,7 +184,8 @@ const FIRST: &[&str] = &[
     "WITH",
 ];
 
-/// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, with CASE … END in it.
+/// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, possibly with
+/// CASE … END inside.
 fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
     let mut words = tokens.iter().filter_map(|t| keyword(t)).skip_while(|k| *k != Keyword::BEGIN).skip(1);
     if words.next() != Some(Keyword::ATOMIC) {
@@ -220,12 +222,13 @@ pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     }
 }
 
-/// Whether a text that no catalog reads may yet be a statement: it begins with a word that SQL knows.
+/// Whether a text that no catalog reads may still be a statement: its first word is a keyword of SQL.
 pub(super) fn begins(tokens: &[&TokenWithSpan]) -> bool {
     tokens.first().is_none_or(|t| keyword(t).is_some_and(|k| k != Keyword::NoKeyword))
 }
 
-/// `CREATE [OR REPLACE] [TEMPORARY] [MATERIALIZED] VIEW | TABLE [IF NOT EXISTS] name [(columns)] … AS body …`
+/// Reads `CREATE [OR REPLACE] [TEMPORARY] [MATERIALIZED] VIEW | TABLE [IF NOT EXISTS] name [(columns)] … AS
+/// body …`.
 fn defines(source: &Source, tokens: &[&TokenWithSpan]) -> Option<StatementKind> {
     let key = |i: usize| tokens.get(i).and_then(|t| keyword(t));
     let mut at = 1;
@@ -305,7 +308,8 @@ fn fold(token: &TokenWithSpan) -> Option<String> {
     word(token).map(|w| if w.quote_style.is_some() { w.value.clone() } else { w.value.to_lowercase() })
 }
 
-/// The first place where a text names `name`, as PostgreSQL reads identifiers; not in strings and comments.
+/// Finds the first place where a text names `name`, as PostgreSQL reads identifiers. Strings and comments are
+/// skipped.
 ///
 /// # Errors
 /// Those of [`statements`].

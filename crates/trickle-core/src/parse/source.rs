@@ -4,9 +4,9 @@ use crate::error::Span;
 use sqlparser::ast::{self, Spanned};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
 
-/// A part of the tree that knows where it stood.
+/// A part of the tree that knows its place in the text.
 pub(crate) trait Place {
-    /// Its extent; empty where the parser did not keep it.
+    /// Returns the place; empty where the parser did not keep it.
     fn place(&self) -> TokenSpan;
 }
 
@@ -34,7 +34,7 @@ spanned!(Expr, ObjectName, Query, Select, SetExpr, TableFactor, SelectItem, Func
 pub(crate) struct Source {
     text: String,
     lines: Vec<usize>,
-    /// Every character is a byte, so that a place is found without counting.
+    /// Whether every character is one byte, so that a place is found without counting.
     ascii: bool,
 }
 
@@ -49,7 +49,7 @@ impl Source {
         &self.text
     }
 
-    /// The place after the last character.
+    /// Returns the place after the last character.
     pub(crate) fn end(&self) -> Span {
         let line = self.lines.len();
         let start = self.lines.last().copied().unwrap_or(0);
@@ -57,7 +57,7 @@ impl Source {
         Span { start: self.text.len(), end: self.text.len(), line: small(line), column: small(column) }
     }
 
-    /// The place of the character at a byte.
+    /// Returns the place of the character at a byte offset.
     pub(crate) fn at(&self, byte: usize) -> Span {
         let line = self.lines.partition_point(|start| *start <= byte);
         let start = line.checked_sub(1).and_then(|l| self.lines.get(l)).copied().unwrap_or(0);
@@ -65,12 +65,12 @@ impl Source {
         Span { start: byte, end: byte, line: small(line), column: small(column) }
     }
 
-    /// The place of a part of the tree, where the parser kept it.
+    /// Returns the place of a part of the tree, where the parser kept it.
     pub(crate) fn of(&self, node: &impl Place) -> Option<Span> {
         self.span(node.place())
     }
 
-    /// A parser's span in bytes, line and column.
+    /// Converts a parser's span to one in bytes, line and column.
     pub(crate) fn span(&self, span: TokenSpan) -> Option<Span> {
         let start = self.byte(span.start)?;
         let end = self.byte(span.end).unwrap_or(start).max(start);

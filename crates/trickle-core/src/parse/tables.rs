@@ -1,17 +1,17 @@
-//! A query over other tables.
+//! Rewrites a query to read other tables.
 
 use super::ast::{ObjectName, ObjectNamePart, TableAlias, TableFactor, Visit, Visitor};
 use super::{Source, fold, forms, parse_query};
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
 
-/// Another table: the text that names it, and its name alone.
+/// A replacement table: the text that names it, and its bare name.
 pub type Other = (String, String);
 
-/// The query with other tables in the place of some. `now` is asked with the schema and the name of a
-/// table, as PostgreSQL folds them, and gives the other. Columns are found as before: a table that had
-/// no alias keeps its name as one, where the other's is another; an alias that is the other's name is
-/// left out. All else of the text stays as it is.
+/// Returns the query with some tables replaced by others. `now` gets the schema and the name of a table, as
+/// PostgreSQL folds them, and returns the replacement. Columns are found as before. A table without an alias
+/// keeps its name as one, if the replacement has another name. An alias that equals the replacement's name is
+/// left out. The rest of the text stays as it is.
 ///
 /// # Errors
 /// A syntax error; a name whose place the parser did not keep.

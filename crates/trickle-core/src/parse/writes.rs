@@ -1,7 +1,7 @@
-//! INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that they take away and put in.
+//! Reads INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that they remove and add.
 //!
-//! The texts are lowered and evaluated like any query, so expressions and subqueries in them need no code of their
-//! own. They are for in-memory data: defaults, conflicts and triggers are a server's business.
+//! The queries are lowered and evaluated like any other, so expressions and subqueries in them need no code
+//! of their own. Such writes are for in-memory data: defaults, conflicts and triggers exist on a server only.
 
 use super::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement,
@@ -12,17 +12,17 @@ use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 
-/// One table changed by one statement.
+/// A change of one table by one statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The table's schema, if written, and name.
+    /// The table's schema, if written, and its name.
     pub(crate) table: (Option<String>, String),
     change: Change,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// One list of expressions per row, for the named columns (all where none are named).
+    /// One list of expressions per row, for the named columns; for all columns where none are named.
     Rows {
         columns: Vec<String>,
         rows: Vec<Vec<String>>,
@@ -32,7 +32,7 @@ enum Change {
         columns: Vec<String>,
         query: String,
     },
-    /// `alias.column = expression`
+    /// Assignments `alias.column = expression`.
     Update {
         alias: String,
         set: Vec<(String, String)>,
@@ -45,16 +45,16 @@ enum Change {
     Truncate,
 }
 
-/// The rows that a write takes away and those that it puts in, all columns of the table in order.
+/// The queries for the rows that a write removes and adds, with all columns of the table in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteQueries {
-    /// R − R′
+    /// The query for the removed rows, R − R′.
     pub(crate) removed: Option<String>,
-    /// R′ − R
+    /// The query for the added rows, R′ − R.
     pub(crate) added: Option<String>,
 }
 
-/// Reads statements separated by semicolons, each over the state that those before it left.
+/// Reads statements separated by semicolons. Each is over the state that the previous ones left.
 ///
 /// # Errors
 /// A syntax error; a statement or clause that only a server can run.
@@ -95,7 +95,7 @@ fn insert(s: Insert) -> Result<Write> {
     Ok(Write { table, change })
 }
 
-/// The text of an expression; DEFAULT is NULL, for tables in memory have no other.
+/// Returns the text of an expression. DEFAULT becomes NULL, since in-memory tables have no other default.
 fn value(e: &Expr) -> String {
     match e {
         Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") => {
@@ -140,7 +140,7 @@ fn truncate(s: &Truncate) -> Vec<Write> {
     s.table_names.iter().map(|t| write(&t.name)).collect()
 }
 
-/// A table to be changed, and the name that its rows go by.
+/// Returns the table to be changed, and the alias of its rows.
 fn target(table: &TableWithJoins) -> Result<((Option<String>, String), String)> {
     match &table.relation {
         TableFactor::Table { name, alias, .. } if table.joins.is_empty() => {
@@ -160,7 +160,7 @@ fn condition(selection: Option<&Expr>) -> String {
 }
 
 impl Write {
-    /// The queries over the table `def`, which it names.
+    /// Returns the queries over the table `def`, which must be the table that the write names.
     ///
     /// # Errors
     /// A column that the table does not have; more or fewer values than columns.
@@ -222,7 +222,7 @@ impl Write {
     }
 }
 
-/// Where in the column list of an INSERT column `i` of the table stands.
+/// Returns the position of column `i` of the table in the column list of an INSERT.
 fn place(def: &TableDef, columns: &[String], i: usize) -> Option<usize> {
     if columns.is_empty() { Some(i) } else { columns.iter().position(|c| def.column(c) == Some(i)) }
 }
@@ -247,13 +247,13 @@ fn fits(columns: &[String], def: &TableDef, values: usize) -> Result<()> {
     Ok(())
 }
 
-/// A select list for every column of the table, each cast to its type.
+/// Returns a select list with every column of the table, each cast to its type.
 fn typed(def: &TableDef, value: impl Fn(usize) -> String) -> String {
     let item = |i: usize| format!("CAST({} AS {}) AS c{i}", value(i), def.columns[i].ty);
     (0..def.columns.len()).map(item).collect::<Vec<_>>().join(", ")
 }
 
-/// The rows of a query, of which the generated columns are computed over the others.
+/// Returns a query whose generated columns are computed over the other columns.
 fn computed(def: &TableDef, query: String) -> String {
     if def.columns.iter().all(|c| c.generated.is_none()) {
         return query;

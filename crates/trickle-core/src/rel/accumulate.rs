@@ -11,12 +11,13 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
-/// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0. Without
-/// keys there is always exactly one row.
+/// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0.
+/// Without keys there is always exactly one row.
 ///
-/// Defined on every Z-set, negative weights included: accumulating a change gives what to add to the accumulators of
-/// the state. Each output row has weight 1. Callers put a count of rows among the accumulators, so that over a state
-/// exactly the groups with rows remain. Of equal keys the one with the least images is shown.
+/// Defined on every Z-set, negative weights included: accumulating a change gives the amounts to add to the
+/// accumulators of the state. Each output row has weight 1. Callers put a count of rows among the
+/// accumulators, so that over a state exactly the groups with rows remain. Of equal keys the one with the
+/// least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accumulate {
     input: NodeId,
@@ -30,30 +31,31 @@ impl Accumulate {
     pub fn new(input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
         Accumulate { input, keys, accs, any: false }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Group columns of the input.
+    /// Returns the columns of the input that are the group key.
     pub fn keys(&self) -> &[usize] {
         &self.keys
     }
-    /// The accumulators.
+    /// Returns the accumulators.
     pub fn accs(&self) -> &[Acc] {
         &self.accs
     }
-    /// The same where equal keys are written alike, or for a reader that asks of the keys only what they are equal to:
-    /// PostgreSQL may show any of equal keys.
+    /// Returns the same accumulation, for a reader that compares keys by value alone: PostgreSQL may show any
+    /// of several equal keys. Where equal keys are written alike, nothing changes.
     #[must_use]
     pub fn with_any_key(self, graph: &Graph) -> Accumulate {
         let any = !graph.schema(self.input).select(&self.keys).is_exact();
         Accumulate { any, ..self }
     }
-    /// Whether any of equal keys will do: nobody asks, or all are written alike.
+    /// Whether any of several equal keys may be shown: the readers compare them by value alone, or all are
+    /// written alike.
     pub(crate) fn shows_any(&self, graph: &Graph) -> bool {
         self.any || image::identify(graph, self.input, &self.keys)
     }
-    /// The same keys of `input` with these accumulators.
+    /// Returns the same accumulation by `keys` of `input`, with these accumulators.
     pub(crate) fn over(&self, input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
         Accumulate { input, keys, accs, any: self.any }
     }
@@ -70,7 +72,7 @@ impl Accumulate {
     }
 }
 
-/// `γ = finish ∘ accumulate` where every aggregate is linear; `None` where one is not.
+/// Returns `γ = finish ∘ accumulate` where every aggregate is linear; `None` otherwise.
 pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let input = graph.schema(reduce.input()).clone();
     let mut accs = vec![Acc::count(None)];
@@ -99,13 +101,14 @@ pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId
     graph.add(Map::new(node, out).labelled(labels)).map(Some)
 }
 
-/// A group has rows: the test whether its count of rows, in column `count`, is 0 is false.
+/// Rewrites `value` for a group that has rows: the test whether the count in column `count` is 0 becomes
+/// false.
 fn of_a_group(value: &Expr, count: usize) -> Expr {
     let empty = Expr::column(count, crate::types::Type::Int8).equals(Expr::int8(0));
     value.rewrite(&mut |e| if e == empty { Expr::bool(false) } else { e })
 }
 
-/// The place of `acc` in `accs`, added where it is new: equal accumulators are kept once.
+/// Returns the place of `acc` in `accs`, and appends it where it is new: equal accumulators are kept once.
 fn place(accs: &mut Vec<Acc>, acc: Acc) -> usize {
     accs.iter().position(|a| *a == acc).unwrap_or_else(|| {
         accs.push(acc);
@@ -172,10 +175,16 @@ impl Relational for Accumulate {
 }
 
 impl Differentiate for Accumulate {
-    /// With `d = accumulate(ΔR)`. Stored groups are looked up one by one (`rel/totals.rs`). Where they cannot be, `old` is the
-    /// stored rows of the keys of `d` and `new = merge(old + d)`. Where nothing is stored, `new` accumulates the touched
-    /// groups afresh and `old = merge(new − d)`. For keys that do not say how they are written the class rule looks at the
-    /// rows that are there.
+    /// Computes the delta in one of these ways, with `d = accumulate(ΔR)`:
+    ///
+    /// - Stored groups are looked up one by one (`rel/totals.rs`).
+    /// - Where they cannot be looked up, `old` is the stored rows of the keys of `d`, and
+    ///   `new = merge(old + d)`.
+    /// - Where nothing is stored, `new` accumulates the touched groups again from the current rows, and
+    ///   `old = merge(new − d)`.
+    ///
+    /// Keys of which equal values may be written differently take the class rule, which reads the current
+    /// rows.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.shows_any(cx.graph) {
             return Ok(None);
@@ -249,7 +258,7 @@ impl Render for Accumulate {
         let block = cx.fit(block, self.input, exprs, false);
         let grouped = !self.keys.is_empty();
         let totals: Vec<Scalar> = self.accs.iter().map(|a| accumulator(a, &block, grouped)).collect();
-        // A group that has a row counts it.
+        // The count of rows of a group is not 0, so no HAVING is needed where rows are counted.
         let counted = block.weight.is_one() && self.accs.contains(&Acc::count(None));
         let some = || Scalar::or(totals.iter().map(|t| t.clone().op("<>", Scalar::int4(0))));
         let having = if grouped && !counted { vec![some()] } else { Vec::new() };

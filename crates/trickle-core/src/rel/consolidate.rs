@@ -1,4 +1,5 @@
-//! The identity on Z-sets, made visible: rows of one image are merged and weights of 0 dropped.
+//! The identity on Z-sets that merges physical rows: rows of one image become one, and weights of 0 are
+//! dropped.
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
@@ -7,8 +8,8 @@ use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// Denotes its input. Rendered, each row appears once with its whole weight, which is what thresholds, upserts and
-/// expressions that may raise need to see.
+/// Denotes its input. When rendered, each row appears once with its whole weight. Thresholds, upserts and
+/// expressions that may raise need that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consolidate {
     input: NodeId,
@@ -25,12 +26,13 @@ impl Consolidate {
     pub fn state(input: NodeId) -> Consolidate {
         Consolidate { input, state: true, keys: Vec::new() }
     }
-    /// The same, of a state that is known to have these keys: what the current rows of a query have, the previous ones had.
+    /// Makes the same operator for a state that is known to have these keys: the previous rows of a query
+    /// have the keys that its current rows have.
     #[must_use]
     pub fn keyed(self, keys: Vec<ColSet>) -> Consolidate {
         Consolidate { keys, ..self }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }

@@ -7,7 +7,8 @@ use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{ColSet, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// `[w > 0]` on every row; NULLs are equal. Of equal rows the one with the least images is shown.
+/// Gives each row with w > 0 the weight 1; NULLs are equal. Of equal rows the one with the least images is
+/// shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Distinct {
     input: NodeId,
@@ -15,16 +16,16 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// The rows of `input`, each once.
+    /// Denotes the rows of `input`, each once.
     pub fn new(input: NodeId) -> Distinct {
         Distinct { input, any: false }
     }
-    /// The rows of `input`, each once, where equal rows are written alike, or for a reader that asks only what they are
-    /// equal to: PostgreSQL may show any of equal rows.
+    /// Denotes the rows of `input`, each once, for a reader that compares rows by value alone: PostgreSQL may
+    /// show any of several equal rows. Where equal rows are written alike, this is [`Distinct::new`].
     pub fn unseen(graph: &Graph, input: NodeId) -> Distinct {
         Distinct { input, any: !graph.schema(input).is_exact() }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }

@@ -1,4 +1,4 @@
-//! Set-returning functions: each row beside the rows that functions give for it.
+//! Set-returning functions: each row beside the rows that the functions return for it.
 
 use super::{Class, Rel, Relational, arity, check_expr};
 use crate::delta::Differentiate;
@@ -11,36 +11,36 @@ use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// A call in FROM, or of a set-returning function in a select list.
+/// A function call in FROM, or a call of a set-returning function in a select list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetCall {
-    /// The function. One that returns no set gives one row.
+    /// The function. A function that returns no set gives one row.
     pub sig: Arc<FuncSig>,
-    /// Its arguments, over the row at hand.
+    /// The arguments, over the columns of the input row.
     pub args: Vec<Expr>,
-    /// Whether its columns, which the signature names, are those of a definition beside the call.
+    /// Whether its columns, which the signature names, come from a column definition list beside the call.
     pub defined: bool,
 }
 
 impl SetCall {
-    /// The types of its columns.
+    /// Returns the types of the columns of the call.
     pub fn types(&self) -> &[Type] {
         match &self.sig.ret {
             Type::Record(fields) => fields,
             one => std::slice::from_ref(one),
         }
     }
-    /// Whether evaluating it can raise.
+    /// Whether evaluating the call can raise.
     pub fn can_raise(&self) -> bool {
         self.sig.raises || self.args.iter().any(Expr::can_raise)
     }
-    /// The call with every argument rewritten.
+    /// Returns the call with every argument rewritten.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> SetCall {
         SetCall { args: self.args.iter().map(f).collect(), ..self.clone() }
     }
 
-    /// Its rows beside `row`.
+    /// Returns the rows that the call returns for `row`.
     fn rows(&self, row: &Row) -> Result<Vec<Vec<Datum>>> {
         let args = self.args.iter().map(|a| expr(a, row)).collect::<Result<Vec<_>>>()?;
         if self.defined && args.iter().any(Datum::is_null) {
@@ -64,9 +64,11 @@ impl SetCall {
     }
 }
 
-/// Each row of the input beside the rows that its calls give for it: the first beside the first, and so on, a call that
-/// has no more padded with NULLs. With an ordinality their number, from 1, stands last. A row for which no call gives any is
-/// lost; `outer` keeps it, padded with NULLs. Linear: `op(R + S) = op(R) + op(S)`, so Δ is that of the rows that came and left.
+/// Each row of the input beside the rows that its calls return for it: the first rows of all calls beside
+/// each other, then the second rows, and so on. A call that has no more rows is padded with NULLs. With
+/// ordinality, the number of the row, from 1, is the last column. An input row for which no call returns a
+/// row is lost; `outer` keeps it, padded with NULLs. The operator is linear: `op(R + S) = op(R) + op(S)`, so
+/// its delta is `op` of the rows that came and left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expand {
     input: NodeId,
@@ -76,39 +78,40 @@ pub struct Expand {
 }
 
 impl Expand {
-    /// `input, ROWS FROM (calls)`
+    /// Renders as `input, ROWS FROM (calls)`.
     pub fn new(input: NodeId, calls: Vec<SetCall>) -> Expand {
         Expand { input, calls, ordinality: false, outer: false }
     }
-    /// `WITH ORDINALITY`
+    /// Sets `WITH ORDINALITY`.
     #[must_use]
     pub fn numbered(mut self, ordinality: bool) -> Expand {
         self.ordinality = ordinality;
         self
     }
-    /// `input LEFT JOIN LATERAL … ON true`
+    /// Sets `input LEFT JOIN LATERAL … ON true`.
     #[must_use]
     pub fn outer(mut self, outer: bool) -> Expand {
         self.outer = outer;
         self
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The calls.
+    /// Returns the calls.
     pub fn calls(&self) -> &[SetCall] {
         &self.calls
     }
-    /// Whether the rows of each input row are numbered.
+    /// Whether the rows that belong to one input row are numbered.
     pub fn has_ordinality(&self) -> bool {
         self.ordinality
     }
-    /// Whether a row without rows stays.
+    /// Whether an input row stays for which no call returns a row.
     pub fn is_outer(&self) -> bool {
         self.outer
     }
-    /// The same over another input, whose column for column `c` of this one is `place(c)`.
+    /// Returns the same operator over another input, where `place(c)` is the column that column `c` of this
+    /// input has there.
     #[must_use]
     pub fn over(&self, input: NodeId, place: impl Fn(usize) -> usize) -> Expand {
         let moved = |e: &Expr| e.map_columns(&place);

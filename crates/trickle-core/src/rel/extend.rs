@@ -1,4 +1,5 @@
-//! Least and greatest values, extended by what comes and recomputed where the stored one leaves.
+//! Deltas of `min` and `max`: a stored extremum is extended by the values that come, and recomputed where it
+//! leaves.
 
 use super::{
     Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image, same,
@@ -15,9 +16,9 @@ fn is_extremum(call: &AggCall) -> bool {
     matches!(call.upkeep(), Upkeep::Extremum { .. })
 }
 
-/// A grouped reduce of linear and extremum aggregates as the two kinds side by side: the extrema with a count of rows,
-/// which is the form that [`delta`] extends, joined on the group key with what can be accumulated. `None` where the
-/// aggregates are not of these kinds.
+/// Splits a grouped reduce of linear and extremum aggregates into the two kinds. The extrema and a count of
+/// rows, in the form that [`delta`] extends, are joined on the group key with the aggregates that can be
+/// accumulated. Returns `None` where other kinds of aggregates occur.
 pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let linear = |c: &AggCall| matches!(c.upkeep(), Upkeep::Linear(_));
     let fits = reduce.aggs().iter().all(|c| linear(c) || is_extremum(c));
@@ -60,7 +61,7 @@ pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>
     graph.add(Map::new(joined, out).labelled(labels.collect())).map(Some)
 }
 
-/// Whether the reduce is `count(*)` and extrema by a key.
+/// Whether the reduce consists of `count(*)` and extrema, grouped by a key.
 pub(super) fn is_extended(reduce: &Reduce) -> bool {
     let calls = reduce.aggs();
     !reduce.keys().is_empty()
@@ -69,9 +70,10 @@ pub(super) fn is_extended(reduce: &Reduce) -> bool {
         && calls[1..].iter().all(|c| is_extremum(c) && !c.distinct)
 }
 
-/// Over stored groups: `Δ = redone + extended − old`, where a group is redone from the current rows if a removed value
-/// reaches its stored extremum, and else extended by the values that came. Rows that came and rows that left are told
-/// apart after consolidation, so an update that keeps the value does neither.
+/// Computes the delta over stored groups: `Δ = redone + extended − old`. A group is redone from the current
+/// rows if a removed value reaches its stored extremum. Otherwise it is extended by the values that came.
+/// Rows that came and rows that left are told apart after consolidation, so an update that keeps the value is
+/// neither.
 pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let comparable = cx.graph.schema(reduce.input()).without_equality().is_none();
     if !is_extended(reduce) || !comparable || !image::identify(cx.graph, reduce.input(), reduce.keys()) {
@@ -104,7 +106,7 @@ pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Resul
     sum(cx.graph, node, [redone, extended, minus]).map(Some)
 }
 
-/// The keys of groups one of whose stored extrema may have left.
+/// Returns the keys of the groups of which a stored extremum may have left.
 fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Result<NodeId> {
     let n = reduce.keys().len();
     let (o, l) = (graph.schema(old).clone(), graph.schema(lost).clone());
@@ -121,7 +123,8 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
     graph.add(Distinct::unseen(graph, keys))
 }
 
-/// Stored groups, gained extrema and changed counts, merged by key; groups whose count came to 0 are gone.
+/// Returns the stored groups, the extrema of the values that came and the changed counts, merged by key.
+/// Groups whose count came to 0 are gone.
 fn extended(
     reduce: &Reduce,
     graph: &mut Graph,

@@ -1,7 +1,7 @@
 //! σ: the rows on which a condition is true.
 //!
-//! It may read the clock. Then rows enter and leave it as time passes, and no row of its input
-//! changed: see its delta.
+//! The condition may read the clock. Then rows enter and leave the result as time passes, though no row of
+//! the input changes: see the delta.
 
 use super::{Class, Rel, Relational, arity, check_timed};
 use crate::catalog::TableId;
@@ -14,7 +14,7 @@ use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::cmp::Ordering;
 
-/// `σ predicate (R)`; false and NULL both drop the row.
+/// `σ predicate (R)`: both false and NULL drop the row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     input: NodeId,
@@ -22,27 +22,27 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The rows of `input` on which `predicate` is true.
+    /// Denotes the rows of `input` on which `predicate` is true.
     pub fn new(input: NodeId, predicate: Expr) -> Filter {
         Filter { input, predicate }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The condition.
+    /// Returns the condition.
     pub fn predicate(&self) -> &Expr {
         &self.predicate
     }
-    /// The same condition at another moment.
+    /// Returns the same condition at another moment.
     #[must_use]
     pub(crate) fn at(&self, moment: Moment) -> Filter {
         Filter { predicate: self.predicate.at(moment), ..self.clone() }
     }
 }
 
-/// A plan that asks the server for the time of its transaction, where `root` reads the time of a refresh: both are the
-/// same in the transaction of that refresh.
+/// Returns a plan that reads the time of the server's transaction wherever `root` reads the time of a
+/// refresh. Both are the same in the transaction of that refresh.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -94,14 +94,16 @@ impl Relational for Filter {
 }
 
 impl Differentiate for Filter {
-    /// Over the clock, with p(t) the conjunction of s, which does not read it, and c₁(t) … cₙ(t), from t0 to t1:
+    /// Over the clock, from t0 to t1: p(t) is the conjunction of s, which does not read the clock, and of
+    /// c₁(t) … cₙ(t), which do.
     ///
-    /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, where with `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) … cₙ(t1)`
-    /// what enters by cᵢ is `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`, and what leaves `lᵢ = oᵢ ∧ cᵢ(t0) ∧ ¬cᵢ(t1)`.
+    /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, with
+    /// `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) … cₙ(t1)`. Rows enter by cᵢ where `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`,
+    /// and leave by it where `lᵢ = oᵢ ∧ cᵢ(t0) ∧ ¬cᵢ(t1)`.
     ///
-    /// For `p(t1) − p(t0)` telescopes into `Σᵢ oᵢ (cᵢ(t1) − cᵢ(t0))`, and `σ_p(t0)(R′) − σ_p(t0)(ΔR)` is what there was.
-    /// Where cᵢ compares a column with a value of the clock, eᵢ and lᵢ are ranges of that column; one of them is empty,
-    /// whichever of the times is the later.
+    /// Proof: `p(t1) − p(t0)` telescopes into `Σᵢ oᵢ (cᵢ(t1) − cᵢ(t0))`, and `σ_p(t0)(R′) − σ_p(t0)(ΔR)` is
+    /// the result before. Where cᵢ compares a column with a value of the clock, eᵢ and lᵢ are ranges of that
+    /// column. One of the ranges is empty, whichever of the times is the later.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.predicate.reads_clock() {
             return Ok(None);

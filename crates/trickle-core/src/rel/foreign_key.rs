@@ -1,4 +1,4 @@
-//! What a trusted foreign key tells about a join.
+//! The delta of a join along a trusted foreign key.
 
 use super::{Accumulate, Filter, Join, Map, Rel, SemiJoin, Table, join_keys};
 use crate::agg::Acc;
@@ -19,16 +19,16 @@ pub(super) enum Side {
     Right,
 }
 
-/// The changed rows of the referenced table, by what became of their key.
+/// The changed rows of the referenced table, classified by their key.
 pub(super) struct Kept {
-    /// Keys that were there before and are there now.
+    /// Rows whose key is there both before and after the change.
     pub(super) stayed: NodeId,
-    /// Those, and keys that left.
+    /// Rows whose key stayed, and rows whose key left.
     pub(super) stayed_or_left: NodeId,
 }
 
-/// The side of an inner join that is a whole table referenced by the other side through a trusted foreign key, with
-/// the columns of that side's key; the join's equalities must be exactly those of the key.
+/// Finds the side of an inner join that is a whole table and that the other side references through a trusted
+/// foreign key. Returns it with the columns of its key. The join's equalities must be exactly the key's.
 pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Option<(Side, Vec<usize>)> {
     if !cx.trusts_foreign_keys() {
         return None;
@@ -52,7 +52,7 @@ pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Opt
     }
 }
 
-/// Whether one validated foreign key has exactly these column pairs.
+/// Whether one validated foreign key consists of exactly these column pairs.
 fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) -> bool {
     let Some((table, _)) = origins.first() else { return false };
     let one_table = origins.iter().all(|(t, _)| t == table);
@@ -68,7 +68,7 @@ fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) ->
         })
 }
 
-/// The table column that a column shows unchanged, whichever of the table's rows are there.
+/// Returns the table column that a column shows unchanged, whichever of the table's rows are there.
 fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, usize)> {
     let (mut node, mut column) = (node, column);
     loop {
@@ -90,8 +90,8 @@ fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, 
     }
 }
 
-/// Splits the change of a table by what became of each key: its net count is 0 where it stayed, positive where it
-/// came, negative where it left.
+/// Classifies the changed rows of a table by the net count of their key: 0 where the key stayed, positive
+/// where it came, negative where it left.
 pub(super) fn kept(cx: &mut Differ<'_>, change: NodeId, key: &[usize]) -> Result<Kept> {
     let net = cx.graph.add(Accumulate::new(change, key.to_vec(), vec![Acc::count(None)]))?;
     let schema = cx.graph.schema(net).clone();

@@ -1,7 +1,8 @@
-//! Groups by keys of which equal values may be written differently.
+//! Groups by keys whose equal values may be written differently.
 //!
-//! A group shows the least of the ways in which its key is written. A count by key does not tell when it left. So rows
-//! are accumulated by the key's image, which is exact, and the few images of a touched group are merged.
+//! A group shows the least of the images of its key. When that image leaves, a count by key does not show it.
+//! So rows are accumulated by the key's image, which is exact, and the few images of a touched group are
+//! merged.
 
 use super::{Accumulate, Map, Rel};
 use crate::agg::Acc;
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 
-/// The image of a column of `node`; `None` where equal values of it are written alike.
+/// Returns the image of a column of `node`; `None` where equal values of the column are written alike.
 pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
     if let Rel::Map(m) = graph.rel(node)
         && m.exprs().get(column).is_some_and(Expr::is_exact)
@@ -19,8 +20,8 @@ pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> 
     graph.schema(node).expr(column).image()
 }
 
-/// Whether rows of `node` that agree on the columns `keys` agree on their images: each key is exact or has its image
-/// beside it, as [`accumulated`] puts it there.
+/// Whether rows of `node` that agree on the columns `keys` agree on their images. This holds where each key
+/// is exact or has its image beside it, as [`accumulated`] puts it there.
 pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     let known = |image: &Expr| match graph.rel(node) {
         Rel::Map(m) => keys.iter().any(|k| m.exprs()[*k] == *image),
@@ -33,7 +34,7 @@ pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     })
 }
 
-/// `accumulate keys; accs (R)`, by way of the images of the keys where they have some.
+/// Returns `accumulate keys; accs (R)`, computed by way of the images of those keys that have one.
 pub(super) fn accumulated(
     graph: &mut Graph,
     input: NodeId,
@@ -52,7 +53,8 @@ pub(super) fn accumulated(
     graph.add(merging.merging(partial))
 }
 
-/// The rows of R by image, each once and counted: `δ` of them is `δ R`. `None` where equal rows of R are written alike.
+/// Returns the rows of R by image, each once and counted: `δ` of these is `δ R`. Returns `None` where equal
+/// rows of R are written alike.
 pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId>> {
     let all: Vec<usize> = (0..graph.schema(input).len()).collect();
     let Some((imaged, wide)) = imaged(graph, input, &all)? else { return Ok(None) };
@@ -61,7 +63,8 @@ pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId
     graph.add(Map::columns(counted, &schema, &all)).map(Some)
 }
 
-/// `input` with the images of `keys` behind its columns, and the columns `keys` with those; `None` where they have none.
+/// Returns `input` with the images of `keys` behind its columns, and the positions of `keys` and of the
+/// images. Returns `None` where no key has an image.
 fn imaged(graph: &mut Graph, input: NodeId, keys: &[usize]) -> Result<Option<(NodeId, Vec<usize>)>> {
     let images: Vec<Expr> = keys.iter().filter_map(|k| image(graph, input, *k)).collect();
     if images.is_empty() || identify(graph, input, keys) {

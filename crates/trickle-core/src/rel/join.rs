@@ -9,7 +9,7 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 
-/// `L ⋈on R` over the columns of L then R; weights multiply. `on` = TRUE is the cross product.
+/// `L ⋈on R` over the columns of L and then of R; weights multiply. `on` = TRUE is the cross product.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Join {
     left: NodeId,
@@ -18,25 +18,25 @@ pub struct Join {
 }
 
 impl Join {
-    /// The pairs on which `on` is true.
+    /// Denotes the pairs on which `on` is true.
     pub fn new(left: NodeId, right: NodeId, on: Expr) -> Join {
         Join { left, right, on }
     }
-    /// Left input.
+    /// Returns the left input.
     pub fn left(&self) -> NodeId {
         self.left
     }
-    /// Right input.
+    /// Returns the right input.
     pub fn right(&self) -> NodeId {
         self.right
     }
-    /// The condition, over the columns of both.
+    /// Returns the condition, over the columns of both.
     pub fn on(&self) -> &Expr {
         &self.on
     }
 }
 
-/// The equalities of a join condition between a column of each side, and what else it says.
+/// The equalities between a column of each side in a join condition, and the rest of the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinKeys {
     /// Columns of the left side.
@@ -49,7 +49,7 @@ pub struct JoinKeys {
     pub residual: Vec<Expr>,
 }
 
-/// Splits a condition over `left_width` + n columns.
+/// Splits a condition over `left_width` + n columns into equalities and the rest.
 pub fn join_keys(on: &Expr, left_width: usize) -> JoinKeys {
     let mut keys = JoinKeys { left: vec![], right: vec![], null_safe: vec![], residual: vec![] };
     for term in on.terms() {
@@ -113,9 +113,10 @@ impl Relational for Join {
 }
 
 impl Differentiate for Join {
-    /// Where a trusted foreign key says that every row of R has its partner in S, in every state: a key that left S
-    /// has no rows in R′, one that came had none in R. So `R′ ⋈ ΔS − ΔR ⋈ ΔS` needs, in its first term, only keys
-    /// that stayed, and in its second those and the ones that left.
+    /// Computes the delta along a trusted foreign key, which says that every row of R has its partner in S,
+    /// in every state. So a key that left S has no rows in R′, and a key that came had none in R. So in
+    /// `R′ ⋈ ΔS − ΔR ⋈ ΔS` the first term needs only the keys that stayed, and the second those and the keys
+    /// that left.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         let width = cx.graph.schema(self.left).len();
         let Some((side, key)) = foreign_key::referenced_side(cx, self, width) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The keys of the rows that are there.
+//! The key values that occur in a relation.
 
 use super::{Class, Rel, Relational, arity, check_keys};
 use crate::delta::{Differ, Differentiate};
@@ -7,11 +7,12 @@ use crate::eval::{Context, Evaluate, ZSet, group};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// `keys cols (R)`: the values of `cols` on rows whose weight is not 0, each once. Weights are looked at *before* the
-/// projection: an update that keeps its key changes that key although its two rows cancel on it.
+/// `keys cols (R)`: the values of `cols` on rows whose weight is not 0, each once. Weights are looked at
+/// *before* the projection. So an update that keeps the key counts as a change of that key, although its two
+/// rows cancel in the projection.
 ///
-/// A rendering may give more keys than this (of rows that cancel); its readers restrict both sides of a difference to
-/// the keys, where keys of unchanged rows cancel.
+/// A rendering may give more keys than this, namely keys of rows that cancel. The readers of the keys
+/// restrict both sides of a difference to them, and there the rows of unchanged keys cancel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys {
     input: NodeId,
@@ -19,15 +20,15 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The values of `cols` on the rows of `input`.
+    /// Denotes the values of `cols` on the rows of `input`.
     pub fn new(input: NodeId, cols: Vec<usize>) -> Keys {
         Keys { input, cols }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The columns.
+    /// Returns the columns.
     pub fn cols(&self) -> &[usize] {
         &self.cols
     }

@@ -1,6 +1,7 @@
 //! π: one output row per input row.
 //!
-//! It may show conditions on the clock. Then rows change as time passes, and no row of its input does.
+//! The expressions may show conditions on the clock. Then rows of the result change as time passes, though no
+//! row of the input changes.
 
 use super::{Class, Filter, Rel, Relational, arity, check_columns, label};
 use crate::catalog::TableId;
@@ -21,26 +22,26 @@ pub struct Map {
 }
 
 impl Map {
-    /// The given expressions over `input`.
+    /// Computes the given expressions over `input`.
     pub fn new(input: NodeId, exprs: Vec<Expr>) -> Map {
         Map { input, exprs, labels: None }
     }
-    /// Columns of `input`, whose schema is given, in this order.
+    /// Selects columns of `input`, whose schema is given, in this order.
     pub fn columns(input: NodeId, schema: &Schema, positions: &[usize]) -> Map {
         Map::new(input, positions.iter().map(|p| schema.expr(*p)).collect())
     }
-    /// Names the columns for readers.
+    /// Sets the labels of the columns.
     #[must_use]
     pub fn labelled(mut self, labels: Vec<Arc<str>>) -> Map {
         self.labels = Some(labels);
         self
     }
-    /// The same at another moment.
+    /// Returns the same expressions at another moment.
     #[must_use]
     pub(crate) fn at(&self, moment: Moment) -> Map {
         Map { exprs: self.exprs.iter().map(|e| e.at(moment)).collect(), ..self.clone() }
     }
-    /// The same with other values for the times that it reads.
+    /// Returns the same expressions with other values for the times that they read.
     #[must_use]
     pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Map {
         Map { exprs: self.exprs.iter().map(|e| e.with_clock(&mut time)).collect(), ..self.clone() }
@@ -48,15 +49,15 @@ impl Map {
     fn reads_clock(&self) -> bool {
         self.exprs.iter().any(Expr::reads_clock)
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The output expressions.
+    /// Returns the output expressions.
     pub fn exprs(&self) -> &[Expr] {
         &self.exprs
     }
-    /// The labels, where they were set.
+    /// Returns the labels, if they were set.
     pub fn labels(&self) -> Option<&[Arc<str>]> {
         self.labels.as_deref()
     }
@@ -91,7 +92,8 @@ impl Relational for Map {
         let input = inputs[0];
         let image = images(input.schema().len(), self.exprs.iter().map(Expr::as_column));
         let mut p = input.props().project(&image);
-        // A column computed from others, or copied twice, depends on those, as far as equality goes.
+        // A column that is computed from others, or is a second copy, depends on those columns as far as
+        // equality goes.
         let known = p.fds.len();
         for (i, e) in self.exprs.iter().enumerate() {
             let same = e.as_column().is_some_and(|c| image[c] == Some(i));
@@ -114,7 +116,8 @@ impl Relational for Map {
         }
         debug_assert_eq!(schema.len(), self.exprs.len());
         p.volatility = self.exprs.iter().map(Expr::volatility).fold(p.volatility, Ord::max);
-        // Rows stay apart only where the map keeps a key of the state it maps, or every column.
+        // Rows stay apart only where the map keeps a key of its input, which is a state, or keeps every
+        // column.
         let injective = image.iter().all(Option::is_some);
         p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
         if self.reads_clock() {
@@ -131,10 +134,11 @@ impl Relational for Map {
 }
 
 impl Differentiate for Map {
-    /// Over the clock, with f(t) the map and c₁(t) … cₙ(t) the conditions on it that f shows, from t0 to t1:
+    /// Over the clock, from t0 to t1: f(t) is the map, and c₁(t) … cₙ(t) are the conditions on the clock that
+    /// f shows.
     ///
-    /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`, where dᵢ is true where cᵢ is another at t1
-    /// than at t0 and none of c₁ … cᵢ₋₁ is: on other rows f is the same at both times.
+    /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`. Here dᵢ is true where cᵢ differs
+    /// between t0 and t1 and none of c₁ … cᵢ₋₁ does. On other rows f is the same at both times.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.reads_clock() {
             return super::window::shown(self, cx, node);

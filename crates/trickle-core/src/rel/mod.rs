@@ -1,8 +1,8 @@
-//! The operators. One file each; `operators!` below is the only list.
+//! The operators, one file each; `operators!` below is the only list.
 //!
-//! An operator implements four small traits: [`Relational`] (what it is: inputs, contract, schema, properties, class,
-//! expansion), [`Evaluate`] (what it denotes), [`Render`] (how PostgreSQL computes it) and, where it knows better than
-//! its class, [`Differentiate`].
+//! An operator implements four small traits. The trait [`Relational`] describes it (inputs, contract, schema,
+//! properties, class, expansion), [`Evaluate`] computes the relation that it denotes, and [`Render`] its SQL.
+//! The trait [`Differentiate`] gives its delta, if that is better than the delta of its class.
 
 mod accumulate;
 mod consolidate;
@@ -69,33 +69,33 @@ use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
 
-/// What an operator is, apart from any data.
+/// The description of an operator, apart from any data.
 pub trait Relational {
-    /// Its name in plans.
+    /// Returns the operator's name in plans.
     fn name(&self) -> &'static str;
 
-    /// What it reads.
+    /// Returns the nodes that the operator reads.
     fn inputs(&self) -> Vec<NodeId>;
 
-    /// The same operator over other inputs (as many as [`Relational::inputs`] gives).
+    /// Returns the same operator over other inputs, as many as [`Relational::inputs`] returns.
     fn with_inputs(&self, inputs: &[NodeId]) -> Rel;
 
-    /// Checks the contract with its inputs.
+    /// Checks that the inputs fulfil the operator's contract.
     ///
     /// # Errors
     /// The rule that was broken.
     fn check(&self, inputs: &[&Node]) -> Result<()>;
 
-    /// Output columns.
+    /// Returns the output columns.
     fn schema(&self, inputs: &[&Node]) -> Schema;
 
-    /// Derived properties.
+    /// Returns the derived properties.
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props;
 
-    /// How it commutes with change.
+    /// Returns how the operator commutes with change.
     fn class(&self, inputs: &[&Node]) -> Class;
 
-    /// An equal plan of more primitive operators, for derived operators.
+    /// Returns an equal plan of more primitive operators, for derived operators.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
@@ -103,34 +103,34 @@ pub trait Relational {
         Ok(None)
     }
 
-    /// Its scalar expressions, for people.
+    /// Prints the operator's scalar expressions, for people.
     fn describe(&self, _inputs: &[&Node]) -> String {
         String::new()
     }
 }
 
-/// How an operator commutes with change; decides its delta.
+/// How an operator commutes with change. The class decides the delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Reads no other node; its delta is its own.
+    /// The operator reads no other node; it has its own delta.
     Leaf,
     /// `op(R + S) = op(R) + op(S)` in all inputs together, so `Δop(R) = op(ΔR)`.
     Linear,
-    /// Linear in each of two inputs with the other fixed.
+    /// Linear in each of two inputs while the other is fixed.
     Bilinear,
-    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values: the given columns of each input, and the output columns
-    /// `0..n` of the same length. Recompute touched keys.
+    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values. The key is the given columns of each input and of
+    /// the output, as many in each. The delta recomputes the touched keys.
     PerKey {
         /// For each input, the columns that hold the key.
         keys: Vec<Vec<usize>>,
-        /// The columns of the output that hold it.
+        /// The columns of the output that hold the key.
         output: Vec<usize>,
     },
-    /// Nothing is known: after minus before.
+    /// Nothing is known; the delta is the result after minus the result before.
     Global,
 }
 
-/// All that an operator implements.
+/// The four traits that every operator implements.
 pub trait Operator: Relational + Evaluate + Render + Differentiate {}
 impl<T: Relational + Evaluate + Render + Differentiate> Operator for T {}
 
@@ -145,7 +145,7 @@ macro_rules! operators {
             fn from(op: $Op) -> Rel { Rel::$Op(op) }
         })*
         impl Rel {
-            /// The operator's behaviour.
+            /// Returns the operator's behaviour.
             pub fn as_operator(&self) -> &dyn Operator {
                 match self { $(Rel::$Op(op) => op),* }
             }
@@ -171,7 +171,7 @@ operators! {
 }
 
 impl Rel {
-    /// Whether one of its own expressions can raise on some row.
+    /// Whether one of the operator's own expressions can raise on some row.
     pub fn can_raise(&self) -> bool {
         match self {
             Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
@@ -192,8 +192,9 @@ impl Rel {
     }
 }
 
-/// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the expression
-/// says; and where it reads the clock, since no delta of the operator's would tell what time changes.
+/// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the
+/// expression states. Fails also where `expr` reads the clock, since no delta of the operator would show the
+/// changes that time makes.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     if expr.reads_clock() {
         return Err(Error::timed(op));
@@ -228,13 +229,13 @@ fn check_columns(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     }
 }
 
-/// Fails unless `cond` is boolean and fits `sides`.
+/// Fails unless `cond` is boolean, fits `sides` and does not read the clock.
 fn check_predicate(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     check_expr(op, cond, sides)?;
     check_timed(op, cond, sides)
 }
 
-/// Likewise for a condition that may read the clock.
+/// Fails unless `cond` is boolean and fits `sides`; it may read the clock.
 fn check_timed(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     if *cond.ty() != crate::types::Type::Bool {
         return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
@@ -275,8 +276,8 @@ fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) 
     Ok(())
 }
 
-/// Equality of columns of one with columns of the other, NULL equal to NULL, over the columns of both; by `=` where a side
-/// is never NULL.
+/// Compares columns of `left` with columns of `right`, NULL equal to NULL, over the columns of both. Where a
+/// side is never NULL, `=` is used.
 fn same(left: &Schema, l: &[usize], right: &Schema, r: &[usize]) -> Expr {
     let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
     Expr::and(l.iter().zip(r).map(|(l, r)| {
@@ -291,7 +292,7 @@ fn arity<'a, const N: usize>(op: &str, inputs: &[&'a Node]) -> Result<[&'a Node;
         .map_err(|_| Error::plan(format!("{op} takes {N} inputs, not {}", inputs.len())))
 }
 
-/// A readable label for an expression's column.
+/// Returns a readable label for an expression's column.
 fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
     use crate::expr::ExprKind;
     match expr.kind() {

@@ -1,9 +1,10 @@
-//! The rows near a change: all that calls over windows look at that look only so far around their row.
+//! The rows that bounded window frames can see around a change.
 //!
-//! Let a call over a row see at most `b` rows before it and `a` after it. A changed row moves the values of at most `a` rows
-//! before it and `b` after it, and these see at most `a + b` rows before and after the changed one. So does, for frames by
-//! RANGE, the distance in values of the order key. More rows than these do no harm, so rows are counted in values of the
-//! leading order key, of which an index knows the next.
+//! Let a call over a row see at most `b` rows before it and `a` after it. A changed row changes the values of
+//! at most `a` rows before it and `b` after it. These rows see at most `a + b` rows before and after the
+//! changed one. For frames by RANGE the same holds of distances in values of the order key. More rows than
+//! these do no harm. So rows are counted in distinct values of the leading order key, and an index finds the
+//! next one.
 
 use super::{Join, Map, Reduce, Rel, Widen, Window, same};
 use crate::agg::{self, AggCall};
@@ -16,16 +17,17 @@ use crate::types::{Datum, Interval, Type};
 use crate::window::{Reach, WindowCall};
 use std::sync::Arc;
 
-/// What a window needs of its input where it changed.
+/// The rows of its input that a window needs around a change.
 pub(super) struct Near {
-    /// The leading order key.
+    /// The position of the leading order key.
     value: usize,
-    /// How far every call looks.
+    /// The distance that covers every call.
     reach: Reach,
 }
 
 impl Near {
-    /// `None` where a call looks further than any number says, or no index could give the rows near a change.
+    /// Returns `None` where no number bounds the reach of a call, or where no index could find the rows near
+    /// a change.
     pub(super) fn of(window: &Window, graph: &Graph) -> Option<Near> {
         let all = |all: Reach, call: &WindowCall| call.reach().and_then(|reach| all.and(reach));
         let reach = window.calls().iter().try_fold(Reach::default(), all)?;
@@ -37,7 +39,7 @@ impl Near {
         (told && far && is_looked_up(graph, window.input(), read)).then_some(Near { value, reach })
     }
 
-    /// The current rows near those that changed in the same partition.
+    /// Returns the current rows near the changed ones of the same partition.
     pub(super) fn rows(&self, window: &Window, cx: &mut Differ<'_>) -> Result<NodeId> {
         let (current, change) = (cx.after(window.input())?, cx.delta(window.input())?);
         let (partition, n) = (window.partition(), window.partition().len());
@@ -54,7 +56,7 @@ impl Near {
         if values > 0 {
             let wide = Widen::new(ranges, current, partition.to_vec(), self.value, values);
             ranges = cx.graph.add(wide)?;
-            // Of a row that was reached by the one, the call may look as far as the other.
+            // From a row at the end of the widened range, a call may look as far again by distance.
             ranges = self.stretched(cx.graph, ranges, n)?;
         }
         let wide = cx.graph.schema(ranges).clone();
@@ -69,7 +71,7 @@ impl Near {
         cx.graph.add(Map::columns(near, &schema, &all))
     }
 
-    /// Ranges, with their ends in columns `n` and `n + 1`, longer by the distance that calls look.
+    /// Extends ranges, whose ends are columns `n` and `n + 1`, by the distance that calls look.
     fn stretched(&self, graph: &mut Graph, ranges: NodeId, n: usize) -> Result<NodeId> {
         let Some(by) = &self.reach.distance else { return Ok(ranges) };
         let schema = graph.schema(ranges);
@@ -81,7 +83,7 @@ impl Near {
     }
 }
 
-/// The aggregates that give the least and the greatest value of a type.
+/// Returns the aggregates that return the least and the greatest value of a type.
 fn extremes(ty: &Type) -> Option<[Arc<FuncSig>; 2]> {
     let [least, greatest] = ["min", "max"].map(|name| agg::resolve(name, std::slice::from_ref(ty)));
     Some([least?, greatest?]).filter(|ends| ends.iter().all(|sig| sig.ret == *ty))
@@ -93,11 +95,12 @@ enum Way {
     Up,
 }
 
-/// Days of a thousand years.
+/// The days of a thousand years, rounded up.
 const MILLENNIUM: i32 = 365_250;
 const MICROS_OF_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// `end` moved by at least `by`; to the end of the type where it is so near to it that the sum could raise.
+/// Moves `end` by at least `by`; to the end of the type where `end` is so near to it that the sum could
+/// raise.
 fn moved(end: &Expr, by: &Datum, way: Way) -> Option<Expr> {
     let ty = end.ty();
     let (by, [down, up]) = safe(ty, by)?;
@@ -113,8 +116,9 @@ fn moved(end: &Expr, by: &Datum, way: Way) -> Option<Expr> {
     Some(Expr::new(ExprKind::Case { whens, otherwise: literal(limit) }, ty.clone()))
 }
 
-/// At least `by`, to be added to values of a type; down and up the last value to which it can be, and what lies beyond all
-/// values. `None` where the type is none of those that can be added to, or `by` is so much that it is not worth it.
+/// Returns a value that is at least `by` and can be added to values of type `ty`. With it, for down and for
+/// up, the last value to which it can be added, and the value beyond all others. Returns `None` where nothing
+/// can be added to the type, or where `by` is too large to be worth it.
 fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     let by = match by {
         Datum::Interval(by) => Expr::literal(Datum::Interval(exact(ty, *by)?), Type::Interval),
@@ -144,8 +148,9 @@ fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     Some((by, ends))
 }
 
-/// An interval that lasts at least as long wherever it begins, in days and hours: a month has at most 31 days, and where
-/// clocks are set a day may last another time. `None` where it is longer than a millennium.
+/// Returns an interval in days and hours that is at least as long as `by`, wherever it begins. A month has at
+/// most 31 days, and a day is longer or shorter where clocks are set. Returns `None` where it is longer than
+/// a millennium.
 fn exact(ty: &Type, by: Interval) -> Option<Interval> {
     let days = by.months.checked_mul(31)?.checked_add(by.days)?;
     let set = i32::from(*ty == Type::Timestamptz && days > 0);
@@ -154,7 +159,8 @@ fn exact(ty: &Type, by: Interval) -> Option<Interval> {
     (by.days.checked_add(whole)? < MILLENNIUM).then_some(by)
 }
 
-/// Whether `node` is a table or state, or joined ones, and an index on one of them can find its rows by `columns`.
+/// Whether `node` consists of tables or states, possibly joined, and an index on one of them can find its
+/// rows by `columns`.
 fn is_looked_up(graph: &Graph, node: NodeId, columns: Vec<usize>) -> bool {
     let mut stack = vec![(node, columns)];
     while let Some((node, columns)) = stack.pop() {

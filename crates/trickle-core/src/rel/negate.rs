@@ -14,11 +14,11 @@ pub struct Negate {
 }
 
 impl Negate {
-    /// `−input`
+    /// Makes `−input`.
     pub fn new(input: NodeId) -> Negate {
         Negate { input }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }

@@ -13,8 +13,8 @@ use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// `L ⟕on R`: the pairs on which `on` is true, and each row of L without a partner beside NULLs; `⟗` also the rows of
-/// R without a partner. (A right join is a left join with its sides exchanged.)
+/// `L ⟕on R`: the pairs on which `on` is true, and each row of L without a partner beside NULLs. `⟗` also has
+/// the rows of R without a partner. (A right join is a left join with its sides exchanged.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OuterJoin {
     left: NodeId,
@@ -24,40 +24,40 @@ pub struct OuterJoin {
 }
 
 impl OuterJoin {
-    /// `L ⟕on R`
+    /// Makes `L ⟕on R`.
     pub fn left(left: NodeId, right: NodeId, on: Expr) -> OuterJoin {
         OuterJoin { left, right, on, full: false }
     }
-    /// `L ⟗on R`
+    /// Makes `L ⟗on R`.
     pub fn full(left: NodeId, right: NodeId, on: Expr) -> OuterJoin {
         OuterJoin { left, right, on, full: true }
     }
-    /// Left input.
+    /// Returns the left input.
     pub fn left_input(&self) -> NodeId {
         self.left
     }
-    /// Right input.
+    /// Returns the right input.
     pub fn right_input(&self) -> NodeId {
         self.right
     }
-    /// The condition, over the columns of both.
+    /// Returns the condition, over the columns of both.
     pub fn on(&self) -> &Expr {
         &self.on
     }
-    /// Rows of L beside NULLs.
+    /// Returns rows of L beside NULLs.
     fn padded_left(&self, graph: &mut Graph, rows: NodeId) -> Result<NodeId> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         graph
             .add(Map::new(rows, l.identity().into_iter().chain(nulls(&r)).collect()).labelled(labels(&l, &r)))
     }
-    /// `NULL × (R ▷ L)`
+    /// Returns `NULL × (R ▷ L)`.
     fn lonely_right(&self, graph: &mut Graph) -> Result<NodeId> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let on = swap_sides(&self.on, l.len(), r.len());
         let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
         graph.add(Map::new(lonely, nulls(&l).chain(r.identity()).collect()).labelled(labels(&l, &r)))
     }
-    /// Whether rows of the right side are kept too.
+    /// Whether rows of the right side without a partner are kept too.
     pub fn is_full(&self) -> bool {
         self.full
     }
@@ -71,7 +71,7 @@ fn labels(left: &Schema, right: &Schema) -> Vec<std::sync::Arc<str>> {
     left.columns().iter().chain(right.columns()).map(|c| c.label.clone()).collect()
 }
 
-/// `on` with the columns of its two sides exchanged.
+/// Exchanges the columns of the two sides in `on`.
 pub(crate) fn swap_sides(on: &Expr, left: usize, right: usize) -> Expr {
     on.map_columns(|i| if i < left { i + right } else { i - left })
 }
@@ -108,8 +108,8 @@ impl Relational for OuterJoin {
         p.volatility = p.volatility.max(self.on.volatility());
         p.empty = l.props().empty && (!self.full || r.props().empty);
         p.bounded = l.props().bounded && (!self.full || r.props().bounded);
-        // Padding adds a row of NULLs on a side, which keeps a dependency only where its determinant has a column
-        // that was never NULL.
+        // Padding adds a row of NULLs on a side. A dependency within this side survives only where its
+        // determinant has a column that was never NULL.
         p.fds.retain(|f| {
             let inner = |c: usize| if c < by { !self.full } else { false };
             let never_null = |c: usize| {
@@ -121,7 +121,7 @@ impl Relational for OuterJoin {
         let keys = join_keys(&self.on, by);
         let one = |side: &Node, cols: &[usize]| side.props().is_key(&cols.iter().copied().collect());
         if !self.full && one(r, &keys.right) {
-            // At most one partner: the keys of L stay keys.
+            // A row of L has at most one partner, so the keys of L stay keys.
             for k in &l.props().keys {
                 let from = k.clone();
                 p.fds.push(crate::graph::FunctionalDependency {
@@ -154,13 +154,14 @@ impl Relational for OuterJoin {
         let by = inputs[0].schema().len();
         let keys = join_keys(&self.on, by);
         let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();
-        // Padded rows of the right side hold their key on the right: one set of output columns serves ⟕ alone.
+        // Padded rows of the right side have their key on the right. One set of output columns cannot hold
+        // both, so only ⟕ is per key.
         if self.full || keys.left.is_empty() || !keys.left.iter().all(equality) {
             return Class::Global;
         }
         Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
     }
-    /// `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`, and for ⟗ also `NULL × (R ▷ L)`.
+    /// Returns `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`; for ⟗ with `NULL × (R ▷ L)` added.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
         let lonely = graph.add(SemiJoin::anti(self.left, self.right, self.on.clone()))?;

@@ -7,20 +7,20 @@ use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
-/// `max(w, 0)` on every row; NULLs are equal. Of equal rows the one with the least images is shown, among those that have
-/// a positive weight. EXCEPT ALL is the positive part of a difference, and the other set
-/// operations follow from it.
+/// `max(w, 0)` on every row; NULLs are equal. Of equal rows with a positive weight the one with the least
+/// images is shown. EXCEPT ALL is the positive part of a difference, and the other set operations follow from
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Positive {
     input: NodeId,
 }
 
 impl Positive {
-    /// The positive part of `input`.
+    /// Denotes the positive part of `input`.
     pub fn new(input: NodeId) -> Positive {
         Positive { input }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
@@ -80,7 +80,7 @@ impl Render for Positive {
             let block = cx.open(input, self.input);
             return Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true));
         }
-        // What is left of each way of writing a row, before one of them is chosen.
+        // Net weights by image come first, and then one of the remaining images is chosen.
         let input = cx.consolidate(input, self.input);
         let block = cx.open(input, self.input);
         let block = cx.settled_rows(block, self.input, true);

@@ -1,4 +1,4 @@
-//! WITH RECURSIVE: what a step leads to, round after round.
+//! WITH RECURSIVE: rows derived by a step, round after round.
 
 mod change;
 
@@ -9,28 +9,29 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// Which rows a round starts from.
+/// The rows that a round starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fixpoint {
-    /// UNION ALL: every row that the round before gave, as often as it gave it.
+    /// UNION ALL: every row that the previous round gave, as often as it gave it.
     All,
-    /// UNION: those that no round gave before.
+    /// UNION: the rows that no earlier round gave.
     Distinct,
 }
 
-/// A step `S(W) = π_exprs(W ⋈on T)`: what a row leads to. It reads the rows W of the round before once, and beside them
-/// a relation T, the *side*, that does not depend on them; so it is linear in each.
+/// A step `S(W) = π_exprs(W ⋈on T)`: the rows derived from the rows W. It reads W, the rows of the previous
+/// round, once, and beside them a relation T, the *side*, that does not depend on W. So it is linear in each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// The condition, over the columns of W, then those of T.
+    /// The condition, over the columns of W and then of T.
     pub on: Expr,
-    /// The columns of the rows that it leads to, over the same.
+    /// The columns of the derived rows, over the same columns as `on`.
     pub exprs: Vec<Expr>,
 }
 
-/// With [`Fixpoint::All`] `B + S(B) + S(S(B)) + …`, which ends where a power of S gives nothing; with
-/// [`Fixpoint::Distinct`] the least set R that holds B and S(R). Where *known* rows are given, less those *forgotten*, it
-/// is the least set that holds what of B and S(R) is not known: what is reached beyond what was known before.
+/// With [`Fixpoint::All`] `B + S(B) + S(S(B)) + …`, which ends where a power of S is empty. With
+/// [`Fixpoint::Distinct`] the least set R that holds B and S(R). Where *known* rows are given, less the
+/// *forgotten* ones, the result is the rows reached beyond these. These are the least set R that holds all
+/// rows of B and S(R) that are not known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recursion {
     base: NodeId,
@@ -41,45 +42,45 @@ pub struct Recursion {
 }
 
 impl Recursion {
-    /// What `step` leads to from `base`, beside `side`.
+    /// Starts from `base`, and applies `step` beside `side`.
     pub fn new(base: NodeId, side: NodeId, step: Step, fixpoint: Fixpoint) -> Recursion {
         Recursion { base, side, known: None, step, fixpoint }
     }
-    /// Without the rows of `known` that are not in `forgotten`; of [`Fixpoint::Distinct`] alone.
+    /// Leaves out the rows of `known` that are not in `forgotten`; only for [`Fixpoint::Distinct`].
     #[must_use]
     pub fn beyond(mut self, known: NodeId, forgotten: NodeId) -> Recursion {
         self.known = Some((known, forgotten));
         self
     }
-    /// Where it starts.
+    /// Returns the rows that the first round starts from.
     pub fn base(&self) -> NodeId {
         self.base
     }
-    /// What the step reads beside the rows of the round before.
+    /// Returns the relation that the step reads beside the rows of the previous round.
     pub fn side(&self) -> NodeId {
         self.side
     }
-    /// The step.
+    /// Returns the step.
     pub fn step(&self) -> &Step {
         &self.step
     }
-    /// Which rows a round starts from.
+    /// Returns which rows a round starts from.
     pub fn fixpoint(&self) -> Fixpoint {
         self.fixpoint
     }
-    /// The rows that are left out, and those of them that are not.
+    /// Returns the known rows, which are left out, and the forgotten ones among them, which are not.
     pub fn known(&self) -> Option<(NodeId, NodeId)> {
         self.known
     }
-    /// The same over another side, whose column for column `c` of this one is `place(c)`; `width` columns of a row stand
-    /// before the side's.
+    /// Returns the same operator over another side, where `place(c)` is the column that column `c` of this
+    /// side has there. The first `width` columns of a pair are the row's own, before the side's.
     #[must_use]
     pub fn beside(&self, width: usize, side: NodeId, place: impl Fn(usize) -> usize) -> Recursion {
         let moved = |e: &Expr| e.map_columns(|c| if c < width { c } else { width + place(c - width) });
         let step = Step { on: moved(&self.step.on), exprs: self.step.exprs.iter().map(moved).collect() };
         Recursion { side, step, ..self.clone() }
     }
-    /// Everything that is computed for a pair.
+    /// Returns all expressions that are computed for a pair.
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.step.exprs.iter().chain([&self.step.on])
     }
@@ -117,12 +118,13 @@ impl Relational for Recursion {
         inputs.iter().try_for_each(|i| check_positive("Recursion", i))?;
         match self.fixpoint {
             Fixpoint::All if known.is_empty() => Ok(()),
-            // Of equal rows the one that comes first would be followed.
+            // The recursion would go on from the first of several equal rows.
             Fixpoint::Distinct if rows.is_exact() => check_keys("Recursion", 0..rows.len(), rows),
             _ => Err(Error::plan("Recursion compares rows that may be equal and written differently")),
         }
     }
-    /// A column may be NULL where the base's may, or what a step gives for rows of which that is known.
+    /// A column may be NULL where the base's may, or where the step's may for rows with these nullable
+    /// columns.
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let mut columns = inputs[0].schema().columns().to_vec();
         loop {
@@ -166,7 +168,7 @@ impl Relational for Recursion {
     }
 }
 
-/// How many rounds the evaluator goes: PostgreSQL would go on for ever, or until its disk is full.
+/// The greatest number of rounds of the evaluator. PostgreSQL would run for ever, or until its disk is full.
 const ROUNDS: usize = 1 << 15;
 
 impl Evaluate for Recursion {
@@ -185,7 +187,7 @@ impl Evaluate for Recursion {
             if round.is_empty() {
                 return Ok(out);
             }
-            // A round decides the next one: what came before comes again and again.
+            // A round decides the next one, so a repeated round repeats for ever.
             if round == earlier {
                 break;
             }
@@ -206,7 +208,7 @@ fn endless() -> Error {
 }
 
 impl Recursion {
-    /// What a step leads to from the rows of a round.
+    /// Returns the rows that a step derives from the rows of a round.
     fn next(&self, round: &ZSet, matcher: &Matcher<'_>) -> Result<ZSet> {
         let mut next = ZSet::new();
         for (row, w) in round.iter() {
@@ -223,7 +225,7 @@ impl Recursion {
         Ok(next)
     }
 
-    /// The rows that a round starts from.
+    /// Returns the rows that a round starts from.
     fn fresh(&self, rows: &ZSet, found: &ZSet, known: &ZSet) -> ZSet {
         match self.fixpoint {
             Fixpoint::All => rows.clone(),
@@ -243,7 +245,7 @@ impl Render for Recursion {
     }
 }
 
-/// The columns of the rows of a step, as a relation over pairs has them.
+/// Returns the labels of a step's rows, for a map over pairs.
 pub(super) fn labels(rows: &Schema) -> Vec<std::sync::Arc<str>> {
     rows.columns().iter().map(|c: &Column| c.label.clone()).collect()
 }

@@ -9,9 +9,9 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
-/// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys there is
-/// always exactly one row. NULL keys are equal. Of equal keys, and of equal values that an aggregate picks from, the one
-/// with the least images is shown.
+/// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys
+/// there is always exactly one row. NULL keys are equal. Of equal keys, and of equal values that an aggregate
+/// picks from, the one with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     input: NodeId,
@@ -24,19 +24,19 @@ impl Reduce {
     pub fn new(input: NodeId, keys: Vec<usize>, aggs: Vec<AggCall>) -> Reduce {
         Reduce { input, keys, aggs }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Group columns of the input.
+    /// Returns the columns of the input that are the group key.
     pub fn keys(&self) -> &[usize] {
         &self.keys
     }
-    /// Whether the upkeep of the stored groups reads the `i`-th aggregate, whoever else does.
+    /// Whether updating the stored groups reads the `i`-th aggregate, whatever other readers need.
     pub(crate) fn upkeep_reads(&self, i: usize) -> bool {
         i == 0 && extend::is_extended(self)
     }
-    /// The aggregates.
+    /// Returns the aggregates.
     pub fn aggs(&self) -> &[AggCall] {
         &self.aggs
     }

@@ -1,4 +1,4 @@
-//! What rows were and what they are, side by side.
+//! Changes as pairs: the old row and the new row, side by side.
 
 use super::{Class, Filter, Map, Rel, Relational, arity, check_columns, check_predicate};
 use crate::delta::Differentiate;
@@ -10,11 +10,13 @@ use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
 use crate::types::Datum;
 use std::sync::Arc;
 
-/// `Σ w × ([has] · is(r) − [had] · was(r))` over the rows r of the input with their weights w: a change, given as pairs of
-/// what it takes away and what it puts in its place. What is as it was is neither.
+/// `Σ w × ([has] · is(r) − [had] · was(r))` over the rows r of the input with their weights w: a change,
+/// given as pairs of a row that leaves and a row that takes its place. A pair of two identical rows
+/// contributes nothing.
 ///
-/// It is linear. Where a key of the input passes through both sides, each row of the change is there once, without being
-/// merged with any other: a change of groups, or of all that is made of them, in one pass over the groups.
+/// The operator is linear. Where a key of the input passes through both sides, each row of the change occurs
+/// once, without being merged with any other. So the change of groups, or of anything computed from them,
+/// takes one pass over the groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revise {
     input: NodeId,
@@ -28,7 +30,7 @@ pub struct Revise {
 pub struct Side {
     /// The row, over the columns of the input.
     pub row: Vec<Expr>,
-    /// Whether it is there: true or false.
+    /// Whether the row is there: true or false, never NULL.
     pub there: Expr,
 }
 
@@ -47,10 +49,10 @@ impl Side {
     }
 }
 
-/// The most forms of an expression that costs next to nothing.
+/// The greatest size of an expression that counts as cheap, in nodes.
 const CHEAP: usize = 24;
 
-/// Whether it costs next to nothing to compute it twice: a few operators.
+/// Whether computing the expression twice costs next to nothing: it consists of a few operators.
 fn is_cheap(e: &Expr) -> bool {
     let mut operators = true;
     e.visit(&mut |e| {
@@ -62,70 +64,74 @@ fn is_cheap(e: &Expr) -> bool {
 }
 
 impl Revise {
-    /// Rows of `input` that were one row and are another; the rows of both sides have as many columns as `labels`.
+    /// Pairs an old and a new row, for each row of `input`. The rows of both sides have as many columns as
+    /// `labels`.
     pub fn new(input: NodeId, was: Side, is: Side, labels: Vec<Arc<str>>) -> Revise {
         Revise { input, was, is, labels }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// What rows were.
+    /// Returns the old rows.
     pub fn was(&self) -> &Side {
         &self.was
     }
-    /// What rows are.
+    /// Returns the new rows.
     pub fn is(&self) -> &Side {
         &self.is
     }
-    /// The same input with other sides.
+    /// Returns the same input with other sides.
     #[must_use]
     pub fn with_sides(&self, was: Side, is: Side) -> Revise {
         Revise { was, is, ..self.clone() }
     }
-    /// All expressions over the input.
+    /// Returns all expressions over the input.
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.was.exprs().chain(self.is.exprs())
     }
-    /// The column of the input that is column `i` of both sides.
+    /// Returns the column of the input that is column `i` of both sides, if there is one.
     pub(crate) fn kept(&self, i: usize) -> Option<usize> {
         let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
         column(&self.was).filter(|c| column(&self.is) == Some(*c))
     }
-    /// The change that a map makes of this one, a node whose schema is `schema`; `None` where that would have something dear
-    /// computed for each row more than once: a value is compared with what it was, and shown.
+    /// Returns the change that a map makes of this one, a node whose schema is `schema`. Returns `None` where
+    /// an expensive expression would be computed more than once for each row, since a value is both compared
+    /// with the old one and shown.
     pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Option<Revise> {
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
         let made = Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels };
         let cheap = made.exprs().all(is_cheap);
         cheap.then_some(made)
     }
-    /// The change that a filter leaves of this one, whose input's schema is `input`; `None` likewise, and where the
-    /// condition raises, since it would be evaluated where there is no row.
+    /// Returns the change that a filter makes of this one, whose input's schema is `input`. Returns `None`
+    /// where that would be expensive, as for [`Revise::mapped`], or where the condition can raise, since it
+    /// would be evaluated where there is no row.
     pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Option<Revise> {
         let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
         let fits = [&was, &is].iter().all(|side| is_cheap(&side.there) && !side.there.can_raise());
         fits.then(|| Revise { was, is, ..self.clone() })
     }
-    /// The columns that stay where only `read` ones are read: those that pass through both sides too, which tell its rows
-    /// apart.
+    /// Returns the columns to keep where only those in `read` are read. Columns that pass through both sides
+    /// are kept too, since they tell the rows apart.
     pub(crate) fn shown(&self, read: &ColSet) -> ColSet {
         (0..self.is.row.len()).filter(|i| read.contains(*i) || self.kept(*i).is_some()).collect()
     }
-    /// The expressions behind the columns `shown`.
+    /// Returns the expressions that compute the columns `shown`.
     pub(crate) fn reads(&self, shown: &ColSet) -> impl Iterator<Item = &Expr> {
         let rows = [&self.was, &self.is].into_iter().flat_map(|s| s.row.iter().enumerate());
         let rows = rows.filter(|(i, _)| shown.contains(*i)).map(|(_, e)| e);
         rows.chain([&self.was.there, &self.is.there])
     }
-    /// The same over pruned columns of the input, showing the given ones.
+    /// Returns the same operator over an input with fewer columns, showing the given ones.
     pub(crate) fn over(&self, input: NodeId, shown: &ColSet, expr: impl Fn(&Expr) -> Expr) -> Revise {
         let side =
             |s: &Side| Side { row: shown.iter().map(|i| expr(&s.row[i])).collect(), there: expr(&s.there) };
         let labels = shown.iter().map(|i| self.labels[i].clone()).collect();
         Revise { input, was: side(&self.was), is: side(&self.is), labels }
     }
-    /// How PostgreSQL reads it from rows of the input with these columns.
+    /// Returns the values and conditions with which PostgreSQL computes this change from rows of the input
+    /// with these columns.
     pub(crate) fn read(&self, input: &Schema, columns: &[Scalar]) -> Read {
         let values = |side: &Side| side.row.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
         let (was, is) = (values(&self.was), values(&self.is));
@@ -135,7 +141,7 @@ impl Revise {
             differs(was[i].clone(), is[i].clone(), self.is.row[i].ty(), nullable)
         });
         let moved: Vec<Scalar> = moved.collect();
-        // What is compared is computed only where both rows are there.
+        // Values are compared, and hence computed, only where both rows are there.
         let both = Scalar::and([had.clone(), has.clone()]);
         let changes = match moved.is_empty() {
             true => both.negated(),
@@ -154,17 +160,17 @@ impl Revise {
     }
 }
 
-/// A revision as conditions and values over the rows of its input.
+/// A revision as SQL conditions and values over the rows of its input.
 pub(crate) struct Read {
-    /// What rows were.
+    /// The old row.
     pub(crate) was: Vec<Scalar>,
-    /// What they are.
+    /// The new row.
     pub(crate) is: Vec<Scalar>,
-    /// Where what was leaves.
+    /// The condition that the old row leaves.
     pub(crate) leaves: Vec<Scalar>,
-    /// Where what is comes.
+    /// The condition that the new row comes.
     pub(crate) comes: Vec<Scalar>,
-    /// Where what was leaves and nothing comes.
+    /// The condition that the old row leaves and no new one comes.
     pub(crate) vanishes: Vec<Scalar>,
 }
 
@@ -182,7 +188,7 @@ impl Relational for Revise {
         let [input] = arity("Revise", inputs)?;
         for side in [&self.was, &self.is] {
             check_predicate("Revise", &side.there, &[input.schema()])?;
-            // SQL negates it.
+            // SQL negates the condition, so it must not be NULL.
             if side.there.nullable(input.schema()) {
                 return Err(Error::plan("Revise does not know of some row whether it is there"));
             }

@@ -12,10 +12,11 @@ use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
-/// `L ⋉on R` (EXISTS): the rows of L for which `on` is true with some row of R; `▷` (NOT EXISTS) where with none.
-/// L keeps its weights and may be a change; R is a state.
+/// `L ⋉on R` (EXISTS): the rows of L for which `on` is true with some row of R. `▷` (NOT EXISTS): the rows of
+/// L for which it is true with none. L keeps its weights and may be a change; R is a state.
 ///
-/// NOT IN is the anti-join whose condition is `(l = r) IS NOT FALSE`, which is three-valued logic read off directly.
+/// NOT IN is the anti-join whose condition is `(l = r) IS NOT FALSE`, which follows directly from
+/// three-valued logic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SemiJoin {
     left: NodeId,
@@ -25,16 +26,15 @@ pub struct SemiJoin {
 }
 
 impl SemiJoin {
-    /// `L ⋉on R`
+    /// Makes `L ⋉on R`.
     pub fn semi(left: NodeId, right: NodeId, on: Expr) -> SemiJoin {
         SemiJoin { left, right, on, anti: false }
     }
-    /// `L ▷on R`
+    /// Makes `L ▷on R`.
     pub fn anti(left: NodeId, right: NodeId, on: Expr) -> SemiJoin {
         SemiJoin { left, right, on, anti: true }
     }
-    /// `R ⋉ K`: the rows of `input` whose columns `cols` are the same (NULL equal to NULL) as the columns of a row
-    /// of `keys`.
+    /// Makes `R ⋉ K`: the rows of `input` whose columns `cols` equal a row of `keys`, NULL equal to NULL.
     pub fn restrict(graph: &Graph, input: NodeId, cols: &[usize], keys: NodeId) -> SemiJoin {
         let (l, k) = (graph.schema(input), graph.schema(keys));
         let on = Expr::and(cols.iter().enumerate().map(|(i, c)| {
@@ -44,15 +44,15 @@ impl SemiJoin {
         }));
         SemiJoin::semi(input, keys, on)
     }
-    /// Left input.
+    /// Returns the left input.
     pub fn left(&self) -> NodeId {
         self.left
     }
-    /// Right input.
+    /// Returns the right input.
     pub fn right(&self) -> NodeId {
         self.right
     }
-    /// The condition, over the columns of both.
+    /// Returns the condition, over the columns of both.
     pub fn on(&self) -> &Expr {
         &self.on
     }
@@ -101,8 +101,8 @@ impl Relational for SemiJoin {
         }
         Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
     }
-    /// With a condition of column equalities alone, `L ⋈ δ(π_keys R)`; else through the rows of L that match,
-    /// `L ⋈≡ δ(π_L(δL ⋈on R))`; and `L ▷ R = L − L ⋉ R`.
+    /// Returns `L ⋈ δ(π_keys R)` for a condition of column equalities alone. Otherwise it goes through the
+    /// rows of L that match, `L ⋈≡ δ(π_L(δL ⋈on R))`; and `L ▷ R = L − L ⋉ R`.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let keys = join_keys(&self.on, l.len());
@@ -173,16 +173,16 @@ impl Differentiate for SemiJoin {
 
 /// The rows on which a semi-join's answer changes, by the columns of L that the condition reads.
 pub(super) struct Flips {
-    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns, and of their images where the condition may tell equal
-    /// values apart: +1 where the first partner came, −1 where the last left.
+    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns, and for their images where the condition may
+    /// tell equal values apart: +1 where the first partner came, −1 where the last left.
     pub(super) node: NodeId,
     cols: Vec<usize>,
-    /// Over the columns of L.
+    /// The images, as expressions over the columns of L.
     images: Vec<Expr>,
 }
 
 impl Flips {
-    /// `L ⋈ F`, with the columns of L.
+    /// Returns `L ⋈ F`, with the columns of L.
     pub(super) fn rows(&self, cx: &mut Differ<'_>, left: NodeId) -> Result<NodeId> {
         let (l, f) = (cx.graph.schema(left).clone(), cx.graph.schema(self.node).clone());
         let on = Expr::and(self.cols.iter().enumerate().map(|(i, c)| {
@@ -199,9 +199,9 @@ impl Flips {
     }
 }
 
-/// The flips of `L ⋉on R` by match counts: over the candidates C (the values that a changed row of R matches), those
-/// matched now minus those whose count `c′ − Δc` was positive before. `None` where the condition reads no column of L,
-/// or one without equality.
+/// Computes the flips of `L ⋉on R` by match counts. The candidates C are the values that a changed row of R
+/// matches. The flips are the candidates matched after the change, minus those whose count before, `c′ − Δc`,
+/// was positive. Returns `None` where the condition reads no column of L, or reads one without equality.
 pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr) -> Result<Option<Flips>> {
     let l = cx.graph.schema(left).clone();
     let cols: Vec<usize> = on.columns().into_iter().filter(|c| *c < l.len()).collect();
@@ -235,8 +235,9 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     Ok(Some(Flips { node, cols, images }))
 }
 
-/// The values of columns of L, and of expressions over them, that a changed row of R can match: read off that row where
-/// the condition is column equalities alone, else off the rows of L that it matches.
+/// Returns the values of columns of L, and of expressions over them, that a changed row of R can match. Where
+/// the condition consists of column equalities alone, the values are read off that row, else off the rows of
+/// L that it matches.
 fn candidates(
     cx: &mut Differ<'_>,
     left: NodeId,
@@ -302,7 +303,8 @@ impl Render for SemiJoin {
             left.filter.push(condition);
             Body::Open(left)
         } else if !self.anti && self.matches_once(cx.graph()) {
-            // At most one partner: the pairs are the rows. A join lets PostgreSQL start from the smaller side.
+            // A row has at most one partner, so the pairs are the rows. A join lets PostgreSQL start from the
+            // smaller side.
             cx.join_keeping_left((left, self.left), (right, self.right), &on)
         } else {
             match crate::sql::not_in(&self.on, &left.columns, &right) {
@@ -319,7 +321,8 @@ impl Render for SemiJoin {
 }
 
 impl SemiJoin {
-    /// That a row is none of a recursion's, where the condition says that all their columns are equal.
+    /// Returns the condition that a row is not in a recursion's result, where `on` says that all their
+    /// columns are equal.
     fn not_reached(&self, left: &Block, right: &Block, cx: &mut RenderContext<'_>) -> Option<Scalar> {
         let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
         let keys = join_keys(&self.on, l.len());

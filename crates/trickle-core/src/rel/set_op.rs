@@ -8,7 +8,7 @@ use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, SetOperator};
 use std::collections::BTreeMap;
 
-/// Which set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
+/// A set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetOpKind {
     /// `INTERSECT [ALL]`
@@ -17,8 +17,8 @@ pub enum SetOpKind {
     Except,
 }
 
-/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without, on presence. NULLs are equal. Of equal rows the one with
-/// the least images is shown, of those of the left side.
+/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without ALL, on presence. NULLs are equal. Of equal
+/// rows of the left side the one with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetOp {
     left: NodeId,
@@ -28,15 +28,15 @@ pub struct SetOp {
 }
 
 impl SetOp {
-    /// `left INTERSECT|EXCEPT [ALL] right`
+    /// Makes `left INTERSECT|EXCEPT [ALL] right`.
     pub fn new(kind: SetOpKind, all: bool, left: NodeId, right: NodeId) -> SetOp {
         SetOp { left, right, kind, all }
     }
-    /// Which operation.
+    /// Returns the operation.
     pub fn kind(&self) -> SetOpKind {
         self.kind
     }
-    /// `ALL`
+    /// Whether duplicates are kept: `ALL`.
     pub fn is_all(&self) -> bool {
         self.all
     }
@@ -90,8 +90,8 @@ impl Relational for SetOp {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone(), all.clone()], output: all }
     }
-    /// With `l⁺ = max(l − r, 0)`: EXCEPT ALL is `(L − R)⁺`, INTERSECT ALL is `L − (L − R)⁺`; without ALL the same over
-    /// the distinct rows of each side.
+    /// Expands EXCEPT ALL to `(L − R)⁺`, with `x⁺ = max(x, 0)` on weights. INTERSECT ALL becomes
+    /// `L − (L − R)⁺`. Without ALL the same holds over the distinct rows of each side.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let (l, r) = match self.all {
             true => (self.left, self.right),

@@ -1,4 +1,4 @@
-//! The one row of a scalar subquery, or that there are several.
+//! The only row of a scalar subquery, and whether there are several.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
@@ -8,11 +8,13 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
-/// For each value of `keys` its only row, and behind it whether there are several: then its other columns are NULL.
-/// Without keys there is always one row, all NULL where the input has none. Key columns come first, `0..keys`.
+/// For each value of `keys` its only row, and behind it whether there are several rows; if so, its other
+/// columns are NULL. Without keys there is always one row, all NULL where the input has none. Key columns
+/// come first, `0..keys`.
 ///
-/// A scalar subquery of several rows is an error only where its value is asked for, so whoever reads the value raises
-/// it ([`crate::expr::ExprKind::ManyRows`]) and not this operator, which sees every key.
+/// A scalar subquery of several rows is an error only where its value is needed. So the expression that reads
+/// the value raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator does not, since it sees
+/// every key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Single {
     input: NodeId,
@@ -20,15 +22,15 @@ pub struct Single {
 }
 
 impl Single {
-    /// The only row of `input` for each value of its first `keys` columns.
+    /// Denotes the only row of `input` for each value of its first `keys` columns.
     pub fn new(input: NodeId, keys: usize) -> Single {
         Single { input, keys }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// How many leading columns are the key.
+    /// Returns the number of leading columns that are the key.
     pub fn keys(&self) -> usize {
         self.keys
     }

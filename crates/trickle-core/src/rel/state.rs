@@ -8,8 +8,9 @@ use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
-/// `State(n)` denotes n over the *previous* state of the sources: what a hidden table holds until the refresh that
-/// reads it is applied. Reading it instead of recomputing n is the identity, so plans that use it stay testable.
+/// `State(n)` denotes n over the *previous* state of the sources: the contents of a state table until the
+/// refresh that reads it is applied. Reading it instead of recomputing n is the identity, so plans that use
+/// it stay testable.
 #[derive(Clone, Debug)]
 pub struct State {
     of: NodeId,
@@ -18,14 +19,14 @@ pub struct State {
 }
 
 impl State {
-    /// The stored result of `of`.
+    /// Reads the stored result of `of`.
     pub fn new(graph: &Graph, of: NodeId) -> State {
         let mut props = graph.props(of).clone();
         props.positive = true;
         props.consolidated = !props.keys.is_empty();
         State { of, schema: graph.schema(of).clone(), props }
     }
-    /// The node it holds.
+    /// Returns the node whose result is stored.
     pub fn of(&self) -> NodeId {
         self.of
     }

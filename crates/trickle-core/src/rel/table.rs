@@ -1,4 +1,4 @@
-//! A base table, before, after or as its change.
+//! A source table: before, after, or as its change.
 
 use super::{Class, Rel, Relational};
 use crate::catalog::TableDef;
@@ -9,18 +9,18 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
-/// Which state of a base table a leaf reads. `Before + Delta = After`.
+/// The version of a source table that a leaf reads. `Before + Delta = After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// R: the state that the stored results were computed from.
     Before,
     /// R′: the current state.
     After,
-    /// ΔR: weighted rows, unconsolidated, that lead from one to the other.
+    /// ΔR: unconsolidated rows with weights that lead from `Before` to `After`.
     Delta,
 }
 
-/// A base table, projected to the columns that the plan reads (as a bag: duplicates stay).
+/// A source table, projected to the columns that the plan reads, as a bag: duplicates stay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     def: Arc<TableDef>,
@@ -29,22 +29,23 @@ pub struct Table {
 }
 
 impl Table {
-    /// All stored columns of the current state.
+    /// Reads all stored columns of the current state.
     pub fn new(def: Arc<TableDef>) -> Table {
         let columns = (0..def.columns.len()).filter(|c| def.columns[*c].is_stored()).collect();
         Table { def, columns, version: Version::After }
     }
-    /// The same columns of another version.
+    /// Returns the same columns of another version.
     #[must_use]
     pub fn at(&self, version: Version) -> Table {
         Table { version, ..self.clone() }
     }
-    /// Only the columns at these positions of the current projection.
+    /// Keeps only the columns at these positions of the current projection.
     #[must_use]
     pub fn select(&self, positions: impl Iterator<Item = usize>) -> Table {
         Table { columns: positions.filter_map(|p| self.columns.get(p)).copied().collect(), ..self.clone() }
     }
-    /// The same under no names: the table by its identity, its columns by their numbers.
+    /// Returns the same table without names: the table is known by its identity, the columns by their
+    /// numbers.
     #[must_use]
     pub(crate) fn unnamed(&self) -> Table {
         let mut def =
@@ -55,15 +56,15 @@ impl Table {
         }
         Table { def: Arc::new(def), ..self.clone() }
     }
-    /// The table.
+    /// Returns the table.
     pub fn def(&self) -> &Arc<TableDef> {
         &self.def
     }
-    /// Positions in the table of the columns read.
+    /// Returns the positions in the table of the columns that are read.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
-    /// Which state.
+    /// Returns the version that is read.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -101,7 +102,7 @@ impl Relational for Table {
         let state = self.version != Version::Delta;
         let mut p = Props {
             non_negative: state,
-            // The previous state is the current one minus the change: signed until consolidated.
+            // The previous state is the current one minus the change, so it is signed until consolidated.
             positive: self.version == Version::After,
             reads_delta: self.version == Version::Delta,
             bounded: self.version == Version::Delta,
@@ -166,7 +167,8 @@ impl Render for Table {
         match self.version {
             Version::After => Ok(Fragment::open(cx.current(self), true, cx.is_consolidated())),
             Version::Delta => Ok(Fragment::open(cx.change(self)?, false, false)),
-            // As one relation its rows can be looked up in an index where both arms have exactly the same types.
+            // Rows of this one relation can be looked up in an index only where both arms have exactly the
+            // same types.
             Version::Before => {
                 let mut minus = cx.change(self)?;
                 minus.weight = minus.weight.negated();

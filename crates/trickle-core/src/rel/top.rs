@@ -11,19 +11,19 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Pr
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::window::{self, OrderKey};
 
-/// Which rows of an ordered partition.
+/// The rows to take of an ordered partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// How many are left out first.
+    /// The number of rows that are skipped first.
     pub offset: u64,
-    /// How many come then; `None` for all.
+    /// The number of rows taken after these; `None` for all.
     pub limit: Option<u64>,
-    /// Whether also the rows that are equal to the last one in what ORDER BY says (`WITH TIES`).
+    /// Whether rows that are equal to the last one under ORDER BY are taken too (`WITH TIES`).
     pub ties: bool,
 }
 
-/// A slice of each partition of the input, in the given order; its rows are those of the input. The order tells all rows
-/// apart that differ, so that there is one result.
+/// A slice of each partition of the input, in the given order, with the columns of the input. The order tells
+/// all rows apart that differ, so that there is one result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Top {
     input: NodeId,
@@ -33,25 +33,25 @@ pub struct Top {
 }
 
 impl Top {
-    /// The rows `slice` of each partition.
+    /// Takes `slice` of each partition.
     pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, slice: Slice) -> Top {
-        // Of no rows there is no last one that others could be equal to.
+        // Where no row is taken, there is no last row that others could be equal to.
         let slice = Slice { ties: slice.ties && slice.limit != Some(0), ..slice };
         Top { input, partition, order, slice }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The columns that tell partitions apart.
+    /// Returns the columns that tell partitions apart.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
-    /// The order within a partition.
+    /// Returns the order within a partition.
     pub fn order(&self) -> &[OrderKey] {
         &self.order
     }
-    /// Which rows.
+    /// Returns the rows to take.
     pub fn slice(&self) -> Slice {
         self.slice
     }
@@ -102,11 +102,13 @@ impl Relational for Top {
     }
 }
 
-/// Over stored rows: `Δ = redone + extended − old`, where a partition is redone from the current rows if a stored row left,
-/// and else is the first rows of the stored ones and those that came. What left beyond the last row kept moves nothing.
+/// Over stored rows: `Δ = redone + extended − old`. A partition is redone from the current rows if a stored
+/// row left. Otherwise it is the first rows of the stored ones and those that came. Rows that left beyond the
+/// last stored row change nothing.
 impl Differentiate for Top {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        // What came and what left are told apart by value, so a row that is merely written differently would be neither.
+        // Rows that came and left are told apart by value. So a row that is only written differently would
+        // count as neither.
         let told = |c: &Column| c.ty.is_exact() && c.ty.has_equality();
         let told = cx.graph.schema(self.input).columns().iter().all(told);
         if self.slice.offset > 0 || self.slice.limit.is_none() || !told {
@@ -127,7 +129,7 @@ impl Differentiate for Top {
         let lost = lost(cx.graph, left, old)?;
         let current = cx.after(self.input)?;
         let candidates = cx.graph.add(Union::new([old, came]))?;
-        // The partitions that are redone are those that are not extended.
+        // The partitions that are not extended are redone.
         let (redone, kept) = match self.partition.as_slice() {
             // The condition stands outside, so that an index gives the first rows.
             [] => {
@@ -152,7 +154,7 @@ impl Differentiate for Top {
     }
 }
 
-/// The rows of `left` that equal one of `old`.
+/// Returns the rows of `left` that equal a row of `old`.
 fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
     let on = same(graph.schema(left), &all, graph.schema(old), &all);

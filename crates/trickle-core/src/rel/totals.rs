@@ -1,4 +1,4 @@
-//! How stored totals change: each group beside what it was.
+//! The change of stored totals: each group beside its stored row.
 
 use super::{Accumulate, Map, OuterJoin, Revise, Side};
 use crate::agg::Acc;
@@ -10,12 +10,14 @@ use crate::graph::{Graph, NodeId, Schema};
 use crate::types::Datum;
 use std::sync::Arc;
 
-/// How many keys may be NULL where stored groups are looked up one by one: each doubles the text, since `=` finds no NULL.
+/// The greatest number of nullable keys with which stored groups are looked up one by one. Each nullable key
+/// doubles the text, since `=` finds no NULL.
 const NULLABLE: usize = 1;
 
-/// The change of `node`, which is `totals`, whose previous result is stored in `parts`, where `d` is what its totals change
-/// by: `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` total by total. `None` where a stored group is not found by
-/// equality of plain columns, or is not told from a missing one.
+/// Returns the change of `node`, which is `totals`. Its previous result is stored in `parts`, and `d` holds
+/// the change of its totals. The change is `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` for each
+/// total. Returns `None` where a stored group cannot be found by equality of plain columns, or cannot be told
+/// from a missing one.
 pub(super) fn beside_stored(
     totals: &Accumulate,
     graph: &mut Graph,
@@ -53,17 +55,18 @@ pub(super) fn beside_stored(
     graph.add(Revise::new(pairs, was, Side { row: is, there: has }, labels)).map(Some)
 }
 
-/// Changes of groups beside what is stored of these.
+/// The changes of groups beside the stored rows of these groups.
 struct LookedUp {
-    /// The change's columns, then those of each stored part.
+    /// The columns of the change, then the columns of each stored part.
     rows: NodeId,
     /// Whether the group is stored.
     had: Expr,
-    /// For each total its column in every part that stores it; where another part has the group, it is 0.
+    /// For each total, its column in every part that stores it. In a group of another part the total is 0.
     totals: Vec<Vec<Expr>>,
 }
 
-/// `d ⟕ part₁ ⟕ part₂ …` by the keys, which are the first columns of `schema`, that of the totals.
+/// Looks up the changed groups: `d ⟕ part₁ ⟕ part₂ …` by the keys, which are the first columns of `schema`,
+/// the schema of the totals.
 fn looked_up(
     graph: &mut Graph,
     schema: &Schema,
@@ -91,8 +94,8 @@ fn looked_up(
     Ok(Some(LookedUp { rows, had: Expr::or(had), totals }))
 }
 
-/// The column of a part's row that is NULL where a lookup found no row of it, and nowhere else; `None` where there is no
-/// such column, or a key is not a plain column.
+/// Returns a column of a part's row that is NULL exactly where the lookup found no row. Returns `None` where
+/// there is no such column, or where a key is not a plain column.
 fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     let stored = graph.schema(part.stored);
     let plain = part.row[..keys].iter().all(|e| e.as_column().is_some());
@@ -100,7 +103,8 @@ fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     plain.then(|| part.row.iter().position(never_null)).flatten()
 }
 
-/// Whether a group has a total that is not 0, given its totals: its count of rows says so, where it is one of them.
+/// Whether a group has a total that is not 0, given its totals. Its count of rows decides, where it is one of
+/// them.
 fn has_rows(totals: &Accumulate, graph: &Graph, values: &[Expr]) -> Expr {
     let some = |t: &Expr| {
         let sig = FuncSig::comparison("<>", t.ty().clone(), t.ty().clone());

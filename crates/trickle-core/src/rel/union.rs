@@ -9,18 +9,18 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::Datum;
 
-/// `R₁ + R₂ + …`: weights add up. At least one input; all have the same column types.
+/// `R₁ + R₂ + …`: weights add up. There is at least one input, and all have the same column types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Union {
     inputs: Vec<NodeId>,
 }
 
 impl Union {
-    /// The sum of `inputs`.
+    /// Denotes the sum of `inputs`.
     pub fn new(inputs: impl IntoIterator<Item = NodeId>) -> Union {
         Union { inputs: inputs.into_iter().collect() }
     }
-    /// The summands.
+    /// Returns the summands.
     pub fn summands(&self) -> &[NodeId] {
         &self.inputs
     }
@@ -74,7 +74,7 @@ impl Relational for Union {
     }
 }
 
-/// What is known of a column of a summand.
+/// A fact about all values of a column of a summand.
 #[derive(PartialEq)]
 enum Known<'n> {
     Null,
@@ -109,11 +109,12 @@ impl Known<'_> {
     }
 }
 
-/// Every two summands are compared: more than so many are not looked at.
+/// The greatest number of summands for which keys are derived, since every two of them are compared.
 const COMPARED: usize = 1_000;
 
-/// Where constants, or NULL beside NOT NULL, tell every two summands apart, these columns and a key of each summand are
-/// a key of the sum: rows that agree on them are of one summand.
+/// Returns the key of a sum whose summands are disjoint: constants, or NULL in one and NOT NULL in another,
+/// tell every two summands apart. Those columns and a key of each summand are then a key of the sum, since
+/// rows that agree on them are of one summand.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
     if inputs.len() > COMPARED {
         return None;

@@ -9,7 +9,7 @@ use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
-/// A bag of constant rows; the expressions read no column. No rows at all is the empty relation.
+/// A bag of constant rows, whose expressions read no column. Without rows it is the empty relation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Values {
     schema: Schema,
@@ -17,19 +17,19 @@ pub struct Values {
 }
 
 impl Values {
-    /// Rows of the given columns.
+    /// Makes rows of the given columns.
     pub fn new(columns: impl IntoIterator<Item = Column>, rows: Vec<Vec<Expr>>) -> Values {
         Values { schema: Schema::new(columns), rows: rows.into() }
     }
-    /// The relation of this schema without rows.
+    /// Denotes the relation of this schema without rows.
     pub fn empty(schema: Schema) -> Values {
         Values { schema, rows: Arc::from([]) }
     }
-    /// One row without columns: the neutral element of the product.
+    /// Makes one row without columns: the neutral element of the product.
     pub fn unit() -> Values {
         Values { schema: Schema::new([]), rows: Arc::from([Vec::new()]) }
     }
-    /// The rows.
+    /// Returns the rows.
     pub fn rows(&self) -> &[Vec<Expr>] {
         &self.rows
     }

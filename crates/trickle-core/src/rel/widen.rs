@@ -1,4 +1,4 @@
-//! Ranges of an order widened to neighbouring values, for what looks some rows back and forth.
+//! Ranges of order values, widened to neighbouring values, for window frames that count rows.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
@@ -9,11 +9,13 @@ use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
 use crate::types::{Datum, Type};
 
-/// Ranges of values, one for each row of `ranges`: the columns of a partition, then the least and the greatest value. Each
-/// is widened to the `by`-th value below and above that rows of `rows` in the same partition have in column `value`, equal
-/// values counted once; as far as there are values where there are fewer. Partitions are equal with NULL equal to NULL.
+/// Ranges of values, one for each row of `ranges`: the columns of a partition, then the least and the
+/// greatest value. Each range is widened to the `by`-th value below and above it. Only values in column
+/// `value` of those rows of `rows` count that are in the same partition, equal values once. Where there are
+/// fewer values, the range is widened as far as there are any. Partitions are equal with NULL equal to NULL.
 ///
-/// Values are counted and not rows, so the answer is that of any relation with the same values outside of the range.
+/// Values are counted, not rows. So the result is the same for any relation with the same values outside of
+/// the range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Widen {
     ranges: NodeId,
@@ -24,39 +26,40 @@ pub struct Widen {
 }
 
 impl Widen {
-    /// `ranges` widened by values of column `value` of `rows`, whose columns `partition` say of which range they are.
+    /// Widens `ranges` by values of column `value` of `rows`. The columns `partition` of `rows` match the
+    /// leading columns of `ranges`.
     pub fn new(ranges: NodeId, rows: NodeId, partition: Vec<usize>, value: usize, by: u64) -> Widen {
         Widen { ranges, rows, partition, value, by }
     }
 
-    /// By another number of values.
+    /// Returns the same operator, with another number of values to widen by.
     #[must_use]
     pub fn by(self, by: u64) -> Widen {
         Widen { by, ..self }
     }
 
-    /// The ranges.
+    /// Returns the ranges.
     pub fn ranges(&self) -> NodeId {
         self.ranges
     }
-    /// The rows whose values they are widened to.
+    /// Returns the rows that have the values to widen to.
     pub fn rows(&self) -> NodeId {
         self.rows
     }
-    /// The columns of the rows that tell partitions apart.
+    /// Returns the columns of `rows` that tell partitions apart.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
-    /// The column that holds the values.
+    /// Returns the column that holds the values.
     pub fn value(&self) -> usize {
         self.value
     }
-    /// By how many values.
+    /// Returns the number of values to widen by.
     pub fn values(&self) -> u64 {
         self.by
     }
 
-    /// That a range and a row are of one partition, over the columns of both.
+    /// Returns the condition that a range and a row are of one partition, over the columns of both.
     fn on(&self, ranges: &Schema, rows: &Schema) -> Expr {
         let places: Vec<usize> = (0..self.partition.len()).collect();
         same(ranges, &places, rows, &self.partition)

@@ -10,11 +10,12 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Pr
 use crate::sql::{Fragment, Render, RenderContext, over};
 use crate::window::{OrderKey, WindowCall};
 
-/// The rows of the input, each with the value of every call behind its columns. Partitions are the rows that agree on
-/// `partition`, NULL equal to NULL.
+/// The rows of the input, each with the value of every call behind its columns. A partition consists of the
+/// rows that agree on `partition`, NULL equal to NULL.
 ///
-/// Where ORDER BY leaves an order among rows open that a call sees ([`crate::window::Order`]), any is right, and a plan must
-/// not depend on which: whoever builds one adds order keys that tell the rows apart.
+/// ORDER BY may leave open an order among rows that a call sees ([`crate::window::Order`]). Any such order is
+/// right, but a plan must not depend on it. So the code that builds a window adds order keys that tell the
+/// rows apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     input: NodeId,
@@ -24,27 +25,27 @@ pub struct Window {
 }
 
 impl Window {
-    /// `calls OVER (PARTITION BY partition ORDER BY order)` beside the columns of `input`.
+    /// Computes `calls OVER (PARTITION BY partition ORDER BY order)` beside the columns of `input`.
     pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, calls: Vec<WindowCall>) -> Window {
         Window { input, partition, order, calls }
     }
-    /// The input.
+    /// Returns the input.
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// The columns that tell partitions apart.
+    /// Returns the columns that tell partitions apart.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
-    /// The order within a partition.
+    /// Returns the order within a partition.
     pub fn order(&self) -> &[OrderKey] {
         &self.order
     }
-    /// The calls.
+    /// Returns the calls.
     pub fn calls(&self) -> &[WindowCall] {
         &self.calls
     }
-    /// Whether a change moves the values of rows near it alone, and an index could give those.
+    /// Whether a change affects only the values of rows near it, and an index can find these rows.
     pub fn is_local(&self, graph: &Graph) -> bool {
         Near::of(self, graph).is_some()
     }
@@ -92,7 +93,7 @@ impl Relational for Window {
         let mut p = inputs[0].props().clone();
         let width = inputs[0].schema().len();
         p.positive = true;
-        // Equal rows may be given different values, and different rows equal ones.
+        // Equal rows may get different values, and different rows equal ones.
         p.consolidated = !p.keys.is_empty();
         let exprs = self.calls.iter().flat_map(WindowCall::exprs);
         p.volatility = exprs.map(Expr::volatility).fold(p.volatility, Ord::max);
@@ -122,9 +123,10 @@ impl Relational for Window {
 }
 
 impl Differentiate for Window {
-    /// Where every call looks only so far, with N the rows near a change (`rel/near.rs`):
-    /// `Δ = windows(N′) − windows(N′ − ΔR)`. In N a row whose values change has all that its calls look at. Those of other
-    /// rows in N may be wrong where N ends; there the rows are the same before and after, so they cancel.
+    /// Where the reach of every call is bounded, with N the rows near a change (`rel/near.rs`):
+    /// `Δ = windows(N′) − windows(N′ − ΔR)`. In N, a row whose values change has all rows that its calls look
+    /// at. The values of other rows may be wrong at the edges of N. There the rows are the same before and
+    /// after, so the wrong values cancel.
     fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
         let Some(near) = Near::of(self, cx.graph) else { return Ok(None) };
         let after = near.rows(self, cx)?;
@@ -136,8 +138,8 @@ impl Differentiate for Window {
     }
 }
 
-/// Where a stored map shows its window's partition, it is itself per key and its own previous rows are at hand, so the
-/// window's are not kept: `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
+/// Where a stored map shows its window's partition, the map itself is per key and its own previous rows are
+/// stored. So the window's rows are not stored: `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
 pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let below = cx.graph.shared(map.input());
     let Rel::Window(w) = below.rel() else { return Ok(None) };
@@ -158,7 +160,7 @@ pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Opti
     cx.difference(after, before).map(Some)
 }
 
-/// The columns of the map that are the window's partition.
+/// Returns the columns of the map that show the window's partition.
 pub(crate) fn shown_partition(map: &Map, w: &Window) -> Option<Vec<usize>> {
     let place = |c: &usize| map.exprs().iter().position(|e| e.as_column() == Some(*c));
     w.partition.iter().map(place).collect()

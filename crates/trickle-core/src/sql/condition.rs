@@ -1,8 +1,8 @@
-//! Join conditions in forms that PostgreSQL can hash and look up in an index.
+//! Join conditions in a form that PostgreSQL can hash and can look up in an index.
 //!
-//! `IS NOT DISTINCT FROM` is neither (2.8 s where equality took 14 ms). Where a side is never NULL it is `=`; where
-//! both may be NULL, rows are split by which of their keys are NULL into disjoint patterns, each of which is a
-//! conjunction of `=` and `IS NULL`.
+//! `IS NOT DISTINCT FROM` allows neither (2.8 s where equality took 14 ms). Where a side is never NULL, `=`
+//! is written. Where both may be NULL, rows are split into disjoint patterns by which of their keys are NULL.
+//! The condition of each pattern is a conjunction of `=` and `IS NULL`.
 
 use super::ast::Scalar;
 use super::expr::scalar;
@@ -10,29 +10,29 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::Schema;
 use std::cell::LazyCell;
 
-/// Up to this many NULL-safe keys are split into one pattern per subset.
+/// The greatest number of NULL-safe keys that are split into one pattern per subset.
 const SPLIT: usize = 3;
 
 /// A join condition over the columns of a left and a right side.
 pub(crate) struct Condition {
     plain: Vec<Expr>,
-    /// NULL-safe equalities between nullable expressions, the left side's first.
+    /// NULL-safe equalities between nullable expressions, the left side's expression first.
     safe: Vec<(Expr, Expr)>,
 }
 
-/// One case of a condition: it is about the rows of the left side that satisfy `nulls` and `not_nulls`, each row being
-/// in exactly one pattern, and `both` says which pairs match.
+/// One case of a condition. It covers the rows of the left side that satisfy `nulls` and `not_nulls`; each
+/// row is in exactly one pattern. `both` is the condition on the pairs.
 pub(crate) struct Pattern {
     /// Keys of the left side that are NULL.
     pub(crate) nulls: Vec<Scalar>,
     /// Keys of the left side that are not NULL; implied by `both`.
     pub(crate) not_nulls: Vec<Scalar>,
-    /// Which pairs match.
+    /// The conditions under which a pair matches.
     pub(crate) both: Vec<Scalar>,
 }
 
 impl Condition {
-    /// Splits `on`, whose columns are those of `left`, then those of `right`.
+    /// Splits `on`, which is over the columns of `left` and then of `right`.
     pub(crate) fn new(on: &Expr, left: &Schema, right: &Schema) -> Condition {
         let width = left.len();
         let mut condition = Condition { plain: Vec::new(), safe: Vec::new() };
@@ -58,12 +58,12 @@ impl Condition {
         condition
     }
 
-    /// Whether one conjunction says it all.
+    /// Whether one conjunction expresses the whole condition.
     pub(crate) fn is_simple(&self) -> bool {
         self.safe.is_empty()
     }
 
-    /// How many disjoint patterns there are.
+    /// Returns the number of disjoint patterns.
     pub(crate) fn patterns(&self) -> usize {
         match self.safe.len() {
             n if n <= SPLIT => 1 << n,
@@ -71,7 +71,7 @@ impl Condition {
         }
     }
 
-    /// Pattern number `index`, over the columns of both sides.
+    /// Returns pattern number `index`, over the columns of both sides.
     pub(crate) fn pattern(&self, index: usize, columns: &[Scalar]) -> Pattern {
         let both = self.plain.iter().map(|e| scalar(e, columns)).collect();
         let mut pattern = Pattern { nulls: Vec::new(), not_nulls: Vec::new(), both };

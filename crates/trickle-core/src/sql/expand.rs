@@ -1,4 +1,4 @@
-//! Functions in FROM.
+//! Rendering of functions in FROM.
 
 use super::ast::{FromItem, JoinKind, Scalar, TableCall};
 use super::expr::function;
@@ -8,7 +8,7 @@ use super::render::RenderContext;
 use crate::rel::Expand;
 
 impl RenderContext<'_> {
-    /// The block with its rows beside those of the functions, which read what stands before them.
+    /// Puts the rows of a block beside the rows of the functions, which read the items before them.
     pub(crate) fn expanded(&mut self, block: Block, e: &Expand) -> Block {
         let mut names = NameSet::new();
         let width = block.columns.len();

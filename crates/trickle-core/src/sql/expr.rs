@@ -1,4 +1,4 @@
-//! Typed expressions of the plan as SQL over the columns of a block.
+//! Renders typed expressions of the plan as SQL over the columns of a block.
 
 use super::ast::{
     Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Param, Query, Scalar, Select, SelectItem, SetExpr,
@@ -15,7 +15,7 @@ fn name(sig: &FuncSig) -> Qualified {
     Qualified { schema: sig.schema.as_ref().map(Ident::from), name: Ident::from(&sig.name) }
 }
 
-/// `expr` with column `i` read as `columns[i]`.
+/// Renders `expr`, with column `i` read as `columns[i]`.
 pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
     let one = |e: &Expr| Box::new(scalar(e, columns));
     let all = |es: &[Expr]| es.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
@@ -33,7 +33,8 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::And(terms) => Scalar::And(all(terms)),
         ExprKind::Or(terms) => Scalar::Or(all(terms)),
         ExprKind::Not(e) => Scalar::Not(one(e)),
-        // IS NULL would ask for the fields; PostgreSQL takes this for a test of the value.
+        // IS NULL would test the fields of a composite value. PostgreSQL takes IS DISTINCT FROM NULL as a
+        // test of the value itself.
         ExprKind::Is { arg, test: IsTest::Null, negated } if arg.ty().may_have_fields() => {
             let null = Box::new(Scalar::null(Type::Unknown));
             Scalar::Distinct { left: one(arg), right: null, negated: !negated }
@@ -64,18 +65,20 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
     })
 }
 
-/// A call of a function.
+/// Renders a call of a function.
 pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scalar {
     let args = args.iter().map(|e| scalar(e, columns)).collect();
     if sig.form.is_empty() { Scalar::Call(name(sig), args) } else { Scalar::Form(sig.form.clone(), args) }
 }
 
-/// `(SELECT r FROM (SELECT a, …) AS r(name, …))`: the only row value whose fields have names of their own.
+/// Renders `(SELECT r FROM (SELECT a, …) AS r(name, …))`, the only row value whose fields have names of their
+/// own.
 fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     let mut names = NameSet::new();
     let columns: Vec<Ident> = sig.columns.iter().map(Ident::from).collect();
     columns.iter().for_each(|c| names.reserve(c.clone()));
-    // A column of that name in any enclosing query would be meant before it.
+    // The alias contains a space, since a column with the alias's name in an enclosing query would take
+    // precedence.
     let alias = names.fresh("trickle row");
     let items = values.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
     let one = Query::select(Select { items, ..Select::default() });
@@ -88,7 +91,8 @@ fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     })))
 }
 
-/// A scalar subquery of two rows: PostgreSQL runs it, and raises 21000, only where its value is asked for.
+/// Renders a scalar subquery of two rows. PostgreSQL runs it, and raises 21000, only where its value is
+/// needed.
 fn two_rows(ty: &Type) -> Scalar {
     let rows = FromItem::Subquery {
         query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
@@ -113,7 +117,8 @@ fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {
     keys.iter().map(key).collect()
 }
 
-/// An aggregate call over the rows of a block. Equal keys of its ORDER BY come in the order of their images.
+/// Renders an aggregate call over the rows of a block. Rows with equal keys of its ORDER BY come in the order
+/// of the keys' images.
 pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
     if let Some(extreme) = extreme(call, columns) {
         return extreme;
@@ -140,7 +145,7 @@ fn called(call: &AggCall, columns: &[Scalar]) -> Aggregate {
     }
 }
 
-/// ORDER BY these keys. What stands there already orders nothing more.
+/// Renders ORDER BY with these keys. A repeated key is left out, since it orders nothing more.
 pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: &[Scalar]) -> Vec<OrderBy> {
     let mut order: Vec<OrderBy> = Vec::new();
     for k in keys {
@@ -154,7 +159,8 @@ pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: 
     order
 }
 
-/// A call over a window of the rows of a block. An order by nothing makes all rows peers, as no order does.
+/// Renders a call over a window of the rows of a block. An order by constants makes all rows peers, as no
+/// order does.
 pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], columns: &[Scalar]) -> Scalar {
     let column = |c: usize| columns.get(c).cloned();
     let bound = |b: &Bound, unbounded: FrameBound| match b {
@@ -178,7 +184,7 @@ pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], c
     }))
 }
 
-/// A system type that is only ever named.
+/// Returns a system type of which only the name is used.
 pub(crate) fn opaque(name: &str) -> OtherType {
     OtherType { sql_name: name.to_owned(), equality: true, hashable: true, ordered: true, exact: true }
 }

@@ -6,30 +6,30 @@ use super::render::Named;
 use crate::error::{Error, Result};
 use crate::graph::Schema;
 
-/// What an operator is computed by, with the physical facts that its readers depend on.
+/// The SQL that computes an operator, with the physical facts that its readers depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fragment {
     /// The query.
     pub body: Body,
-    /// Every row carries a weight ≥ 1.
+    /// Whether every row carries a weight ≥ 1.
     pub positive: bool,
-    /// Each row comes once, with its whole weight ≠ 0.
+    /// Whether each row occurs once, with its whole weight ≠ 0.
     pub consolidated: bool,
 }
 
 /// The query of a [`Fragment`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Select, project, join: a reader adds to its FROM and WHERE.
+    /// Selection, projection and joins: a reader adds to the FROM and WHERE.
     Open(Block),
-    /// Grouping, DISTINCT, set operations, lists of rows: a reader selects from it.
+    /// Grouping, DISTINCT, set operations or lists of rows: a reader selects from it.
     Closed(Closed),
 }
 
-/// `SELECT columns, weight FROM from WHERE filter`, not written down yet.
+/// A block `SELECT columns, weight FROM from WHERE filter` that is not closed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// FROM items; none is one row without columns.
+    /// The FROM items; no items mean one row without columns.
     pub from: Vec<FromItem>,
     /// Conjuncts of WHERE.
     pub filter: Vec<Scalar>,
@@ -44,55 +44,55 @@ pub struct Block {
 pub struct Closed {
     /// The query.
     pub set: SetExpr,
-    /// Names of its columns.
+    /// The names of its columns.
     pub names: Names,
-    /// Whether the last column is the weight; without one each row counts once.
+    /// Whether the last column is the weight; otherwise each row counts once.
     pub weighted: bool,
 }
 
-/// The multiplicity of a row: a sign and a product of `bigint` factors.
+/// The weight of a row: a sign and a product of `bigint` factors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weight {
     negative: bool,
     factors: Vec<Scalar>,
 }
 
-/// Unique column names of a relation, and one for its weight that is none of them.
+/// The unique column names of a relation, and a further name for its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// By position.
+    /// The column names by position.
     pub columns: Vec<Ident>,
-    /// The weight's.
+    /// The name of the weight column.
     pub weight: Ident,
 }
 
 impl Weight {
-    /// 1
+    /// Returns the weight 1.
     pub fn one() -> Weight {
         Weight::default()
     }
-    /// The value of a `bigint` expression.
+    /// Makes the weight that a `bigint` expression computes.
     pub fn of(factor: Scalar) -> Weight {
         Weight { negative: false, factors: vec![factor] }
     }
-    /// Whether it is the constant 1.
+    /// Whether the weight is the constant 1.
     pub fn is_one(&self) -> bool {
         !self.negative && self.factors.is_empty()
     }
-    /// The product.
+    /// Returns the product of both weights.
     #[must_use]
     pub fn times(mut self, other: Weight) -> Weight {
         self.negative ^= other.negative;
         self.factors.extend(other.factors);
         self
     }
-    /// The weight with the other sign.
+    /// Returns the weight with the other sign.
     #[must_use]
     pub fn negated(mut self) -> Weight {
         self.negative = !self.negative;
         self
     }
-    /// As a `bigint` expression.
+    /// Returns the weight as a `bigint` expression.
     pub fn scalar(&self) -> Scalar {
         let product = self.factors.iter().cloned().reduce(|a, b| a.op("*", b));
         match (product, self.negative) {
@@ -102,14 +102,14 @@ impl Weight {
             (Some(p), true) => p.minus(),
         }
     }
-    /// The column that holds it, where it is one.
+    /// Returns the column that holds the weight, if it is a bare column.
     pub(crate) fn as_column(&self) -> Option<&Ident> {
         match self.factors.as_slice() {
             [Scalar::Column { name, .. }] if !self.negative => Some(name),
             _ => None,
         }
     }
-    /// The sum over the rows of a group, as an aggregate of a number type.
+    /// Returns the sum of the weights of a group, as an aggregate of a number type.
     pub fn sum(&self) -> Scalar {
         match (self.factors.is_empty(), self.negative) {
             (true, false) => Scalar::aggregate("count", Vec::new()),
@@ -117,7 +117,7 @@ impl Weight {
             (false, _) => Scalar::aggregate("sum", vec![self.scalar()]),
         }
     }
-    /// The sum over the rows of a group that is not empty, as `bigint`.
+    /// Returns the sum of the weights of a group that is not empty, as `bigint`.
     pub fn total(&self) -> Scalar {
         if self.factors.is_empty() { self.sum() } else { self.sum().cast(crate::types::Type::Int8) }
     }
@@ -127,13 +127,13 @@ impl Weight {
 }
 
 impl Names {
-    /// The labels of a schema, made unique.
+    /// Makes names of the labels of a schema, made unique.
     pub fn of(schema: &Schema) -> Names {
         let columns = schema.columns();
         let fits = |l: &str| !matches!(l, "" | "w") && l.len() <= MAX_BYTES && !l.contains('\0');
         let unique = |i: usize| columns[..i].iter().all(|c| c.label != columns[i].label);
         if columns.len() <= 16 && (0..columns.len()).all(|i| fits(&columns[i].label) && unique(i)) {
-            // Most schemas: the labels are the names.
+            // For most schemas, the labels are the names.
             let columns = columns.iter().map(|c| Ident::from(&c.label)).collect();
             return Names { columns, weight: Ident::fixed("w") };
         }
@@ -141,7 +141,7 @@ impl Names {
         let columns = schema.columns().iter().map(|c| set.fresh_like(&Ident::from(&c.label))).collect();
         Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
     }
-    /// Exactly these.
+    /// Uses exactly these names.
     pub fn given(columns: Vec<Ident>) -> Names {
         let mut set = NameSet::new();
         columns.iter().for_each(|c| set.reserve(c.clone()));
@@ -150,7 +150,7 @@ impl Names {
 }
 
 impl Block {
-    /// All columns of a FROM item.
+    /// Reads all columns of a FROM item.
     pub fn reading(item: FromItem, alias: &Ident, columns: &[Ident]) -> Block {
         Block {
             from: vec![item],
@@ -160,7 +160,7 @@ impl Block {
         }
     }
 
-    /// The pairs of rows of both.
+    /// Returns the pairs of rows of both blocks.
     #[must_use]
     pub fn join(mut self, other: Block) -> Block {
         self.from.extend(other.from);
@@ -170,12 +170,13 @@ impl Block {
         self
     }
 
-    /// Written down, with a weight column if `weighted` (else the weight must be 1).
+    /// Closes the block: writes it as a query, with a weight column if `weighted` (else the weight must be
+    /// 1).
     pub fn close(self, names: Names, weighted: bool) -> Closed {
         Closed { set: self.under(&names, weighted), names, weighted }
     }
 
-    /// The query of [`Block::close`].
+    /// Returns the query of [`Block::close`].
     pub(crate) fn under(self, names: &Names, weighted: bool) -> SetExpr {
         let weight = weighted.then(|| SelectItem::new(self.weight.scalar(), names.weight.clone()));
         let columns = self.columns.into_iter().zip(&names.columns);
@@ -184,12 +185,12 @@ impl Block {
         counted(select, &names.weight)
     }
 
-    /// `SELECT items FROM from WHERE filter`
+    /// Returns `SELECT items FROM from WHERE filter`.
     pub fn select(self, items: Vec<SelectItem>) -> Select {
         Select { items, from: self.from, filter: self.filter, ..Select::default() }
     }
 
-    /// One FROM item for all, where there is one: the items side by side.
+    /// Returns the FROM items side by side as one item; `None` where there are none.
     pub(crate) fn tree(&self) -> Option<FromItem> {
         self.from.iter().cloned().reduce(|left, right| FromItem::Join {
             kind: JoinKind::Cross,
@@ -199,12 +200,13 @@ impl Block {
         })
     }
 
-    /// Whether it drops rows of what it reads: by a condition, or by joining.
+    /// Whether the block drops rows of its FROM items, by a condition or by joining.
     pub(crate) fn narrows(&self) -> bool {
         !self.filter.is_empty() || !matches!(self.from.as_slice(), [] | [FromItem::Relation { .. }])
     }
 
-    /// Whether it costs nothing to compute again: the bare columns of a relation, or constants.
+    /// Whether computing the block again costs nothing: it consists of bare columns of a relation, or of
+    /// constants.
     pub(crate) fn is_plain(&self) -> bool {
         let cheap = match self.from.as_slice() {
             [] => self.columns.iter().all(Scalar::is_atom),
@@ -214,7 +216,8 @@ impl Block {
         cheap && self.filter.is_empty()
     }
 
-    /// The common table expression that it is, apart from its weight, where it only reads one as it is.
+    /// Returns the common table expression that the block reads unchanged, apart from its weight; `None`
+    /// where it does more.
     pub(crate) fn as_relation(&self) -> Option<Named> {
         let [FromItem::Relation { name, .. }] = self.from.as_slice() else { return None };
         let column = |s: &Scalar| if let Scalar::Column { name, .. } = s { Some(name.clone()) } else { None };
@@ -223,13 +226,13 @@ impl Block {
             .then(|| Named { relation: name.name.clone(), columns })
     }
 
-    /// Whether it only reads the columns of one FROM item as they are.
+    /// Whether the block only reads the columns of one FROM item as they are.
     pub(crate) fn is_bare(&self) -> bool {
         self.from.len() == 1 && self.columns.iter().all(|c| matches!(c, Scalar::Column { .. }))
     }
 }
 
-/// The SELECT. One that has no output column gets a constant, so that its rows can be counted.
+/// Makes a query of the SELECT. One without output columns gets a constant, so that its rows can be counted.
 fn counted(mut select: Select, weight: &Ident) -> SetExpr {
     if select.items.is_empty() {
         select.items.push(SelectItem::new(Scalar::int4(1), weight.clone()));
@@ -238,14 +241,14 @@ fn counted(mut select: Select, weight: &Ident) -> SetExpr {
 }
 
 impl Closed {
-    /// A SELECT with these names.
+    /// Makes a closed query of a SELECT with these names.
     pub fn select(select: Select, names: Names, weighted: bool) -> Closed {
         Closed { set: counted(select, &names.weight), names, weighted }
     }
 }
 
 impl Closed {
-    /// Each row once.
+    /// Makes the query return each row once.
     pub fn distinct(&mut self) {
         if let SetExpr::Select(select) = &mut self.set {
             select.distinct = true;
@@ -254,15 +257,15 @@ impl Closed {
 }
 
 impl Fragment {
-    /// An open block.
+    /// Makes a fragment of an open block.
     pub fn open(block: Block, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Open(block), positive, consolidated }
     }
-    /// A closed query.
+    /// Makes a fragment of a closed query.
     pub fn closed(closed: Closed, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Closed(closed), positive, consolidated }
     }
-    /// Whether its rows carry a weight other than the constant 1.
+    /// Whether rows may carry a weight other than the constant 1.
     pub fn is_weighted(&self) -> bool {
         match &self.body {
             Body::Open(block) => !block.weight.is_one(),
@@ -272,7 +275,7 @@ impl Fragment {
     /// Fails where a row may carry a weight below 1.
     ///
     /// # Errors
-    /// The plan breaks the contract of `op`.
+    /// Where the plan breaks the contract of `op`.
     pub fn require_positive(&self, op: &str) -> Result<()> {
         if self.positive {
             return Ok(());

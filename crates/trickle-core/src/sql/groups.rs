@@ -1,4 +1,4 @@
-//! Closed queries: groups, sums of relations, set operations.
+//! Rendering of closed queries: groups, sums of relations, set operations.
 
 use super::ast::{Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
 use super::expr::scalar;
@@ -9,7 +9,7 @@ use crate::expr::{Expr, Subscript};
 use crate::graph::{NodeId, Schema};
 use crate::types::{Datum, Numeric, Type};
 
-/// `Σ w × value` over the rows of a group that pass the filter, 0 where there is none.
+/// Renders `Σ w × value` over the rows of a group that pass the filter; 0 where there is none.
 pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
     let filter = acc.filter.as_ref().map(|f| Box::new(scalar(f, &block.columns)));
     let never_null = match &acc.value {
@@ -22,7 +22,7 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
         Some(value) if block.weight.is_one() => Scalar::aggregate("sum", vec![scalar(value, &block.columns)]),
         Some(value) => {
             let wide = match value.ty() {
-                // Two bigints may overflow where their sum, a numeric, does not.
+                // The sum of bigints may overflow as a bigint, but not as a numeric.
                 Type::Int8 => scalar(value, &block.columns).cast(Type::Numeric(None)),
                 _ => scalar(value, &block.columns),
             };
@@ -37,20 +37,21 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
         _ => Scalar::int4(0),
     };
     let total = if never_null { sum } else { sum.coalesce(zero) };
-    // count is a bigint of its own accord.
+    // count returns a bigint without a cast.
     if acc.value.is_none() && block.weight.is_one() { total } else { total.cast(acc.ty.clone()) }
 }
 
-/// Which rows are one.
+/// The criterion by which rows are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Same {
-    /// Those that are equal.
+    /// Rows are the same if they are equal.
     Value,
-    /// Those that are written alike.
+    /// Rows are the same if they are written alike.
     Image,
 }
 
-/// What tells `value` apart from equal values that are written differently; `None` where none are. See [`Expr::image`].
+/// Returns an expression that tells `value` apart from equal values that are written differently; `None`
+/// where there are none. See [`Expr::image`].
 pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     if ty.is_exact() {
         return None;
@@ -58,11 +59,11 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
-/// Whether two values of a type are written differently.
+/// Returns the condition that two values of a type are written differently.
 pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar {
     let differ = |a: Scalar, b: Scalar| match nullable {
         true => a.same_as(b).negated(),
-        // Of a type that is not built in, = alone is known.
+        // For a type that is not built in, only the operator = is known.
         false if matches!(ty, Type::Other(_)) => a.equals(b).negated(),
         false => a.op("<>", b),
     };
@@ -73,8 +74,8 @@ pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar
     Scalar::or([differ(a, b)].into_iter().chain(images))
 }
 
-/// The value of a column in a group of one row; NULL for no row. An array of arrays would have two dimensions, so
-/// arrays go through their text.
+/// Returns the value of a column in a group of one row; NULL for no row. An array of arrays would have two
+/// dimensions, so arrays are converted to text and back.
 fn only(value: Scalar, ty: &Type) -> Scalar {
     let first = |v: Scalar| {
         let all = Scalar::aggregate("array_agg", vec![v]);
@@ -87,8 +88,9 @@ fn only(value: Scalar, ty: &Type) -> Scalar {
 }
 
 impl RenderContext<'_> {
-    /// `SELECT keys, values … GROUP BY keys HAVING having`, under the names of the node being rendered. Output
-    /// columns are grouped by position: a constant or an expression is then written, and computed, once.
+    /// Renders `SELECT keys, values … GROUP BY keys HAVING having`, with the names of the node being
+    /// rendered. It groups by the positions of output columns, so that a constant or an expression is written
+    /// and computed only once.
     pub(crate) fn grouped(
         &mut self,
         block: Block,
@@ -98,7 +100,7 @@ impl RenderContext<'_> {
     ) -> Closed {
         let names = self.output();
         if keys.is_empty() && values.is_empty() {
-            // Without an aggregate only HAVING says that there is one group.
+            // Without an aggregate, only HAVING makes it one group.
             having.push(Scalar::bool(true));
         }
         let keyed = keys.iter().filter_map(|k| block.columns.get(*k)).cloned();
@@ -111,7 +113,7 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
     }
 
-    /// The rows of a block with values over windows of them behind its columns. Rows count once.
+    /// Adds values over windows behind the columns of a block. Rows must count once.
     pub(crate) fn windowed(&mut self, block: Block, values: Vec<Scalar>) -> Closed {
         let names = self.output();
         let columns = block.columns.iter().cloned().chain(values);
@@ -119,8 +121,8 @@ impl RenderContext<'_> {
         Closed::select(block.select(items), names, false)
     }
 
-    /// Rows merged that are the same under `same`, with the sum of their weights, where that is `op` 0. Columns without
-    /// an equality operator are compared by their text and made from it again.
+    /// Merges the rows that are the same under `same`, and adds their weights up. Keeps those whose sum is
+    /// `op` 0. Columns without an equality operator are compared by their text, and converted back from it.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
@@ -146,7 +148,7 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, true)
     }
 
-    /// The rows of a fragment that computes `of`, each once with its whole weight.
+    /// Returns the rows of a fragment that computes `of`, each once with its whole weight.
     pub(crate) fn consolidate(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         if fragment.consolidated {
             return fragment;
@@ -156,7 +158,8 @@ impl RenderContext<'_> {
         Fragment::closed(self.merged(block, of, Same::Image, "<>"), positive, true)
     }
 
-    /// The only row for each value of the first `keys` columns, and whether there are several. `once`: there are not.
+    /// Returns the only row for each value of the first `keys` columns, and whether there are several. With
+    /// `once`, there never are.
     pub(crate) fn single(&mut self, block: Block, of: NodeId, keys: usize, once: bool) -> Body {
         if once && keys > 0 {
             let columns = block.columns.iter().cloned().chain([Scalar::bool(false)]).collect();
@@ -189,13 +192,13 @@ impl RenderContext<'_> {
         Body::Closed(self.grouped(block, &keys, values, Vec::new()))
     }
 
-    /// The sum of blocks with the same columns. With a weight column all its types agree: `bigint`.
+    /// Returns the sum of blocks with the same columns. A weight column has the type `bigint` in all of them.
     pub(crate) fn union(&mut self, arms: Vec<Block>, names: Names, weighted: bool) -> Closed {
         let sets = arms.into_iter().map(|b| b.under(&names, weighted)).collect();
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
-    /// The sum of fragments, each computing the given node.
+    /// Returns the sum of fragments, each of which computes the given node.
     pub(crate) fn union_all(&mut self, inputs: Vec<(Fragment, &NodeId)>) -> Closed {
         let names = self.output();
         let weighted = inputs.iter().any(|(f, _)| f.is_weighted());
@@ -217,7 +220,8 @@ impl RenderContext<'_> {
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
-    /// INTERSECT or EXCEPT of two positive blocks. Without ALL weights do not count; with it rows are repeated.
+    /// Renders INTERSECT or EXCEPT of two positive blocks. Without ALL, weights are ignored; with ALL, rows
+    /// are repeated by weight.
     pub(crate) fn set_op(
         &mut self,
         op: SetOperator,

@@ -1,4 +1,4 @@
-//! Identifiers, and when they need quotes.
+//! Identifiers, and their quoting.
 
 use crate::hash::FastMap;
 use std::borrow::{Borrow, Cow};
@@ -8,7 +8,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// An unquoted name of a table, column, function …; any text is one. Printed, it is quoted where it must be.
+/// A name of a table, column, function …; any text is possible. The name is stored without quotes, and
+/// printed with quotes where it needs them.
 #[derive(Clone)]
 pub struct Ident(Name);
 
@@ -18,7 +19,7 @@ enum Name {
     Shared(Arc<str>),
 }
 
-/// A name within a schema; without one PostgreSQL looks it up.
+/// A name with its schema. Without a schema, PostgreSQL looks the name up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qualified {
     /// The schema.
@@ -27,38 +28,40 @@ pub struct Qualified {
     pub name: Ident,
 }
 
-/// PostgreSQL keeps this many bytes of a name.
+/// The greatest length of a name in PostgreSQL, in bytes.
 pub const MAX_BYTES: usize = 63;
 
 impl Ident {
-    /// The name as it is stored in the catalog.
+    /// Makes an identifier of a name as it is stored in the catalog.
     pub fn new(name: impl AsRef<str>) -> Ident {
         Ident(Name::Shared(Arc::from(name.as_ref())))
     }
-    /// A name of the engine's own.
+    /// Makes a name that the engine itself chose.
     pub const fn fixed(name: &'static str) -> Ident {
         Ident(Name::Fixed(name))
     }
-    /// The name with `suffix` behind it, shortened before the suffix where PostgreSQL would cut that off.
+    /// Returns the name followed by `suffix`. The name is shortened where PostgreSQL would otherwise cut off
+    /// the suffix.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Ident {
         suffixed(self.as_str(), suffix)
     }
-    /// The name without quotes.
+    /// Returns the name without quotes.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Name::Fixed(name) => name,
             Name::Shared(name) => name,
         }
     }
-    /// Whether PostgreSQL reads the bare name as this name: lower case and no keyword but an unreserved one.
+    /// Whether PostgreSQL reads the bare name as this name: it is in lower case, and no keyword except an
+    /// unreserved one.
     pub fn is_plain(&self) -> bool {
         let name = self.as_str();
         let Some(first) = name.bytes().next() else { return false };
         if KINDS[usize::from(first)] != LETTER {
             return false;
         }
-        // No keyword has a digit.
+        // No keyword contains a digit.
         match name.bytes().fold(0, |all, b| all | KINDS[usize::from(b)]) {
             LETTER => !is_keyword(name),
             all => all & OTHER == 0,
@@ -66,14 +69,14 @@ impl Ident {
     }
 }
 
-/// What a name without quotes may begin with, …
+/// A byte with which an unquoted name may begin.
 const LETTER: u8 = 1;
-/// … what it may go on with, …
+/// A byte with which an unquoted name may continue, but not begin.
 const DIGIT: u8 = 2;
-/// … and what it may not have.
+/// A byte that an unquoted name may not contain.
 const OTHER: u8 = 4;
 
-/// What each byte is to a name.
+/// The kind of each byte within a name.
 const KINDS: [u8; 256] = {
     let mut kinds = [OTHER; 256];
     let mut b = 0;
@@ -88,11 +91,11 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Names are their texts, wherever those are kept.
+/// Names are compared by their texts, wherever these are stored.
 impl PartialEq for Ident {
     fn eq(&self, other: &Ident) -> bool {
         let (a, b) = (self.as_str(), other.as_str());
-        // Copies of one name share its text.
+        // Copies of a name share its text.
         std::ptr::eq(a, b) || a == b
     }
 }
@@ -124,11 +127,11 @@ impl fmt::Debug for Ident {
 }
 
 impl Qualified {
-    /// `schema.name`
+    /// Makes `schema.name`.
     pub fn new(schema: impl AsRef<str>, name: impl AsRef<str>) -> Qualified {
         Qualified { schema: Some(Ident::new(schema)), name: Ident::new(name) }
     }
-    /// A name without a schema: a CTE, or what the search path finds.
+    /// Makes a name without a schema: the name of a CTE, or of an object that the search path finds.
     pub fn bare(name: Ident) -> Qualified {
         Qualified { schema: None, name }
     }
@@ -161,34 +164,35 @@ impl fmt::Display for Qualified {
     }
 }
 
-/// The first number behind a name.
+/// The first number that is added to a name.
 const FIRST: usize = 2;
 
-/// Names given out so far: each is handed out once.
+/// The names that are in use. Each is given out once.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
-    /// With each the number to try next behind it.
+    /// The names, each with the next number to try after it.
     taken: FastMap<Ident, usize>,
 }
 
 impl NameSet {
-    /// None taken.
+    /// Makes an identifier of a name as it is stored in the catalog.
     pub fn new() -> NameSet {
         NameSet::default()
     }
-    /// Takes a name so that it is not given out.
+    /// Reserves a name, so that it is not given out.
     pub fn reserve(&mut self, name: Ident) {
         self.taken.entry(name).or_insert(FIRST);
     }
-    /// `wanted`, with a number behind it where it is taken. Never longer than PostgreSQL keeps, never empty.
+    /// Returns `wanted`, followed by a number where it is in use. The name is never empty, and never longer
+    /// than PostgreSQL keeps.
     pub fn fresh(&mut self, wanted: &str) -> Ident {
         self.give(wanted, || Ident::new(wanted))
     }
-    /// The same, sharing the text of `wanted` where it can be the name.
+    /// Like [`NameSet::fresh`], but shares the text of `wanted` where it can be the name.
     pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
         self.give(wanted.as_str(), || wanted.clone())
     }
-    /// The same; `whole` makes `wanted` a name as it is.
+    /// Gives out a name; `whole` makes an identifier of `wanted` as it is.
     fn give(&mut self, wanted: &str, whole: impl FnOnce() -> Ident) -> Ident {
         let kept = clip(if wanted.is_empty() { "column" } else { wanted }, MAX_BYTES);
         while let Some(next) = self.taken.get_mut(&*kept) {
@@ -211,7 +215,8 @@ fn suffixed(name: &str, suffix: &str) -> Ident {
     Ident::new([&*kept, suffix].concat())
 }
 
-/// The longest prefix of at most `bytes` bytes that ends at a character; NUL, which no name may hold, is left out.
+/// Returns the longest prefix of at most `bytes` bytes that ends between two characters. NUL is left out,
+/// since no name may contain it.
 fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     match name.contains('\0') {
         false => name[..name.floor_char_boundary(bytes)].into(),
@@ -219,8 +224,8 @@ fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     }
 }
 
-/// Keywords that are not unreserved in some PostgreSQL from 15 to 18 (manual, appendix C): the ones that
-/// `quote_ident` quotes. Sorted.
+/// The keywords that are not unreserved in some PostgreSQL from 15 to 18 (manual, appendix C). `quote_ident`
+/// quotes these. Sorted.
 #[rustfmt::skip]
 const KEYWORDS: &[&str] = &[
     "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization",
@@ -244,14 +249,14 @@ const KEYWORDS: &[&str] = &[
     "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable",
 ];
 
-/// Where the keywords of each first letter start in the list.
+/// The position in the list where the keywords with each first letter start.
 const STARTS: [usize; 27] = {
     let mut starts = [KEYWORDS.len(); 27];
     let mut i = KEYWORDS.len();
     while i > 0 {
         i -= 1;
         let mut letter = (KEYWORDS[i].as_bytes()[0] - b'a') as usize + 1;
-        // Letters without keywords start where the next one does.
+        // Letters without keywords start where the next letter does.
         while letter > 0 {
             letter -= 1;
             starts[letter] = i;

@@ -1,4 +1,4 @@
-//! Blocks side by side.
+//! Rendering of joins of blocks.
 
 use super::ast::{FromItem, JoinKind, Query, Scalar, SelectItem};
 use super::condition::{Condition, Pattern};
@@ -9,26 +9,26 @@ use super::render::RenderContext;
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::NodeId;
 
-/// How the rows without a partner are found.
+/// The way in which rows without a partner are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// As PostgreSQL thinks best: by an anti-join, which may hash all of the right side.
+    /// By a plan of PostgreSQL's choice, such as an anti-join, which may hash all of the right side.
     AsPlanned,
-    /// For one row after the other, through an index: OFFSET keeps PostgreSQL from making an anti-join of it.
+    /// By an index lookup for each row. An OFFSET keeps PostgreSQL from making an anti-join of it.
     ByRow,
 }
 
 /// One operand of a join: its block, and the node that it computes.
 type Side = (Block, NodeId);
 
-/// The weight on rows that an outer join may have padded: a missing partner counts once.
+/// Returns the weight of rows that an outer join may have padded: a missing partner counts once.
 fn padded(weight: Weight) -> Weight {
     if weight.is_one() { weight } else { Weight::of(weight.scalar().coalesce(Scalar::int8(1))) }
 }
 
 impl RenderContext<'_> {
-    /// Renders each pattern of a condition with `each` and adds up the results. Under one pattern the block stays
-    /// open; under several both sides are read once per pattern.
+    /// Renders each pattern of a condition with `each`, and adds up the results. With one pattern the block
+    /// stays open; with several, both sides are read once per pattern.
     fn per_pattern(
         &mut self,
         (left, l): Side,
@@ -54,12 +54,12 @@ impl RenderContext<'_> {
         Body::Closed(self.union(arms, names, weighted))
     }
 
-    /// `left ⋈ right`; changes come first in FROM.
+    /// Renders `left ⋈ right`; changes come first in FROM.
     pub(crate) fn join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         self.per_pattern(left, right, on, |cx| cx.output(), Self::pairs)
     }
 
-    /// `left ⋉ right` where a row has at most one partner.
+    /// Renders `left ⋉ right` where a row has at most one partner.
     pub(crate) fn join_keeping_left(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let width = left.0.columns.len();
         self.per_pattern(
@@ -88,14 +88,14 @@ impl RenderContext<'_> {
         block
     }
 
-    /// The rows of `left` with a partner in `right`, or without one.
+    /// Renders the rows of `left` with a partner in `right`, or without one.
     pub(crate) fn exists(&mut self, left: Side, right: Side, on: &Condition, anti: bool) -> Body {
         let of = left.1;
         let names = move |cx: &Self| Names::of(cx.graph().schema(of));
         self.per_pattern(left, right, on, names, |_, (mut left, _), (mut right, _), pattern| {
             left.filter.extend(pattern.nulls);
             if anti {
-                // Where a key is NULL, this pattern is not about the row.
+                // A row that has a NULL in one of these keys is in another pattern.
                 left.filter.extend(pattern.not_nulls);
             }
             right.filter.extend(pattern.both);
@@ -105,7 +105,8 @@ impl RenderContext<'_> {
         })
     }
 
-    /// The rows of `left` without a partner in `right`, read once whatever may be NULL: for a large left side.
+    /// Renders the rows of `left` without a partner in `right`. `left` is read once, whichever keys may be
+    /// NULL, so it may be large.
     pub(crate) fn unmatched(&mut self, (mut left, _): Side, (right, r): Side, on: &Condition) -> Body {
         let right = self.shareable(right, r);
         let none = self.no_partner(&left.columns, &right, on, Lookup::AsPlanned, |_, _| Vec::new());
@@ -113,8 +114,8 @@ impl RenderContext<'_> {
         Body::Open(left)
     }
 
-    /// That a row has no partner in `right` that satisfies `more` too: one condition for each pattern, so that each can be
-    /// a lookup.
+    /// Returns the conditions that a row has no partner in `right` that satisfies `more` too. There is one
+    /// condition for each pattern, so that each can be a lookup.
     pub(super) fn no_partner(
         &mut self,
         row: &[Scalar],
@@ -137,14 +138,16 @@ impl RenderContext<'_> {
         all
     }
 
-    /// The block as an operand of an outer join that may be padded: its columns must come out of a relation, not be
-    /// computed after it. Conditions with a subquery stay inside, where they are a semi-join of that side alone.
+    /// Makes the block an operand that an outer join may pad: its columns must come out of a relation and not
+    /// be computed after it. Conditions with a subquery stay inside, where they are a semi-join of this side
+    /// alone.
     fn operand(&mut self, block: Block, of: NodeId) -> Block {
         let simple = |f: &Scalar| !matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if block.is_bare() && block.filter.iter().all(simple) { block } else { self.enclosed(block, of) }
     }
 
-    /// `left ⟕ right`. The conditions of the right side go into ON, those of the left side stay behind.
+    /// Renders `left ⟕ right`. The conditions of the right side go into ON, and the left side's go into
+    /// WHERE.
     pub(crate) fn left_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let right = (self.operand(right.0, right.1), right.1);
         let left = if left.0.from.is_empty() { (self.enclosed(left.0, left.1), left.1) } else { left };
@@ -162,7 +165,8 @@ impl RenderContext<'_> {
         )
     }
 
-    /// `left ⟗ right` by a condition with a plain equality between columns, which PostgreSQL can hash.
+    /// Renders `left ⟗ right` by a condition with a plain equality between columns, which PostgreSQL can
+    /// hash.
     pub(crate) fn full_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let left = (self.enclosed(left.0, left.1), left.1);
         let right = (self.enclosed(right.0, right.1), right.1);
@@ -178,8 +182,8 @@ impl RenderContext<'_> {
         )
     }
 
-    /// `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, by any condition. `swapped` is `on` with the sides
-    /// exchanged.
+    /// Renders `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, by any condition. `swapped` is `on`
+    /// with the sides exchanged.
     pub(crate) fn full_join_by_parts(
         &mut self,
         (left, l): Side,
@@ -201,7 +205,8 @@ impl RenderContext<'_> {
     }
 }
 
-/// Two blocks, each with FROM items, as one item. The right block's conditions are left out: they belong in `on`.
+/// Joins two blocks, each with FROM items, into one item. The conditions of the right block are left out,
+/// since they belong in `on`.
 fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     let from = match (left.tree(), right.tree()) {
         (Some(a), Some(b)) => {
@@ -213,8 +218,9 @@ fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     Block { from, filter: left.filter, columns, weight: left.weight.times(padded(right.weight)) }
 }
 
-/// `(a, …) NOT IN (SELECT b, … FROM right)` for the condition `(a = b AND …) IS NOT FALSE` of an anti-join: the same
-/// three-valued logic, which PostgreSQL can hash. `None` for any other condition.
+/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for the condition `(a = b AND …) IS NOT FALSE` of an
+/// anti-join. Both have the same three-valued logic, but PostgreSQL can hash NOT IN. `None` for any other
+/// condition.
 pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar> {
     let ExprKind::Is { arg, test: IsTest::False, negated: true } = on.kind() else { return None };
     let width = left.len();

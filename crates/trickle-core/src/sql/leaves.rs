@@ -1,4 +1,4 @@
-//! What leaves are read from.
+//! Rendering of leaves: tables, changes, stored results, constants.
 
 use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr};
 use super::expr::scalar;
@@ -13,7 +13,7 @@ use crate::types::Type;
 use std::sync::Arc;
 
 impl RenderContext<'_> {
-    /// The current rows of a table.
+    /// Reads the current rows of a table.
     pub(crate) fn current(&mut self, table: &Table) -> Block {
         let relation = self.sources().table(table.def());
         let alias = self.alias_like(&Ident::from(&table.def().name));
@@ -26,7 +26,7 @@ impl RenderContext<'_> {
         block
     }
 
-    /// The change of a table.
+    /// Reads the change of a table.
     pub(crate) fn change(&mut self, table: &Table) -> Result<Block> {
         let changes = self.sources().changes(table.def())?;
         let wanted: Arc<str> = format!("delta_{}", table.def().name).into();
@@ -41,7 +41,8 @@ impl RenderContext<'_> {
             _ => weight.clone().cast(Type::Int8),
         });
         let Some(counted) = changes.counted else { return Ok(block) };
-        // Whatever the planner knows of the buffer: of an equation between two sides of one row it expects one in 200 to hold.
+        // The planner expects an equation between expressions over one row to hold for one row in 200. So its
+        // estimate is low, whatever statistics it has of the buffer.
         block.filter.push(weight.clone().equals(weight.op("*", Scalar::int4(1))));
         let Closed { set: read, names, .. } = block.close(self.output(), true);
         let rows = self.expecting(read, counted);
@@ -53,9 +54,10 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Weighted rows of the node being rendered, of which the planner shall expect next to none, and an arm without rows of
-    /// which it expects as many as were counted: of `generate_series(1, n)` it expects n, and that a condition without columns
-    /// holds. Its values are NULL, and not seen to be: no condition of a reader's takes the arm away.
+    /// Adds to weighted rows, of which the planner expects next to none, an arm without rows. Of this arm the
+    /// planner expects as many rows as were counted: n rows from `generate_series(1, n)`, and that a
+    /// condition without columns holds. The arm's values are NULL, but the planner cannot see that, so no
+    /// reader's condition removes the arm.
     fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
         let (floor, n) = (self.alias("floor"), Ident::fixed("n"));
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
@@ -79,7 +81,7 @@ impl RenderContext<'_> {
         SetExpr::UnionAll(vec![read, SetExpr::Select(Box::new(floor))])
     }
 
-    /// The stored result of a node.
+    /// Reads the stored result of a node.
     pub(crate) fn stored(&mut self, of: NodeId) -> Result<Block> {
         let stored = self.sources().state(of)?;
         let alias = self.alias_like(&stored.relation.name.name);
@@ -91,7 +93,7 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Constant rows.
+    /// Makes constant rows.
     pub(crate) fn constant(&mut self, rows: &[Vec<Expr>]) -> Block {
         let mut block =
             Block { from: Vec::new(), filter: Vec::new(), columns: Vec::new(), weight: Weight::one() };
@@ -128,7 +130,7 @@ fn pick(columns: &[Ident], positions: &[usize]) -> Vec<Ident> {
     positions.iter().filter_map(|p| columns.get(*p)).cloned().collect()
 }
 
-/// `SELECT 1`, for subqueries of which only the existence of rows counts.
+/// Returns the select list of `SELECT 1`, for subqueries where only the existence of rows matters.
 pub(super) fn one() -> Vec<SelectItem> {
     vec![SelectItem { expr: Scalar::int4(1), name: None }]
 }

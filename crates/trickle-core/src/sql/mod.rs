@@ -1,9 +1,9 @@
-//! PostgreSQL text: typed AST, rendering of plans, printing. The only place that makes SQL.
+//! SQL text for PostgreSQL: the typed tree, the rendering of plans, the printer. All SQL is made here.
 //!
-//! [`render_query`] and [`render_delta`] turn a plan into a typed tree ([`ast`]), where names are reborn from the
-//! labels of the plan; [`print()`] writes it. Physical facts are typed: a [`Fragment`] says which [`Weight`] its rows
-//! carry, whether it is positive (no weight below 1) and whether it is consolidated (each row once, weight ≠ 0).
-//! The driver checks after each operator that these are what the plan promised.
+//! [`render_query`] and [`render_delta`] turn a plan into a typed tree ([`ast`]), with names made from the
+//! labels of the plan; [`print()`] writes it. Physical facts are typed. A [`Fragment`] says which [`Weight`]
+//! its rows carry, whether it is positive (no weight below 1) and whether it is consolidated (each row once,
+//! weight ≠ 0). After each operator, these facts are checked against the plan's.
 
 pub mod ast;
 mod condition;
@@ -44,9 +44,9 @@ pub(crate) use joins::not_in;
 
 use crate::error::Result;
 
-/// How PostgreSQL computes an operator.
+/// The way in which PostgreSQL computes an operator.
 pub trait Render {
-    /// The operator over rendered inputs, in the order of
+    /// Renders the operator over rendered inputs, which are in the order of
     /// [`Relational::inputs`](crate::rel::Relational::inputs).
     ///
     /// # Errors

@@ -1,10 +1,10 @@
-//! Readable names for the parts of a plan, from where they come.
+//! Makes readable names for the parts of a plan from the names of their tables.
 
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
 use std::sync::Arc;
 
-/// Names for the nodes of a plan; not unique.
+/// Wanted names for the nodes of a plan; they are not unique.
 pub(super) struct Naming<'g> {
     graph: &'g Graph,
     named: NodeMap<Named>,
@@ -13,12 +13,12 @@ pub(super) struct Naming<'g> {
 #[derive(Clone)]
 struct Named {
     name: Arc<str>,
-    /// The base tables below, each once, in the order in which they are read.
+    /// The source tables below the node, each once, in the order in which they are read.
     tables: Arc<[Arc<str>]>,
 }
 
 impl<'g> Naming<'g> {
-    /// For these nodes, inputs before their readers.
+    /// Names these nodes, which are in an order with inputs before their readers.
     pub(super) fn new(graph: &'g Graph, nodes: &[NodeId]) -> Naming<'g> {
         let mut naming = Naming { graph, named: NodeMap::new() };
         for id in nodes {
@@ -85,7 +85,7 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Join(_) | Rel::OuterJoin(_) => {
             let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
             match tables {
-                // What joins a part with itself would have a name twice as long.
+                // Joins of a table with itself would repeat its name again and again.
                 [only] if sides.len() > 48.max(3 * only.len()) => format!("{only}_with_itself"),
                 _ => short(sides, tables),
             }
@@ -120,13 +120,13 @@ fn grouped(what: &str, graph: &Graph, id: NodeId, keys: usize) -> String {
     if keys == 0 { what.to_owned() } else { format!("{what}_by_{}", labels(graph, id, keys)) }
 }
 
-/// The first labels of a node's columns.
+/// Returns the labels of a node's first columns.
 fn labels(graph: &Graph, id: NodeId, count: usize) -> String {
     let columns = graph.schema(id).columns().iter().take(count.min(3));
     columns.map(|c| &*c.label).collect::<Vec<_>>().join("_")
 }
 
-/// A long name gives way to its first table and how many more there are.
+/// Shortens a long name to its first table and the number of further ones.
 fn short(name: String, tables: &[Arc<str>]) -> String {
     match (name.len() > 48, tables) {
         (true, [first, rest @ ..]) if !rest.is_empty() => format!("{first}_and_{}_more", rest.len()),

@@ -1,12 +1,12 @@
-//! What a server can do, as data: chooses among equal texts.
+//! The capabilities of a server, as data. They choose among texts of equal meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// A server's version and capabilities. Every capability only chooses between texts that mean the same.
+/// A server's version and capabilities. A capability only chooses between texts that mean the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Version number as in `server_version_num` divided by 10,000.
+    /// The major version: `server_version_num` divided by 10,000.
     pub major: u32,
     /// `MERGE` (15).
     pub merge: bool,
@@ -20,12 +20,12 @@ pub struct Profile {
     pub nulls_not_distinct: bool,
     /// Statement triggers with transition tables (10).
     pub statement_triggers: bool,
-    /// Tables are spread over nodes by a declared key.
+    /// Whether tables are spread over nodes by a declared key.
     pub distribution_key: bool,
 }
 
 impl Profile {
-    /// PostgreSQL of this major version.
+    /// Returns the profile of PostgreSQL in this major version.
     pub fn postgres(major: u32) -> Profile {
         Profile {
             major,
@@ -41,7 +41,7 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// The oldest supported PostgreSQL: its texts run on every later one.
+    /// Returns the profile of the oldest supported PostgreSQL, whose texts run on every later one.
     fn default() -> Profile {
         Profile::postgres(15)
     }

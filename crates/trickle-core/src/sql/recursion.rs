@@ -1,4 +1,4 @@
-//! WITH RECURSIVE.
+//! Rendering of WITH RECURSIVE.
 
 use super::ast::{Cte, CteBody, FromItem, Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
 use super::condition::Condition;
@@ -14,15 +14,16 @@ use crate::graph::{NodeId, Schema};
 use crate::rel::{Fixpoint, Recursion};
 use crate::types::Type;
 
-/// The rows that are left out of a recursion, and those of them that are not.
+/// The known rows, which a recursion leaves out, and the forgotten ones among them, which it does not.
 struct Known {
     known: (Block, NodeId),
     forgotten: (Block, NodeId),
 }
 
 impl RenderContext<'_> {
-    /// `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`, read. The query of a step names `r`
-    /// once, as PostgreSQL asks, so its conditions are never split into the arms of a sum.
+    /// Reads `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`. PostgreSQL requires
+    /// that the query of a step names `r` only once, so its conditions are never split into the arms of a
+    /// sum.
     pub(crate) fn recursion(&mut self, rec: &Recursion, inputs: Vec<Fragment>) -> Result<Block> {
         let mut inputs = inputs.into_iter();
         let mut next = |cx: &mut Self, of: NodeId| {
@@ -33,7 +34,7 @@ impl RenderContext<'_> {
         if rec.fixpoint() == Fixpoint::Distinct {
             (base.weight, side.weight) = (Weight::one(), Weight::one());
         }
-        // What is asked of the side's rows by a subquery is asked before they are paired.
+        // A subquery's condition on the side's rows is tested before these are paired.
         let query = |f: &Scalar| matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if side.filter.iter().any(query) {
             side = self.enclosed(side, rec.side());
@@ -80,7 +81,7 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// An arm, with the types that the columns of both must have to the letter.
+    /// Renders an arm with exactly the types that the columns of both arms must have.
     fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&Known>) -> SetExpr {
         let schema = self.schema();
         if let Some(known) = known {
@@ -95,8 +96,8 @@ impl RenderContext<'_> {
         set
     }
 
-    /// That a row is not among the known ones, or among the forgotten ones of these: one condition for each way in which
-    /// its columns may be NULL, so that each is a lookup.
+    /// Returns the conditions that a row is not among the known rows, or is among the forgotten ones of them.
+    /// There is one condition for each pattern of NULLs in its columns, so that each is a lookup.
     fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &Known) -> Vec<Scalar> {
         let (k, f) = (self.graph().schema(known.known.1), self.graph().schema(known.forgotten.1));
         let (outer, inner) = (same(schema, k), same(k, f));
@@ -110,8 +111,9 @@ impl RenderContext<'_> {
         })
     }
 
-    /// That a row equals none of `right`, asked of a hash table of all its columns; nothing may be NULL. How many rows a
-    /// recursion gives PostgreSQL cannot know, and where it takes them for few it compares each with each.
+    /// Returns the condition that a row equals no row of `right`, tested with a hash table of all its
+    /// columns; none may be NULL. PostgreSQL cannot know how many rows a recursion returns, and where it
+    /// expects few, it would compare each row with each.
     pub(crate) fn not_hashed(&mut self, row: &[Scalar], right: &Block) -> Scalar {
         let right = self.copy_block(right);
         let columns = right.columns.clone();
@@ -121,9 +123,10 @@ impl RenderContext<'_> {
     }
 }
 
-/// The rows of a round as a tenth of what PostgreSQL takes them for, which is ten times the rows of the base: a limit that
-/// none reaches, and that it does not know. So the few rows of a change look up their partners by an index, if there is
-/// one, rather than hash all there are.
+/// Makes PostgreSQL expect a tenth of the rows in a round that it would expect otherwise, which is ten times
+/// the rows of the base. The rows get a limit that is never reached, and whose value PostgreSQL does not
+/// know. So the few rows of a change look up their partners in an index, if there is one, instead of hashing
+/// the whole side.
 fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {
     let columns = names.columns.iter().chain(weighted.then_some(&names.weight));
     let items = columns.map(|c| SelectItem::new(Scalar::column(alias, c), c.clone())).collect();
@@ -134,13 +137,13 @@ fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromI
     FromItem::Subquery { query: Box::new(query), alias: alias.clone(), columns: Vec::new(), lateral: false }
 }
 
-/// The equality of whole rows, NULL equal to NULL.
+/// Returns the equality of whole rows, NULL equal to NULL.
 fn same(left: &Schema, right: &Schema) -> Condition {
     let pairs = (0..left.len()).map(|i| left.expr(i).same_as(right.expr(i).shifted(left.len())));
     Condition::new(&Expr::and(pairs), left, right)
 }
 
-/// The value with its type's modifier, which an expression has not always as PostgreSQL sees it.
+/// Casts the value to its type with its modifier, which PostgreSQL does not always derive for an expression.
 fn pinned(value: Scalar, ty: &Type) -> Scalar {
     let modified = matches!(
         ty.element().unwrap_or(ty),

@@ -1,4 +1,4 @@
-//! Graph → AST: the driver, and what operators build with.
+//! Renders a graph as a tree: the driver, and the context that operators render with.
 
 use super::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
@@ -12,11 +12,11 @@ use crate::graph::{Graph, NodeId, NodeMap, Schema};
 use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 
-/// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
-/// output columns carry the names `output`.
+/// Renders the plan under `root`, which denotes a state, as a query that returns each row as often as its
+/// weight says. The output columns have the names `output`.
 ///
 /// # Errors
-/// Those of the operators; a plan that denotes a change; a wrong number of names.
+/// Those of the operators. An error if the plan denotes a change, or if the number of names is wrong.
 pub fn render_query(
     graph: &Graph,
     root: NodeId,
@@ -42,11 +42,11 @@ pub fn render_query(
     Ok(cx.finish(closed))
 }
 
-/// The plan under `root` as a query for weighted rows: the output columns under the names `output`, and behind them
-/// the weight, a `bigint` under a name that is none of them (`w` where that is free).
+/// Renders the plan under `root` as a query for weighted rows. The output columns have the names `output`.
+/// Behind them is the weight, a `bigint` named `w`, or differently if `w` is an output name.
 ///
 /// # Errors
-/// Those of the operators; a wrong number of names.
+/// Those of the operators. An error if the number of names is wrong.
 pub fn render_delta(
     graph: &Graph,
     root: NodeId,
@@ -74,17 +74,17 @@ pub struct Named {
     pub columns: Vec<Ident>,
 }
 
-/// How a change is rendered.
+/// A rendered change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rendered {
-    /// As its rows.
+    /// The change as weighted rows.
     Rows {
         /// The rows.
         rows: Named,
-        /// The column of their weights, `bigint`.
+        /// The column that holds the weights, `bigint`.
         weight: Ident,
     },
-    /// As what rows were and what they are, each pair once.
+    /// The change as pairs of an old and a new row, each pair once.
     Pairs {
         /// The input of the revision.
         input: Named,
@@ -98,14 +98,14 @@ pub enum Rendered {
 /// Several changes as common table expressions of one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// All of them, each after those that it reads.
+    /// The common table expressions, each after those that it reads.
     pub ctes: Vec<Cte>,
-    /// For each root how it is read.
+    /// For each root, how it is read.
     pub roots: Vec<Rendered>,
 }
 
-/// Renders several changes, which share what they have in common, each computed once. `in_pairs` says of a root whether
-/// its reader takes pairs of what rows were and are.
+/// Renders several changes. Parts that they share are computed once. `in_pairs` says for a root whether its
+/// reader takes pairs of an old and a new row.
 ///
 /// # Errors
 /// Those of the operators.
@@ -145,8 +145,8 @@ pub fn render_changes(
     Ok(Changed { ctes: cx.ctes, roots: changes })
 }
 
-/// Renders several plans that denote states as relations of one statement, each row as often as its weight says. They share
-/// what they have in common, computed once.
+/// Renders several plans that denote states as relations of one statement. Each row occurs as often as its
+/// weight says. Parts that the plans share are computed once.
 ///
 /// # Errors
 /// Those of the operators.
@@ -222,7 +222,7 @@ fn render<'a>(
         cx.node = id;
         let mut fragment = node.op().render(inputs, &mut cx)?;
         let props = node.props();
-        // Of no rows every weight is positive and every row there once, however they are written.
+        // An empty relation is positive and consolidated, however it is written.
         fragment.positive |= props.empty;
         fragment.consolidated |= props.empty;
         if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
@@ -242,7 +242,7 @@ fn render<'a>(
     Ok((cx, fragments))
 }
 
-/// What operators render with.
+/// The context in which operators are rendered.
 pub struct RenderContext<'a> {
     graph: &'a Graph,
     node: NodeId,
@@ -255,32 +255,32 @@ pub struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// The plan.
+    /// Returns the plan.
     pub fn graph(&self) -> &'a Graph {
         self.graph
     }
-    /// The node being rendered.
+    /// Returns the node being rendered.
     pub fn node(&self) -> NodeId {
         self.node
     }
-    /// Where leaves are read from.
+    /// Returns the sources of the leaves.
     pub fn sources(&self) -> &'a dyn Sources {
         self.sources
     }
-    /// What the server can do.
+    /// Returns the capabilities of the server.
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
-    /// The columns of the node being rendered.
+    /// Returns the columns of the node being rendered.
     pub fn schema(&self) -> &'a Schema {
         self.graph.schema(self.node)
     }
-    /// Column names for the node being rendered.
+    /// Returns the column names for the node being rendered.
     pub fn output(&self) -> Names {
         Names::of(self.schema())
     }
 
-    /// An alias that nothing else in the statement has.
+    /// Returns an alias that is not used elsewhere in the statement.
     pub fn alias(&mut self, wanted: &str) -> Ident {
         self.aliases.fresh(wanted)
     }
@@ -289,7 +289,7 @@ impl<'a> RenderContext<'a> {
         self.aliases.fresh_like(wanted)
     }
 
-    /// Makes a common table expression and gives its name.
+    /// Adds a common table expression and returns its name.
     pub fn cte(&mut self, wanted: &Arc<str>, mut query: Query, materialized: Option<bool>) -> Ident {
         super::tidy::tidy(&mut query.body);
         let name = self.cte_names.fresh_like(&Ident::from(wanted));
@@ -303,7 +303,7 @@ impl<'a> RenderContext<'a> {
         name
     }
 
-    /// A name for a common table expression of the node being rendered.
+    /// Returns a name for a common table expression of the node being rendered.
     pub(super) fn fresh_cte(&mut self) -> Ident {
         let wanted = self.wanted(self.node);
         self.cte_names.fresh_like(&Ident::from(&wanted))
@@ -317,7 +317,8 @@ impl<'a> RenderContext<'a> {
         self.naming.name(of)
     }
 
-    /// The block, which computes `of`, as a common table expression, with its weights where `weighted`, and their column.
+    /// Makes a common table expression of the block, which computes `of`. Returns it with its weight column,
+    /// which it has if `weighted`.
     fn relation(&mut self, block: Block, of: NodeId, weighted: bool) -> (Named, Ident) {
         let names = Names::of(self.graph.schema(of));
         if let Some(named) = block.as_relation() {
@@ -333,7 +334,7 @@ impl<'a> RenderContext<'a> {
         (Named { relation, columns: names.columns }, names.weight)
     }
 
-    /// A block that reads a closed query through a common table expression named after `of`.
+    /// Returns a block that reads a closed query through a common table expression named after `of`.
     pub(super) fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
         let wanted = self.wanted(of);
         let name = self.cte(&wanted, Query::new(closed.set), materialized);
@@ -346,9 +347,10 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// The fragment as a block that can be added to. `of` is the node that it computes. What follows the change is computed
-    /// once: where PostgreSQL thinks that a change is a row or two, it would compute the inner side of a join again for
-    /// each row of the outer one.
+    /// Returns the fragment as a block that can be extended. `of` is the node that it computes. A query over
+    /// the change is computed once, in a common table expression. Otherwise, where PostgreSQL expects a
+    /// change of one or two rows, it would compute the inner side of a join again for each row of the outer
+    /// side.
     pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
         match fragment.body {
             Body::Open(block) => block,
@@ -359,7 +361,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The block as one that reads columns of a single relation as they are, without conditions of its own.
+    /// Returns a block without conditions of its own that reads columns of a single relation as they are.
     pub fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
         if block.is_bare() && block.filter.is_empty() {
             return block;
@@ -369,8 +371,8 @@ impl<'a> RenderContext<'a> {
         self.enclose(closed, of, None)
     }
 
-    /// The block with every expression that is dear to compute and read by more than one of `readers` computed once,
-    /// below.
+    /// Returns a block in which expensive expressions that more than one of `readers` reads are computed
+    /// once, below.
     pub fn fit<'e>(
         &mut self,
         block: Block,
@@ -398,19 +400,21 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// The rows of node `of`, whose weights are positive, as often as these say, each with weight 1.
+    /// Returns the rows of node `of`, whose weights are positive, each repeated as often as its weight says
+    /// and with weight 1.
     #[must_use]
     pub fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
         let props = self.graph.props(of);
-        // Of a key there is one row, once its rows are merged.
+        // A key has only one row, once its rows are merged.
         if props.consolidated && props.non_negative && !props.keys.is_empty() {
             block.weight = Weight::one();
         }
         if block.weight.is_one() { block } else { self.repeated(block) }
     }
 
-    /// Rows as often as their positive weights say. Of a series whose end is a column the planner expects 1,000 rows, and of
-    /// an equation between two sides of one row that one in 200 fulfils it, which leaves five; most rows are there once.
+    /// Repeats rows as often as their positive weights say. Most rows occur once. The planner expects 1,000
+    /// rows from a series whose end is a column. It expects an equation between expressions over one row to
+    /// hold for one row in 200, so that five rows are left.
     pub(super) fn repeated(&mut self, mut block: Block) -> Block {
         let (alias, n) = (self.alias("copy"), Ident::fixed("n"));
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
@@ -422,14 +426,14 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// The body as a block; it computes the node being rendered.
+    /// Returns the body, which computes the node being rendered, as a block.
     pub(crate) fn opened(&mut self, body: Body) -> Block {
         let node = self.node;
         self.open(Fragment { body, positive: false, consolidated: false }, node)
     }
 
-    /// The fragment as it is, or closed where an expression that was just added is volatile: a reader that fused with
-    /// it could compute it more often than once per row.
+    /// Closes the fragment where an expression that was just added is volatile, and otherwise returns it
+    /// unchanged. A reader that is fused with it could compute the expression more than once per row.
     pub(crate) fn once_per_row<'e>(
         &mut self,
         added: impl IntoIterator<Item = &'e Expr>,
@@ -445,45 +449,47 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The inputs, of which there are `N`.
+    /// Returns the inputs, of which there must be `N`.
     pub(crate) fn arity<const N: usize>(&self, inputs: Vec<Fragment>) -> Result<[Fragment; N]> {
         let found = inputs.len();
         <[Fragment; N]>::try_from(inputs)
             .map_err(|_| Error::internal(format!("{found} rendered inputs where there are {N}")))
     }
 
-    /// [`Props::is_one_per_value`](crate::graph::Props::is_one_per_value) of an input.
+    /// Returns [`Props::is_one_per_value`](crate::graph::Props::is_one_per_value) of an input.
     pub(crate) fn is_one_per_value(&self, input: NodeId) -> bool {
         self.graph.props(input).is_one_per_value(self.graph.schema(input))
     }
 
-    /// The rows of node `of`, told before anything is asked of them: of the conditions of one SELECT, PostgreSQL evaluates
-    /// the cheaper first (manual, 4.2.14), and one that raises would meet rows that another drops.
+    /// Computes the rows of node `of` before any condition on them is tested. PostgreSQL evaluates the
+    /// cheaper conditions of one SELECT first (manual, 4.2.14). So a condition that raises could meet rows
+    /// that another one drops.
     pub(crate) fn fenced(&mut self, block: Block, of: NodeId) -> Block {
         let weighted = !block.weight.is_one();
         let closed = block.close(Names::of(self.graph.schema(of)), weighted);
         self.enclose(closed, of, Some(true))
     }
 
-    /// Whether the plan says that the node being rendered has each row once.
+    /// Whether the plan states that the node being rendered has each row once.
     pub(crate) fn is_consolidated(&self) -> bool {
         self.graph.props(self.node).consolidated
     }
 
-    /// Whether the plan says that the node being rendered denotes a state.
+    /// Whether the plan states that the node being rendered denotes a state.
     pub(crate) fn is_state(&self) -> bool {
         self.graph.props(self.node).non_negative
     }
 
-    /// A block that may be read twice through [`RenderContext::copy_block`] without being computed twice where that
-    /// costs.
+    /// Returns a block that can be read twice through [`RenderContext::copy_block`]. Only a block that costs
+    /// nothing to compute is computed twice.
     pub fn shareable(&mut self, block: Block, of: NodeId) -> Block {
         let fragment = self.shared(Fragment::open(block, false, false), of);
         self.open(fragment, of)
     }
 
-    /// A fragment that has several readers. Plain reads of a relation are repeated; anything that reads a change is
-    /// computed once; what reads only states stays visible to the planner, which may start from an index.
+    /// Prepares a fragment that has several readers. Plain reads of a relation are repeated. A query that
+    /// reads a change is computed once. A query over states alone stays visible to the planner, which may
+    /// start from an index.
     fn shared(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         let Fragment { body, positive, consolidated } = fragment;
         let (closed, flat) = match body {
@@ -504,7 +510,7 @@ impl<'a> RenderContext<'a> {
         Fragment::open(block, positive, consolidated)
     }
 
-    /// The same fragment under aliases of its own.
+    /// Returns a copy of the fragment with aliases of its own.
     fn copy(&mut self, fragment: &Fragment) -> Fragment {
         match &fragment.body {
             Body::Open(block) => Fragment { body: Body::Open(self.copy_block(block)), ..*fragment },
@@ -512,10 +518,11 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The same block under aliases of its own. A subquery may occur in it more than once, so one alias has one new name.
+    /// Returns a copy of the block with aliases of its own. A subquery may occur in it more than once, so
+    /// each alias has one new name.
     pub fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
-        // A handful: looking through them is quicker than hashing.
+        // There are only a few, so a linear search is faster than hashing.
         let mut renamed: Vec<(Ident, Ident)> = Vec::new();
         let find = |renamed: &[(Ident, Ident)], a: &Ident| {
             renamed.iter().find(|(old, _)| old == a).map(|(_, new)| new.clone())
@@ -569,7 +576,7 @@ fn is_flat(set: &SetExpr) -> bool {
     }
 }
 
-/// How many nodes an expression has.
+/// Counts the nodes of an expression.
 fn size(s: &Scalar) -> usize {
     let mut n = 0;
     let mut copy = s.clone();
@@ -577,7 +584,7 @@ fn size(s: &Scalar) -> usize {
     n
 }
 
-/// The query with other output names.
+/// Returns the query with other output names.
 pub(super) fn rename(set: SetExpr, names: &Names, weighted: bool) -> SetExpr {
     match set {
         SetExpr::Select(mut select) => {

@@ -1,9 +1,9 @@
-//! Which of equal values a group shows: the one with the least image ([`Expr::image`]).
+//! Chooses which of several equal values a group shows: the one with the least image ([`Expr::image`]).
 //!
-//! PostgreSQL shows any of them. So before rows are grouped, those of a group are given the values of the one that is to
-//! be shown, and whatever PostgreSQL then picks is that. A window function does so for values of every type, which an
-//! aggregate over texts would have to read back, and in the space of a sort, which an array of a group would not. It is
-//! there only where a type needs it.
+//! PostgreSQL may show any of them. So before rows are grouped, all rows of a group get the values of the row
+//! that is to be shown, and PostgreSQL has no other value to pick. A window function does this for values of
+//! every type, in the space of a sort. An aggregate over texts would have to read the values back, and an
+//! array of a group would take more space. The window is rendered only where a type needs it.
 
 use super::ast::{OrderBy, Scalar, Select, SelectItem, SetOperator};
 use super::expr::scalar;
@@ -15,7 +15,7 @@ use crate::graph::{Column, NodeId, Schema};
 use crate::rel::{identify, image};
 use crate::types::Type;
 
-/// The rows that are equal in some values, in an order.
+/// A class of rows that are equal in the values `among`, in the order `order`.
 struct Class {
     among: Vec<Scalar>,
     order: Vec<OrderBy>,
@@ -23,7 +23,7 @@ struct Class {
 
 impl Class {
     fn new(among: &[Expr], order: Vec<Scalar>, columns: &[Scalar]) -> Class {
-        // Rows that cannot be sorted by a value are told apart by how it is written.
+        // Values that cannot be sorted are told apart by their text.
         let sortable = |e: &Expr| match scalar(e, columns) {
             value if e.ty().is_ordered() => value,
             value => value.cast(Type::Text),
@@ -35,15 +35,15 @@ impl Class {
         }
     }
 
-    /// `value` on the first row.
+    /// Returns `value` of the first row of the class.
     fn first(&self, value: Scalar) -> Scalar {
         Scalar::first(value, self.among.clone(), self.order.clone())
     }
 }
 
 impl RenderContext<'_> {
-    /// The rows of `block`, which computes `of`, with one way of writing all that are equal. `signed`: rows of a weight below
-    /// 1 are not there.
+    /// Returns the rows of `block`, which computes `of`, with the same image for all rows that are equal.
+    /// With `signed`, rows with a weight below 1 count as absent.
     pub(crate) fn settled_rows(&mut self, block: Block, of: NodeId, signed: bool) -> Block {
         let all: Vec<usize> = (0..block.columns.len()).collect();
         let (mut block, keys) = self.settled_keys(block, of, &all, signed);
@@ -51,8 +51,8 @@ impl RenderContext<'_> {
         block
     }
 
-    /// The rows of `block` with, beside their columns, one way of writing the columns `keys` for all that are equal there; and
-    /// where those are now.
+    /// Adds columns to the rows of `block` that show the columns `keys` with the same image for all rows that
+    /// are equal there. Returns the positions of these columns too.
     pub(crate) fn settled_keys(
         &mut self,
         block: Block,
@@ -64,8 +64,8 @@ impl RenderContext<'_> {
         (block, keys)
     }
 
-    /// The same for groups: for their keys, and for the values that the calls pick among equal ones. The calls over the
-    /// new block.
+    /// Does the same for groups: for their keys, and for the values that the calls pick among equal ones.
+    /// Returns also the calls over the new block.
     pub(crate) fn settled_groups(
         &mut self,
         block: Block,
@@ -102,7 +102,8 @@ impl RenderContext<'_> {
             let among: Vec<Expr> = keys.iter().cloned().chain(picked.iter().map(|e| counted(e))).collect();
             let order = images.iter().map(|i| scalar(i, &block.columns)).collect();
             let class = Class::new(&among, order, &block.columns);
-            // DISTINCT asks that what it orders by is an argument, not only equal to one.
+            // DISTINCT requires that an expression that it orders by is an argument, and not only equal to
+            // one.
             let mut made: Vec<(&Expr, usize)> = Vec::new();
             for e in &picked {
                 if self.image(of, e).is_some() && made.iter().all(|(known, _)| known != e) {
@@ -118,7 +119,8 @@ impl RenderContext<'_> {
         (self.with_columns(block, columns, &Schema::new(wide), of), shown, calls)
     }
 
-    /// INTERSECT or EXCEPT, of rows of which equal ones may be written differently, as the left side writes them.
+    /// Renders INTERSECT or EXCEPT of rows whose equal ones may be written differently. The result has the
+    /// images of the left side.
     pub(crate) fn set_op_by_value(
         &mut self,
         op: SetOperator,
@@ -142,7 +144,8 @@ impl RenderContext<'_> {
         let mut columns = block.columns.clone();
         let right_alone = block.columns[width].clone().equals(Scalar::int4(0));
         let keys: Vec<usize> = (0..width).collect();
-        // Either side may write a column in ways of its own, even one that the other always writes alike.
+        // Each side may have images of its own in a column, even if the other side has only one image for
+        // each value.
         let images: Vec<Option<Expr>> = keys.iter().map(|c| schema.expr(*c).image()).collect();
         for (c, first) in settled(&block, &schema, &keys, &images, Some(right_alone)) {
             columns[c] = first;
@@ -172,22 +175,22 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, all)
     }
 
-    /// The image of an expression over `of`; `None` where equal values of it are written alike.
+    /// Returns the image of an expression over `of`; `None` where its equal values are written alike.
     fn image(&self, of: NodeId, e: &Expr) -> Option<Expr> {
         e.as_column().map_or_else(|| e.image(), |c| image(self.graph(), of, c))
     }
 
-    /// Whether the call picks among equal values that may be written differently, and does not say which.
+    /// Whether the call may pick any of several equal values that may be written differently.
     fn picks(&self, of: NodeId, call: &AggCall) -> bool {
         ranked(call).is_none() && call.picked().any(|e| self.image(of, e).is_some())
     }
 
-    /// The block with columns that cost nothing to write several times.
+    /// Returns a block whose columns can be written several times at no cost.
     fn plain(&mut self, block: Block, of: NodeId) -> Block {
         if block.columns.iter().all(Scalar::is_atom) { block } else { self.enclosed(block, of) }
     }
 
-    /// The rows of `block` with these columns instead, written down.
+    /// Replaces the columns of `block`, and closes it.
     fn with_columns(&mut self, block: Block, columns: Vec<Scalar>, schema: &Schema, of: NodeId) -> Block {
         let weighted = !block.weight.is_one();
         let closed = Block { columns, ..block }.close(Names::of(schema), weighted);
@@ -195,8 +198,9 @@ impl RenderContext<'_> {
     }
 }
 
-/// For each of the columns `keys` that has an image what all rows that are equal in all of them are to show: the value of the
-/// first of them, which is, of those for which `last` is false, the one with the least images.
+/// Returns, for each of the columns `keys` that has an image, the value to show for all rows that are equal
+/// in all of `keys`. The first row in the order of `last` (false first) and then of the images has that
+/// value.
 fn settled(
     block: &Block,
     schema: &Schema,
@@ -211,13 +215,14 @@ fn settled(
     open.map(|i| (i, class.first(block.columns[keys[i]].clone()))).collect()
 }
 
-/// The number, and one for its image, whose extremum the call is.
+/// Returns the number whose extremum the call is, and a second number that orders its images.
 fn ranked(call: &AggCall) -> Option<(&Expr, Expr)> {
     let value = call.args.first().filter(|e| call.is_extremum() && !e.is_exact())?;
     value.rank().map(|rank| (value, rank))
 }
 
-/// `min` or `max` of numbers: pairs of a number and one for its image compare as is wanted, and cost no sort.
+/// Renders `min` or `max` of numbers. Pairs of the number and its image's number compare in the right order,
+/// and need no sort.
 pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     let (value, rank) = ranked(call)?;
     let (value, rank) = (scalar(value, columns), scalar(&rank, columns));
@@ -233,7 +238,7 @@ pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     Some(Scalar::Subscript(Box::new(pair), vec![Subscript::Index(Scalar::int4(1))]))
 }
 
-/// `e` where the filter is true, NULL elsewhere.
+/// Returns `e` where the filter is true, and NULL elsewhere.
 fn only_where(filter: Option<&Expr>, e: Expr) -> Expr {
     let Some(filter) = filter else { return e };
     let (ty, otherwise) = (e.ty().clone(), Expr::null(e.ty().clone()));

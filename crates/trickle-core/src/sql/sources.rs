@@ -1,4 +1,4 @@
-//! Where the leaves of a plan are read from.
+//! The sources that the leaves of a plan are read from.
 
 use super::ast::{Param, Query, Scalar, Select, SelectItem};
 use super::ident::{Ident, Qualified};
@@ -9,44 +9,45 @@ use crate::types::Type;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
-/// A relation whose columns stand for those of a table or node, by position.
+/// A relation whose columns correspond, by position, to the columns of a table or node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
     /// Its name.
     pub name: Qualified,
-    /// For each column of what it stands for, the column here.
+    /// For each column of the table or node, the column of this relation.
     pub columns: Vec<Ident>,
 }
 
 /// A relation that holds weighted row images of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The relation; for each column of the table the column here.
+    /// The relation. For each column of the table it names the column here.
     pub relation: Relation,
-    /// The column that holds the weight, never NULL, …
+    /// The column that holds the weight; it is never NULL.
     pub weight: Ident,
-    /// … and its type.
+    /// The type of the weight column.
     pub weight_type: Type,
-    /// Which of its rows count.
+    /// The rows that count.
     pub window: Window,
-    /// The number of rows counted in the window, NULL where nobody counted. It gives the planner an honest estimate: of a
-    /// buffer that was never analysed it expects hundreds of rows, for which it reads a whole table of some ten thousand; of
-    /// one that was analysed when it was empty it expects one, for which it tries all pairs.
-    /// What is read does not depend on it.
+    /// The number of rows counted in the window; NULL where they were not counted. It corrects the planner's
+    /// estimate. For a buffer that was never analysed, the planner expects hundreds of rows, and so it reads
+    /// a whole table of some ten thousand. For a buffer that was analysed while empty it expects one row, and
+    /// so it tries all pairs. The result of the read does not depend on it.
     pub counted: Option<Scalar>,
 }
 
-/// Which rows of a change buffer a refresh reads.
+/// The rows of a change buffer that a refresh reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// All.
+    /// All rows.
     All,
-    /// Those that are not in the stored frontier of this source: not visible in its snapshot, or written by its own
-    /// transaction after its command. What is visible to the reading statement bounds the window above.
+    /// The rows that are not in the stored frontier of this source. Their transaction is not visible in the
+    /// frontier's snapshot, or it is the one that stored the frontier and they were written after the
+    /// frontier's command. The snapshot of the reading statement is the upper bound.
     Frontier {
-        /// The source whose frontier it is.
+        /// The source that the frontier belongs to.
         source: TableId,
-        /// The column with the writing transaction, `xid8`.
+        /// The column that holds the writing transaction, `xid8`.
         xid: Ident,
     },
 }
@@ -54,9 +55,9 @@ pub enum Window {
 /// A stored result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The relation; for each column of the node the column here.
+    /// The relation. For each column of the node it names the column here.
     pub relation: Relation,
-    /// The column that holds a weight ≥ 1; none where every row counts once.
+    /// The column that holds a weight ≥ 1; `None` where every row counts once.
     pub weight: Option<Ident>,
 }
 
@@ -67,7 +68,7 @@ static XID8: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr:
 
 /// Maps the leaves of a plan to relations.
 pub trait Sources {
-    /// The current rows of a table.
+    /// Returns the relation with the current rows of a table.
     fn table(&self, def: &TableDef) -> Relation {
         Relation {
             name: Qualified { schema: Some(Ident::from(&def.schema)), name: Ident::from(&def.name) },
@@ -75,25 +76,26 @@ pub trait Sources {
         }
     }
 
-    /// Which of the current rows of a table a leaf reads, as conditions on `alias`; all of them where there are none.
+    /// Returns conditions on `alias` that restrict the current rows of a table that a leaf reads; empty for
+    /// all rows.
     fn conditions(&self, _leaf: NodeId, _alias: &Ident) -> Vec<Scalar> {
         Vec::new()
     }
 
-    /// The change of a table.
+    /// Returns the relation with the change of a table.
     ///
     /// # Errors
-    /// The table is not captured.
+    /// An error where the table is not captured.
     fn changes(&self, def: &TableDef) -> Result<Changes>;
 
-    /// The stored result of a node.
+    /// Returns the relation with the stored result of a node.
     ///
     /// # Errors
-    /// The node is not stored.
+    /// An error where the node is not stored.
     fn state(&self, of: NodeId) -> Result<Stored>;
 }
 
-/// Change buffers `<schema>.changes_<oid>` bounded by frontiers, and the stored results that were declared.
+/// The change buffers `<schema>.changes_<oid>`, bounded by frontiers, and the declared stored results.
 #[derive(Clone, Debug)]
 pub struct BufferSources {
     schema: Ident,
@@ -101,22 +103,22 @@ pub struct BufferSources {
 }
 
 impl BufferSources {
-    /// Buffers in `schema`; no stored results yet.
+    /// Makes sources with buffers in `schema` and without stored results.
     pub fn new(schema: impl AsRef<str>) -> BufferSources {
         BufferSources { schema: Ident::new(schema), states: HashMap::new() }
     }
-    /// Declares where the result of a node is stored.
+    /// Declares the relation that stores the result of a node.
     #[must_use]
     pub fn with_state(mut self, of: NodeId, stored: Stored) -> BufferSources {
         self.states.insert(of, stored);
         self
     }
-    /// The buffer of a table.
+    /// Returns the buffer of a table.
     pub fn buffer(&self, table: TableId) -> Qualified {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(format!("changes_{table}")) }
     }
-    /// The buffer's column for a table's column. The buffer's own columns are `xid` and `w`; a user's column of such
-    /// a name gets one more underscore in front, so different columns never meet.
+    /// Returns the buffer's column for a table's column. The buffer's own columns are `xid` and `w`. A user's
+    /// column with such a name gets one more leading underscore, so that different columns never collide.
     pub fn buffer_column(name: &Arc<str>) -> Ident {
         match name.trim_start_matches('_') {
             "xid" | "w" => Ident::new(format!("_{name}")),
@@ -147,7 +149,8 @@ impl Sources for BufferSources {
     }
 }
 
-/// Reads changes of which so many are expected at most; of none where nobody says so.
+/// Sources with an upper bound for the number of changed rows of each table, which the planner is told. For
+/// tables without a bound it is told none.
 #[derive(Debug)]
 pub struct Expecting<'w, S> {
     sources: S,
@@ -155,7 +158,7 @@ pub struct Expecting<'w, S> {
 }
 
 impl<'w, S: Sources> Expecting<'w, S> {
-    /// Everything is read as from `sources`.
+    /// Reads everything else as from `sources`.
     pub fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
         Expecting { sources, expected }
     }
@@ -177,14 +180,15 @@ impl<S: Sources> Sources for Expecting<'_, S> {
     }
 }
 
-/// Reads one leaf in the range of row addresses (`tid`) from the value 0 up to, and without, the value 1.
+/// Sources that read one leaf only in a range of row addresses (`tid`), from value 0 up to, but not
+/// including, value 1.
 pub struct Ranged<'s> {
     sources: &'s dyn Sources,
     leaf: NodeId,
 }
 
 impl<'s> Ranged<'s> {
-    /// Everything else is read as from `sources`.
+    /// Reads everything else as from `sources`.
     pub fn new(sources: &'s dyn Sources, leaf: NodeId) -> Ranged<'s> {
         Ranged { sources, leaf }
     }
@@ -197,7 +201,7 @@ impl Sources for Ranged<'_> {
     fn conditions(&self, leaf: NodeId, alias: &Ident) -> Vec<Scalar> {
         let mut all = self.sources.conditions(leaf, alias);
         if leaf == self.leaf {
-            // A system column: no column of a user's can have its name.
+            // No user's column can have the name of this system column.
             let place = Scalar::column(alias, &Ident::fixed("ctid"));
             let bound = |n| Scalar::Param(Param::Value(n), TID.clone());
             all.extend([place.clone().op(">=", bound(0)), place.op("<", bound(1))]);
@@ -212,14 +216,14 @@ impl Sources for Ranged<'_> {
     }
 }
 
-/// `(SELECT value)`: computed once for a statement.
+/// Returns `(SELECT value)`, which a statement computes once.
 fn once(value: Scalar) -> Scalar {
     let items = vec![SelectItem { expr: value, name: None }];
     Scalar::Subquery(Box::new(Query::select(Select { items, ..Select::default() })))
 }
 
 impl Window {
-    /// The conditions on a row of the buffer under `alias`.
+    /// Returns the conditions on a row of the buffer under `alias`.
     pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
         let Window::Frontier { source, xid } = self else { return Vec::new() };
         let xid = Scalar::column(alias, xid);
@@ -227,10 +231,11 @@ impl Window {
         let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
         let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
-        // Of most rows two numbers tell, which are read from the texts once and not for each row.
+        // For most rows, two numbers decide, which are read from the text once and not for each row.
         let bound = |name| once(Scalar::call(name, vec![low.clone()]));
         let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));
-        // Its own transaction may look visible in a snapshot that it took: test that first.
+        // The transaction that stored the frontier may look visible in its own snapshot, so it is tested
+        // first.
         let after = Scalar::Case {
             whens: vec![
                 (xid.clone().equals(once(own)), written.op(">", command)),

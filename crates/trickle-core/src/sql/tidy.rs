@@ -1,7 +1,7 @@
-//! Aliases without numbers where they need none.
+//! Removes numbers from aliases that do not need them.
 //!
-//! While a plan is rendered every alias of the statement is different, so that blocks can be merged and copied freely.
-//! Once a SELECT is complete, only the aliases within it must differ.
+//! While a plan is rendered, every alias of the statement is different, so that blocks can be merged and
+//! copied freely. Once a SELECT is complete, only the aliases within it must differ.
 
 use super::ast::{FromItem, Scalar, Select, SetExpr, Visitor, walk_select};
 use super::ident::Ident;
@@ -20,7 +20,7 @@ pub(super) fn tidy(set: &mut SetExpr) {
     }
 }
 
-/// An alias with a number, and the alias that it may give way to.
+/// An alias with a number, and the shorter alias that may replace it.
 struct Shorter {
     long: Ident,
     short: Ident,
@@ -28,7 +28,7 @@ struct Shorter {
 }
 
 fn tidy_select(select: &mut Select) {
-    // A handful: looking through them is quicker than hashing.
+    // There are only a few, so a linear search is faster than hashing.
     let mut found = Vec::new();
     select.from.iter().for_each(|f| shorter(f, &mut found));
     if found.is_empty() {
@@ -50,8 +50,8 @@ fn tidy_select(select: &mut Select) {
     walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut { rename } });
 }
 
-/// The aliases of a FROM item that are visible in its SELECT and could be shorter, but for its relation's own name. Of
-/// those that could be the same the first is.
+/// Collects the aliases of a FROM item that are visible in its SELECT and could be shorter, except those that
+/// are the relation's own name. The first of several with the same short form gets it.
 fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     match item {
         FromItem::Relation { name, alias } if name.name == *alias => {}
@@ -70,7 +70,7 @@ fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     }
 }
 
-/// `orders_2` is `orders` once more.
+/// Returns an alias without its number: `orders` for `orders_2`.
 pub(super) fn without_number(alias: &str) -> &str {
     match alias.rsplit_once('_') {
         Some((name, n)) if !name.is_empty() && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,

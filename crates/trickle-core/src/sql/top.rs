@@ -1,4 +1,4 @@
-//! The first rows of an order, of all, of each partition, or from a value on.
+//! Rendering of the first rows of an order: of all rows, of each partition, or beyond a value.
 
 use super::ast::{FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr};
 use super::condition::Condition;
@@ -12,8 +12,9 @@ use crate::types::{Datum, Type};
 use crate::window::{OrderKey, WindowCall, WindowFrame, asked, resolve};
 
 impl RenderContext<'_> {
-    /// The slice of `block`, whose rows count once. All rows: `ORDER BY … LIMIT`, which an index or a heap of so many rows
-    /// serves. Partitions: rows by their number in the partition.
+    /// Renders the slice of `block`, whose rows count once. A slice of all rows is `ORDER BY … LIMIT`, for
+    /// which PostgreSQL uses an index or a heap of that many rows. A slice of partitions selects rows by
+    /// their number in the partition.
     pub(crate) fn top(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let constant = |k: &OrderKey| matches!(block.columns.get(k.column), Some(Scalar::Literal(..)));
@@ -25,7 +26,7 @@ impl RenderContext<'_> {
     fn limited(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let names = self.output();
-        // With ties the leading keys alone decide, and rows beyond the count are equal in them.
+        // With ties only the leading keys count, and the rows beyond the limit are equal in them.
         let keys = if slice.ties { asked(top.order()) } else { top.order() };
         // A constant orders nothing, and a bare integer would be the position of a column.
         let constant = |k: &&OrderKey| matches!(block.columns.get(k.column), Some(Scalar::Literal(..)));
@@ -93,9 +94,10 @@ impl RenderContext<'_> {
 }
 
 impl RenderContext<'_> {
-    /// For each pattern of `on` the value of column `value` of `rows` that is the last of the next `by`, going down (`<`) or
-    /// up (`>`) from column `end` of `range`; NULL where the pattern has none. An index on the partition and the value is
-    /// read as far as that.
+    /// Returns, for each pattern of `on`, the value of column `value` of `rows` that is the last of the next
+    /// `by` values. The count goes down (`<`) or up (`>`) from column `end` of `range`. The result is NULL
+    /// where the pattern has no such value. PostgreSQL reads an index on the partition and the value only
+    /// that far.
     pub(crate) fn nth_beyond(
         &mut self,
         (range, end, op): (&[Scalar], usize, &'static str),
@@ -109,7 +111,7 @@ impl RenderContext<'_> {
             let mut rows = self.copy_block(rows);
             let pattern = on.pattern(index, &[range, &rows.columns].concat());
             let expr = rows.columns[value].clone();
-            // A row that the pattern is not about is not searched for.
+            // Rows outside the pattern are not searched for.
             let about = pattern.nulls.into_iter().chain(pattern.not_nulls);
             rows.filter.extend(about.chain(pattern.both));
             rows.filter.push(expr.clone().op(op, range[end].clone()));

@@ -1,27 +1,28 @@
-//! Proleptic Gregorian calendar arithmetic. Days count from 2000-01-01, as PostgreSQL's `date` does.
+//! Arithmetic in the proleptic Gregorian calendar. Days count from 2000-01-01, as in PostgreSQL's `date`.
 
-/// Microseconds of a day.
+/// The microseconds in a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
-/// Microseconds of an hour.
+/// The microseconds in an hour.
 pub(crate) const HOUR: i64 = 3_600_000_000;
-/// Microseconds of a minute.
+/// The microseconds in a minute.
 pub(crate) const MINUTE: i64 = 60_000_000;
-/// Microseconds of a second.
+/// The microseconds in a second.
 pub(crate) const SECOND: i64 = 1_000_000;
 
-/// The first day that `date` holds: 4714-11-24 BC.
+/// The first day in the range of `date`: 4714-11-24 BC.
 pub(crate) const FIRST_DAY: i64 = -2_451_545;
-/// The first day past what `date` holds: 5874898-01-01.
+/// The first day after the range of `date`: 5874898-01-01.
 pub(crate) const END_DAY: i64 = 2_145_031_949;
-/// The first moment past what `timestamp` holds: 294277-01-01.
+/// The first moment after the range of `timestamp`: 294277-01-01.
 pub(crate) const END_MICROS: i64 = 9_223_371_331_200_000_000;
-/// The first moment that `timestamp` holds.
+/// The first moment in the range of `timestamp`.
 pub(crate) const FIRST_MICROS: i64 = FIRST_DAY * DAY;
 
-/// Days from 0000-03-01 to 2000-01-01.
+/// The days from 0000-03-01 to 2000-01-01.
 const SHIFT: i64 = 730_425;
 
-/// The day number of a date; astronomical years (0 is 1 BC). Months outside 1..=12 carry into the year.
+/// Returns the day number of a date in astronomical years (0 is 1 BC). Months outside 1..=12 carry into the
+/// year.
 pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let months = year * 12 + (month - 1) - 2;
     let (y, m) = (months.div_euclid(12), months.rem_euclid(12));
@@ -29,7 +30,7 @@ pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + (153 * m + 2) / 5 + day - 1 - SHIFT
 }
 
-/// Year (astronomical), month and day of a day number.
+/// Returns the year (astronomical), month and day of a day number.
 pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + SHIFT;
     let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
@@ -41,7 +42,7 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (yoe + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// How many days a month has.
+/// Returns the number of days in a month.
 pub(crate) fn month_length(year: i64, month: i64) -> i64 {
     match month {
         4 | 6 | 9 | 11 => 30,
@@ -51,26 +52,26 @@ pub(crate) fn month_length(year: i64, month: i64) -> i64 {
     }
 }
 
-/// The day number of a date that exists.
+/// Returns the day number of a date, if the date exists.
 pub(crate) fn checked_days(year: i64, month: i64, day: i64) -> Option<i64> {
     let valid = (1..=12).contains(&month) && day >= 1 && day <= month_length(year, month);
     valid.then(|| days_from_civil(year, month, day))
 }
 
-/// 0 for Sunday to 6.
+/// Returns the weekday, from 0 for Sunday to 6.
 pub(crate) fn weekday(days: i64) -> i64 {
     (days + 6).rem_euclid(7)
 }
 
-/// ISO 8601 year and week.
+/// Returns the ISO 8601 year and week.
 pub(crate) fn iso_week(days: i64) -> (i64, i64) {
-    // The week belongs to the year that holds its Thursday.
+    // A week belongs to the year that contains its Thursday.
     let monday = days - (weekday(days) + 6) % 7;
     let (year, ..) = civil_from_days(monday + 3);
     (year, (monday + 3 - days_from_civil(year, 1, 1)) / 7 + 1)
 }
 
-/// The day and the microseconds within it.
+/// Splits a timestamp into the day and the microseconds within it.
 pub(crate) fn split(micros: i64) -> (i64, i64) {
     (micros.div_euclid(DAY), micros.rem_euclid(DAY))
 }

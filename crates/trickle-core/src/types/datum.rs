@@ -1,5 +1,5 @@
-//! Values. `Datum`'s own order and equality are *structural* (the image of the value): 1.0 and 1.00 differ.
-//! SQL comparison, where they are equal, lives in [`crate::eval`].
+//! SQL values. The order and equality of `Datum` itself are *structural*: they compare the image of the
+//! value, so 1.0 and 1.00 differ. SQL's comparison, under which they are equal, is in [`crate::eval`].
 
 use super::Numeric;
 use std::cmp::Ordering;
@@ -13,13 +13,14 @@ pub enum Datum {
     Null,
     /// `boolean`
     Bool(bool),
-    /// `smallint`, `integer` and `bigint`; the type of the expression says which.
+    /// `smallint`, `integer` and `bigint`; the type of the expression tells which.
     Int(i64),
     /// `numeric`
     Numeric(Arc<Numeric>),
     /// `real` and `double precision`
     Float(f64),
-    /// `text`, `varchar`, `char(n)` (blank-padded), `json`, and the text form of any type the evaluator does not know.
+    /// `text`, `varchar`, `char(n)` (blank-padded) and `json`, and the text of values of types that the
+    /// evaluator does not know.
     Text(Arc<str>),
     /// `bytea`
     Bytes(Arc<[u8]>),
@@ -41,7 +42,7 @@ pub enum Datum {
     Record(Arc<[Datum]>),
 }
 
-/// An interval as PostgreSQL stores it: the three parts are kept apart.
+/// An interval as PostgreSQL stores it, in three separate parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval {
     /// Whole months.
@@ -53,7 +54,7 @@ pub struct Interval {
 }
 
 impl Datum {
-    /// A text value.
+    /// Makes a text value.
     pub fn text(s: impl AsRef<str>) -> Datum {
         Datum::Text(Arc::from(s.as_ref()))
     }
@@ -63,7 +64,7 @@ impl Datum {
         matches!(self, Datum::Null)
     }
 
-    /// A rank that separates the variants in the structural order.
+    /// Returns a rank that separates the variants in the structural order.
     fn rank(&self) -> u8 {
         match self {
             Datum::Null => 0,

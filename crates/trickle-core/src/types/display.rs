@@ -1,4 +1,4 @@
-//! Values as PostgreSQL writes them (output functions, ISO dates, UTC, `postgres` intervals, shortest floats).
+//! Writes values as PostgreSQL does: output functions, ISO dates, UTC, `postgres` intervals, shortest floats.
 
 use super::calendar::{HOUR, MINUTE, SECOND, civil_from_days, split};
 use super::{Datum, Interval, Type};
@@ -6,9 +6,10 @@ use serde_json::Value;
 use std::fmt::{self, Write as _};
 
 impl Datum {
-    /// The text that PostgreSQL's output function gives; `None` for NULL.
+    /// Returns the text that PostgreSQL's output function returns; `None` for NULL.
     ///
-    /// The type says what the value alone does not: `timestamptz` (written in UTC), `real`, and elements of those.
+    /// The type tells facts that the value alone does not: whether it is `timestamptz` (written in UTC) or
+    /// `real`, also for elements.
     pub fn to_text(&self, ty: &Type) -> Option<String> {
         Some(match (self, ty) {
             (Datum::Null, _) => return None,
@@ -44,7 +45,8 @@ impl Datum {
     }
 }
 
-/// PostgreSQL's text output, `NULL` for NULL; a timestamp without zone, since the value does not know.
+/// Writes PostgreSQL's text output, and `NULL` for NULL. A timestamp is written without zone, since the value
+/// does not know its type.
 impl fmt::Display for Datum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_text(&Type::Unknown).as_deref().unwrap_or("NULL"))
@@ -66,7 +68,7 @@ fn date_text(days: i32) -> String {
     }
 }
 
-/// The date, and ` BC` where it belongs after the time.
+/// Returns the date, and separately ` BC`, which is written after the time.
 fn civil_text(days: i64) -> (String, &'static str) {
     let (y, m, d) = civil_from_days(days);
     let (year, bc) = if y > 0 { (y, "") } else { (1 - y, " BC") };
@@ -78,7 +80,7 @@ fn time_text(micros: i64) -> String {
     format!("{h:02}:{m:02}:{}", seconds_text(s))
 }
 
-/// Seconds with two digits before the point and as many after it as they need.
+/// Returns seconds with two digits before the point, and after it as many as needed.
 fn seconds_text(micros: i64) -> String {
     let mut text = format!("{:02}.{:06}", micros / SECOND, micros % SECOND);
     let kept = text.trim_end_matches('0').trim_end_matches('.').len().max(2);
@@ -86,7 +88,7 @@ fn seconds_text(micros: i64) -> String {
     text
 }
 
-/// A timestamp without zone.
+/// Writes a timestamp without zone.
 pub(crate) fn timestamp_text(t: i64) -> String {
     match t {
         i64::MAX => "infinity".to_owned(),
@@ -99,7 +101,7 @@ pub(crate) fn timestamp_text(t: i64) -> String {
     }
 }
 
-/// An interval in the `postgres` style.
+/// Writes an interval in the `postgres` style.
 pub(crate) fn interval_text(i: Interval) -> String {
     let mut out = String::new();
     let mut before = false;
@@ -126,7 +128,7 @@ pub(crate) fn interval_text(i: Interval) -> String {
     out
 }
 
-/// The shortest text that reads back as the same float; exponents as C's `%g` writes them.
+/// Returns the shortest text that reads back as the same float; exponents are written as by C's `%g`.
 pub(crate) fn float_text(x: f64, single: bool) -> String {
     if x.is_nan() {
         return "NaN".to_owned();
@@ -152,13 +154,13 @@ fn uuid_text(u: u128) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// `{1,NULL,"a b"}`
+/// Writes an array such as `{1,NULL,"a b"}`.
 pub(crate) fn array_text(items: &[Datum], element: &Type) -> String {
     let items: Vec<String> = items
         .iter()
         .map(|d| match d.to_text(element) {
             None => "NULL".to_owned(),
-            // A nested array is written as it is.
+            // A nested array is written without quotes.
             Some(text) if matches!(d, Datum::Array(_)) => text,
             Some(text) => {
                 let plain = !text.is_empty()
@@ -175,7 +177,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
-/// `(1,,"a b")`
+/// Writes a record such as `(1,,"a b")`.
 fn record_text(fields: &[Datum], types: &[Type]) -> String {
     let fields: Vec<String> = fields
         .iter()
@@ -194,7 +196,7 @@ fn record_text(fields: &[Datum], types: &[Type]) -> String {
     format!("({})", fields.join(","))
 }
 
-/// In double quotes, with `escape` before each special character.
+/// Returns the text in double quotes, with `escape` before each special character.
 fn quoted(text: &str, special: impl Fn(char) -> bool, escape: char) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -207,7 +209,7 @@ fn quoted(text: &str, special: impl Fn(char) -> bool, escape: char) -> String {
     out
 }
 
-/// jsonb: keys by length, then bytes; a space after `:` and `,`.
+/// Writes a jsonb: keys ordered by length, then by bytes; a space after `:` and `,`.
 pub(crate) fn jsonb_text(value: &Value) -> String {
     let mut out = String::new();
     write_jsonb(&mut out, value);
@@ -239,7 +241,7 @@ fn write_jsonb(out: &mut String, value: &Value) {
     }
 }
 
-/// The pairs of an object in jsonb's key order.
+/// Returns the pairs of an object in jsonb's key order.
 pub(crate) fn sorted_pairs(map: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut pairs: Vec<_> = map.iter().collect();
     pairs.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.as_bytes().cmp(b.as_bytes())));

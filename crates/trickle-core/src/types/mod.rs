@@ -1,4 +1,4 @@
-//! SQL types and values: what a column may hold, independent of any query.
+//! SQL types and values: the possible contents of a column, independent of any query.
 
 pub(crate) mod calendar;
 mod datum;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// A PostgreSQL type, with the type modifiers that change values.
 ///
-/// Two types are equal iff PostgreSQL stores the same values under them; `numeric` and `numeric(10,2)` differ.
+/// Two types are equal iff PostgreSQL stores the same values under them. So `numeric` and `numeric(10,2)`
+/// differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Type {
     /// `boolean`
@@ -62,35 +63,36 @@ pub enum Type {
     Record(Arc<[Type]>),
     /// A literal whose type the context has not decided yet.
     Unknown,
-    /// Any other type, with what the engine must know about it.
+    /// Any other type, with the facts about it that the engine needs.
     Other(Arc<OtherType>),
 }
 
-/// A type that is not built into the engine: extension types, enums, domains, ranges, composites.
+/// A type that is not built into the engine, such as an extension type, enum, domain, range or composite
+/// type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OtherType {
     /// Its name, ready to be parsed by PostgreSQL (schema-qualified and quoted where needed).
     pub sql_name: String,
-    /// Whether `=` is defined (json, xml and point have none).
+    /// Whether the type has an operator `=` (json, xml and point have none).
     pub equality: bool,
-    /// Whether it has a hash operator class.
+    /// Whether the type has a hash operator class.
     pub hashable: bool,
-    /// Whether it has a default btree operator class.
+    /// Whether the type has a default btree operator class.
     pub ordered: bool,
     /// Whether equal values are always identical (false for citext and nondeterministic collations).
     pub exact: bool,
 }
 
-/// Between a type and the collation that it has instead of its own.
+/// The separator between a type and a collation that it has instead of its own.
 const COLLATE: &str = " COLLATE ";
 
 impl Type {
-    /// The name under which PostgreSQL parses this type, e.g. `bigint`, `numeric(10,2)`, `text[]`.
+    /// Returns the name under which PostgreSQL parses this type, e.g. `bigint`, `numeric(10,2)`, `text[]`.
     pub fn sql_name(&self) -> String {
         self.to_string()
     }
 
-    /// The type without modifiers: `numeric(10,2)` becomes `numeric`.
+    /// Returns the type without modifiers: `numeric(10,2)` becomes `numeric`.
     #[must_use]
     pub fn base(&self) -> Type {
         match self {
@@ -104,8 +106,8 @@ impl Type {
         }
     }
 
-    /// The type that takes every value of it under any modifiers, with its collation: of `char(3)[]` it is `bpchar[]`, of
-    /// `time(0) without time zone` the same without the 0.
+    /// Returns the type without modifiers, which holds every value of this type under any modifiers, with its
+    /// collation. For `char(3)[]` it is `bpchar[]`, for `time(0) without time zone` the same without `(0)`.
     #[must_use]
     pub fn unmodified(&self) -> Type {
         if let Some((base, collation)) = self.collation() {
@@ -124,7 +126,8 @@ impl Type {
         }
     }
 
-    /// The type under its own collation, and the name of the collation that this one has instead; `None` where it has none.
+    /// Returns the type under its own collation, and the name of the collation that it has instead; `None`
+    /// where it has none.
     pub fn collation(&self) -> Option<(Type, &str)> {
         match self {
             Type::Other(o) => {
@@ -136,14 +139,15 @@ impl Type {
         }
     }
 
-    /// The type under its own collation.
+    /// Returns the same type under its own collation.
     #[must_use]
     pub fn uncollated(&self) -> Type {
         self.collation().map_or_else(|| self.clone(), |(base, _)| base)
     }
 
-    /// A string type, or an array of one, under a collation by its name, ready to be parsed by PostgreSQL. Under one that is
-    /// not deterministic equal texts may be written differently. Other types have no collation.
+    /// Returns a string type, or an array of one, under the collation of this name, which is ready to be
+    /// parsed by PostgreSQL. Under a nondeterministic collation, equal texts may be written differently.
+    /// Other types are returned unchanged.
     #[must_use]
     pub fn collated(&self, collation: &str, deterministic: bool) -> Type {
         match self.uncollated() {
@@ -159,7 +163,7 @@ impl Type {
         }
     }
 
-    /// `ty` under the collation of this type.
+    /// Returns `ty` under the collation of this type.
     #[must_use]
     pub fn recollated(&self, ty: &Type) -> Type {
         match self.collation() {
@@ -168,7 +172,8 @@ impl Type {
         }
     }
 
-    /// Whether PostgreSQL defines `=` on it, so that it can be grouped, joined and compared as part of a row.
+    /// Whether PostgreSQL defines `=` on the type, so that it can be grouped, joined and compared as part of
+    /// a row.
     pub fn has_equality(&self) -> bool {
         match self {
             Type::Json => false,
@@ -179,12 +184,13 @@ impl Type {
         }
     }
 
-    /// Whether its values may be composite. None of those that are known by name alone has an equality.
+    /// Whether its values may be composite. Types that are known by name alone never have an equality, so
+    /// they count.
     pub fn may_have_fields(&self) -> bool {
         matches!(self, Type::Record(_)) || matches!(self, Type::Other(o) if !o.equality)
     }
 
-    /// Whether it has a hash operator class.
+    /// Whether the type has a hash operator class.
     pub fn is_hashable(&self) -> bool {
         match self {
             Type::Json => false,
@@ -195,7 +201,7 @@ impl Type {
         }
     }
 
-    /// Whether `<` orders it.
+    /// Whether the type is ordered by `<`.
     pub fn is_ordered(&self) -> bool {
         match self {
             Type::Json => false,
@@ -206,9 +212,10 @@ impl Type {
         }
     }
 
-    /// Whether equal values are always written alike: false for numeric without a scale (1.0 = 1.00), floats
-    /// (−0 = 0), intervals (1 day = 24 hours), bpchar without a length (values of `char(n)` are all padded to n), jsonb
-    /// and whatever contains them. What tells them apart is [`Expr::image`](crate::expr::Expr::image).
+    /// Whether equal values are always written alike. The exceptions are numeric without a scale (1.0 =
+    /// 1.00), floats (−0 = 0), intervals (1 day = 24 hours), jsonb, and types that contain these. Another is
+    /// bpchar without a length; values of `char(n)` are all padded to n. An
+    /// [`Expr::image`](crate::expr::Expr::image) tells such values apart.
     pub fn is_exact(&self) -> bool {
         match self {
             Type::Numeric(None)
@@ -224,7 +231,7 @@ impl Type {
         }
     }
 
-    /// Whether a table may have a column of it: anonymous rows are for expressions alone.
+    /// Whether a table may have a column of this type. Anonymous rows occur in expressions only.
     pub fn is_storable(&self) -> bool {
         match self {
             Type::Record(_) => false,
@@ -233,23 +240,23 @@ impl Type {
         }
     }
 
-    /// `smallint`, `integer` or `bigint`.
+    /// Whether it is `smallint`, `integer` or `bigint`.
     pub fn is_integer(&self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
-    /// `real` or `double precision`.
+    /// Whether it is `real` or `double precision`.
     pub fn is_float(&self) -> bool {
         matches!(self, Type::Float4 | Type::Float8)
     }
 
-    /// An integer, numeric or floating-point type.
+    /// Whether it is an integer, numeric or floating-point type.
     pub fn is_number(&self) -> bool {
         self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)
     }
 
-    /// Whether its values are identities that are read and written as names, by the search path (PostgreSQL
-    /// manual, Object Identifier Types), or arrays or records of such.
+    /// Whether its values are object identifiers, or arrays or records of these. Such values are read and
+    /// written as names that the search path resolves (PostgreSQL manual, Object Identifier Types).
     pub fn is_name_by_path(&self) -> bool {
         match self {
             Type::Array(element) => element.is_name_by_path(),
@@ -278,12 +285,12 @@ impl Type {
         }
     }
 
-    /// `text`, `varchar` or `char`.
+    /// Whether it is `text`, `varchar` or `char`.
     pub fn is_string(&self) -> bool {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
-    /// The element type of an array.
+    /// Returns the element type of an array.
     pub fn element(&self) -> Option<&Type> {
         match self {
             Type::Array(e) => Some(e),
@@ -291,13 +298,14 @@ impl Type {
         }
     }
 
-    /// An array of this type.
+    /// Returns an array of this type.
     #[must_use]
     pub fn array(self) -> Type {
         Type::Array(Arc::new(self))
     }
 
-    /// Resolves a built-in type name as PostgreSQL spells or abbreviates it (`int4`, `varchar(3)`, `text[]`, …).
+    /// Resolves a built-in type name as PostgreSQL spells or abbreviates it (`int4`, `varchar(3)`, `text[]`,
+    /// …).
     pub fn parse(name: &str) -> Option<Type> {
         let lower = name.trim().to_ascii_lowercase();
         if let Some(element) = lower.strip_suffix("[]") {
@@ -337,7 +345,7 @@ impl Type {
     }
 }
 
-/// The types of identities that are written as names.
+/// The object identifier types, whose values are written as names.
 const NAMES_BY_PATH: [&str; 11] = [
     "regclass",
     "regcollation",
@@ -352,7 +360,7 @@ const NAMES_BY_PATH: [&str; 11] = [
     "regtype",
 ];
 
-/// What must be known of the built-in types that the engine has no variant for.
+/// Returns the properties of a built-in type for which the engine has no variant.
 fn system(name: &str) -> Option<OtherType> {
     let (equality, hashable, ordered) = match name {
         "xml" | "jsonpath" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "circle" => {
@@ -388,12 +396,12 @@ fn system(name: &str) -> Option<OtherType> {
         "xid" => (true, true, false),
         _ => return None,
     };
-    // The order of queries for texts looks at the words alone.
+    // Text search queries are ordered by their words alone.
     let exact = !matches!(name, "numrange" | "nummultirange" | "tsquery");
     Some(OtherType { sql_name: String::new(), equality, hashable, ordered, exact })
 }
 
-/// A name of a type without what stands between parentheses, quoted names aside.
+/// Returns a type's name without parentheses and their contents; quoted names are left alone.
 fn without_modifiers(name: &str) -> String {
     let (mut out, mut depth, mut quoted) = (String::new(), 0, false);
     for c in name.chars() {

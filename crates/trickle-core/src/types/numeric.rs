@@ -12,7 +12,7 @@ use std::fmt;
 /// The derived order and equality are structural (1.0 and 1.00 differ); [`Numeric::compare`] is SQL's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Numeric {
-    /// −Infinity
+    /// Negative infinity.
     NegInfinity,
     /// `unscaled × 10^−scale`, printed with exactly `scale` digits after the point.
     Finite {
@@ -21,22 +21,22 @@ pub enum Numeric {
         /// Digits after the decimal point.
         scale: u16,
     },
-    /// Infinity
+    /// Positive infinity.
     Infinity,
     /// NaN: equal to itself and greater than everything.
     NaN,
 }
 
-/// The largest display scale of a stored value.
+/// The greatest display scale of a stored value.
 const MAX_SCALE: u32 = 16383;
-/// The largest display scale of a quotient.
+/// The greatest display scale of a quotient.
 const MAX_DISPLAY_SCALE: i64 = 1000;
-/// A quotient has at least this many significant digits.
+/// The least number of significant digits of a quotient.
 const MIN_SIGNIFICANT: i64 = 16;
-/// The most digits before the point.
+/// The greatest number of digits before the point.
 const MAX_INTEGER_DIGITS: u64 = 131_072;
 
-/// `10^n`
+/// Returns `10^n`.
 fn ten(n: u32) -> BigInt {
     match 10_i64.checked_pow(n) {
         Some(p) => BigInt::from(p),
@@ -44,7 +44,7 @@ fn ten(n: u32) -> BigInt {
     }
 }
 
-/// `a / b`, halves away from zero.
+/// Returns `a / b`, with halves rounded away from zero.
 fn divide_rounded(a: &BigInt, b: &BigInt) -> BigInt {
     let (q, r) = a.div_rem(b);
     if r.abs() * 2 >= b.abs() {
@@ -55,7 +55,7 @@ fn divide_rounded(a: &BigInt, b: &BigInt) -> BigInt {
     }
 }
 
-/// Decimal digits of `|n|`; 0 for 0.
+/// Returns the number of decimal digits of `|n|`; 0 for 0.
 fn digits(n: &BigInt) -> u64 {
     if n.is_zero() {
         return 0;
@@ -63,7 +63,7 @@ fn digits(n: &BigInt) -> u64 {
     if let Some(small) = n.magnitude().to_u64() {
         return u64::from(small.ilog10()) + 1;
     }
-    // 0.30103 ≥ log10(2) leaves an estimate that is exact or one too high.
+    // Since 0.30103 ≥ log10(2), the estimate is exact or one too high.
     let estimate = (n.bits() * 30103) / 100_000;
     match u32::try_from(estimate) {
         Ok(e) if *n.magnitude() < *ten(e).magnitude() => estimate,
@@ -86,12 +86,13 @@ impl From<i64> for Numeric {
 }
 
 impl Numeric {
-    /// `unscaled × 10^−scale`
+    /// Makes `unscaled × 10^−scale`.
     ///
     /// # Errors
     /// 22003 where the value has more than 131072 digits before the point.
     pub fn finite(unscaled: BigInt, scale: u16) -> Result<Numeric> {
-        // A bit is at most a digit, and four bits are more than one, so only values between need a count.
+        // A number has at most as many digits as bits, and more than one for four bits. So digits are counted
+        // only where neither bound decides.
         let (bits, most) = (unscaled.bits(), MAX_INTEGER_DIGITS + u64::from(scale));
         if bits > MAX_INTEGER_DIGITS && (bits > 4 * most || digits(&unscaled) > most) {
             return Err(overflow());
@@ -99,7 +100,7 @@ impl Numeric {
         Ok(Numeric::Finite { unscaled, scale })
     }
 
-    /// SQL order: by value, scales aside; NaN greatest and equal to itself.
+    /// Compares in SQL's order: by value, whatever the scales. NaN is the greatest and equal to itself.
     pub fn compare(&self, other: &Numeric) -> Ordering {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -109,12 +110,12 @@ impl Numeric {
                     Ordering::Greater => a.cmp(&(b * ten(u32::from(s - t)))),
                 }
             }
-            // The variants are declared in order.
+            // The variants are declared in this order.
             _ => self.cmp(other),
         }
     }
 
-    /// The representative of all values equal to this one: no trailing zeros.
+    /// Returns the representative of all values equal to this one, which has no trailing zeros.
     #[must_use]
     pub fn normalized(&self) -> Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return self.clone() };
@@ -132,7 +133,7 @@ impl Numeric {
         Numeric::Finite { unscaled: n, scale: s }
     }
 
-    /// −1, 0 or 1; `None` for NaN.
+    /// Returns −1, 0 or 1; `None` for NaN.
     fn signum(&self) -> Option<i8> {
         match self {
             Numeric::NaN => None,
@@ -159,7 +160,7 @@ impl Numeric {
         matches!(self, Numeric::Finite { .. })
     }
 
-    /// `−self`
+    /// Returns `−self`.
     #[must_use]
     pub fn negate(&self) -> Numeric {
         match self {
@@ -170,19 +171,19 @@ impl Numeric {
         }
     }
 
-    /// `|self|`
+    /// Returns `|self|`.
     #[must_use]
     pub fn absolute(&self) -> Numeric {
         if self.signum() == Some(-1) { self.negate() } else { self.clone() }
     }
 
-    /// The sign as a numeric; NaN for NaN.
+    /// Returns the sign as a numeric; NaN for NaN.
     #[must_use]
     pub fn sign(&self) -> Numeric {
         self.signum().map_or(Numeric::NaN, |s| Numeric::from(i64::from(s)))
     }
 
-    /// `self + other`, with the larger scale.
+    /// Returns `self + other`, with the larger scale.
     ///
     /// # Errors
     /// Overflow (22003).
@@ -204,7 +205,7 @@ impl Numeric {
         }
     }
 
-    /// `self − other`, with the larger scale.
+    /// Returns `self − other`, with the larger scale.
     ///
     /// # Errors
     /// Overflow (22003).
@@ -212,7 +213,7 @@ impl Numeric {
         self.add(&other.negate())
     }
 
-    /// `self × other`, with the sum of the scales.
+    /// Returns `self × other`, with the sum of the scales.
     ///
     /// # Errors
     /// Overflow (22003).
@@ -232,7 +233,8 @@ impl Numeric {
         Numeric::finite(product, u16::try_from(scale).unwrap_or(u16::MAX))
     }
 
-    /// The weight and value of the first digit in base 10000, as `select_div_scale` looks at them; zero has both 0.
+    /// Returns the weight and value of the first digit in base 10000, as `select_div_scale` uses them; both
+    /// are 0 for zero.
     fn leading(&self) -> (i64, i64) {
         let Numeric::Finite { unscaled, scale } = self else { return (0, 0) };
         if unscaled.is_zero() {
@@ -240,14 +242,15 @@ impl Numeric {
         }
         let exponent = i64::try_from(digits(unscaled)).unwrap_or(i64::MAX) - 1 - i64::from(*scale);
         let weight = exponent.div_euclid(4);
-        // |v| / 10000^weight, rounded down: shift the point of the unscaled number.
+        // The value is |v| / 10000^weight, rounded down: the point of the unscaled number is shifted.
         let shift = i64::from(*scale) + 4 * weight;
         let power = ten(u32::try_from(shift.abs()).unwrap_or(0));
         let first = if shift >= 0 { unscaled.abs() / power } else { unscaled.abs() * power };
         (weight, first.to_i64().unwrap_or(0))
     }
 
-    /// `self / other` with PostgreSQL's scale for quotients: at least 16 significant digits and either operand's scale.
+    /// Returns `self / other` with PostgreSQL's scale for quotients: at least 16 significant digits, and at
+    /// least the scale of each operand.
     ///
     /// # Errors
     /// Division by zero (22012).
@@ -274,7 +277,7 @@ impl Numeric {
         let weight = w1 - w2 - i64::from(d1 <= d2);
         let scale =
             (MIN_SIGNIFICANT - weight * 4).max(i64::from(*s)).max(i64::from(*t)).min(MAX_DISPLAY_SCALE);
-        // a/10^s ÷ b/10^t × 10^scale
+        // The quotient is a/10^s ÷ b/10^t × 10^scale.
         let shift = scale + i64::from(*t) - i64::from(*s);
         let power = ten(u32::try_from(shift.abs()).unwrap_or(0));
         let quotient =
@@ -282,7 +285,7 @@ impl Numeric {
         Numeric::finite(quotient, u16::try_from(scale).unwrap_or(0))
     }
 
-    /// The whole part of `self / other`, towards zero.
+    /// Returns the whole part of `self / other`, truncated towards zero.
     ///
     /// # Errors
     /// Division by zero (22012).
@@ -296,7 +299,7 @@ impl Numeric {
         }
     }
 
-    /// Both unscaled numbers at the larger scale.
+    /// Returns both unscaled numbers at the larger scale, and that scale.
     fn aligned(&self, other: &Numeric) -> (BigInt, BigInt, u16) {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -307,7 +310,7 @@ impl Numeric {
         }
     }
 
-    /// `self mod other`: the sign of `self`, the larger scale.
+    /// Returns `self mod other`, with the sign of `self` and the larger scale.
     ///
     /// # Errors
     /// Division by zero (22012).
@@ -326,25 +329,26 @@ impl Numeric {
         }
     }
 
-    /// Rounded to `scale` digits after the point, halves away from zero; a negative scale rounds before the point.
+    /// Rounds to `scale` digits after the point, halves away from zero. A negative scale rounds before the
+    /// point.
     #[must_use]
     pub fn round(&self, scale: i32) -> Numeric {
         self.rescale(scale, divide_rounded)
     }
 
-    /// Cut off after `scale` digits after the point.
+    /// Truncates after `scale` digits after the point.
     #[must_use]
     pub fn truncate(&self, scale: i32) -> Numeric {
         self.rescale(scale, |a, b| a / b)
     }
 
-    /// The least integer not below it.
+    /// Returns the least integer that is not below it.
     #[must_use]
     pub fn ceiling(&self) -> Numeric {
         self.rescale(0, Integer::div_ceil)
     }
 
-    /// The greatest integer not above it.
+    /// Returns the greatest integer that is not above it.
     #[must_use]
     pub fn floor(&self) -> Numeric {
         self.rescale(0, Integer::div_floor)
@@ -364,7 +368,7 @@ impl Numeric {
         Numeric::Finite { unscaled: kept * back, scale: display }
     }
 
-    /// The square root, rounded to PostgreSQL's scale for it.
+    /// Returns the square root, rounded to PostgreSQL's scale for it.
     ///
     /// # Errors
     /// 2201F for a negative number.
@@ -375,7 +379,8 @@ impl Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return Ok(self.clone()) };
         let weight = ((self.leading().0 + 1) * 4).div_euclid(2) - 1;
         let out = (MIN_SIGNIFICANT - weight).max(i64::from(*scale)).clamp(0, MAX_DISPLAY_SCALE);
-        // One digit more than wanted, then rounded: a root is never exactly between two digits unless it ends there.
+        // One more digit than needed is computed and then rounded. A root lies exactly between two digits
+        // only if it ends there.
         let shift = u32::try_from(2 * (out + 1) - i64::from(*scale)).unwrap_or(0);
         let root = (unscaled * ten(shift)).sqrt();
         Numeric::finite(divide_rounded(&root, &BigInt::from(10)), u16::try_from(out).unwrap_or(0))
@@ -411,7 +416,7 @@ impl Numeric {
         Ok(rounded)
     }
 
-    /// The nearest integer, halves away from zero, if it fits into `bits`.
+    /// Returns the nearest integer, halves rounded away from zero, if it fits into `bits`.
     ///
     /// # Errors
     /// 22003 out of range; 0A000 for NaN and infinities.
@@ -428,7 +433,7 @@ impl Numeric {
             .ok_or_else(|| out_of_range(type_name))
     }
 
-    /// The nearest `double precision`.
+    /// Returns the nearest `double precision`.
     pub fn to_f64(&self) -> f64 {
         match self {
             Numeric::NaN => f64::NAN,
@@ -438,7 +443,7 @@ impl Numeric {
         }
     }
 
-    /// From PostgreSQL's input syntax; `None` where it is none.
+    /// Reads PostgreSQL's input syntax; `None` for any other text.
     ///
     /// # Errors
     /// 22003 where the value is too large.
@@ -473,7 +478,7 @@ impl Numeric {
         if scale < -131_072 || scale > i64::from(MAX_SCALE) {
             return Err(overflow());
         }
-        // Reading digits takes time quadratic in their number.
+        // Reading digits takes time that is quadratic in their number.
         let significant = all.trim_start_matches('0').len();
         if u64::try_from(significant).unwrap_or(u64::MAX) > MAX_INTEGER_DIGITS + u64::from(MAX_SCALE) {
             return Err(overflow());

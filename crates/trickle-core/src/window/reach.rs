@@ -5,19 +5,20 @@ use crate::eval;
 use crate::expr::{Expr, Volatility};
 use crate::types::{Datum, Interval};
 
-/// How far around its row a call looks, at most: what lies beyond has no influence on its value.
+/// How far around its row a call looks at most: rows beyond have no influence on its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Rows before it, or groups of peers.
+    /// The number of rows before it, or of groups of peers.
     pub before: u64,
-    /// Rows after it, or groups of peers.
+    /// The number of rows after it, or of groups of peers.
     pub after: u64,
-    /// What lies between its value in the order and those that it sees, of the type that RANGE adds to the order key.
+    /// The distance in the order key between its row and the rows that it sees, in the type that RANGE adds
+    /// to the key.
     pub distance: Option<Datum>,
 }
 
 impl Reach {
-    /// What covers both.
+    /// Returns a reach that covers both; `None` where their distances cannot be added.
     #[must_use]
     pub fn and(self, other: Reach) -> Option<Reach> {
         let distance = match (self.distance, other.distance) {
@@ -28,7 +29,8 @@ impl Reach {
     }
 }
 
-/// A distance that covers one and the other, one after the other.
+/// Returns the sum of two distances, which covers each of them; `None` on overflow or where they are of
+/// different types.
 fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     match (a, b) {
         (Datum::Int(a), Datum::Int(b)) => a.checked_add(*b).map(Datum::Int),
@@ -41,14 +43,14 @@ fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     }
 }
 
-/// The value of an expression that is the same for all rows and at all times.
+/// Returns the value of an expression that is the same for all rows and at all times.
 fn constant(e: &Expr) -> Option<Datum> {
     let fixed = e.is_constant() && e.volatility() == Volatility::Immutable;
     fixed.then(|| eval::expr(e, &[]).ok()).flatten()
 }
 
 impl WindowCall {
-    /// How far it looks; `None` where no number bounds it.
+    /// Returns how far the call looks; `None` where no number bounds it.
     pub fn reach(&self) -> Option<Reach> {
         if !self.is_window_function() {
             return self.framed();
@@ -71,7 +73,7 @@ impl WindowCall {
         }
     }
 
-    /// How far its frame reaches.
+    /// Returns how far the call's frame reaches.
     fn framed(&self) -> Option<Reach> {
         let end = |bound: &Bound| {
             let (by, preceding) = match bound {

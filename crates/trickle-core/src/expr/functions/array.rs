@@ -1,4 +1,4 @@
-//! Arrays.
+//! Functions on arrays.
 
 use super::values::array as v;
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};

@@ -1,4 +1,4 @@
-//! Dates, times and intervals. What reads the session's `TimeZone` is stable.
+//! Functions on dates, times and intervals. Functions that read the session's `TimeZone` are stable.
 
 use super::values::datetime as v;
 use super::values::interval as i;
@@ -84,7 +84,8 @@ pub(super) const ROWS: &[Row] = &[
     opaque("overlaps", "time, interval, time, interval -> bool", LAX | NULLABLE),
     opaque("overlaps", "time, interval, time, time -> bool", LAX | NULLABLE),
     opaque("overlaps", "time, time, time, interval -> bool", LAX | NULLABLE),
-    // What a cast to timestamp(p) and its kin calls: the second argument is the type's modifier.
+    // These functions are called by casts to timestamp(p) and similar types; the second argument is the
+    // type's modifier.
     f("timestamp", "timestamp, int4 -> timestamp", 0, v::rounded),
     f("timestamptz", "timestamptz, int4 -> timestamptz", 0, v::rounded),
     f("time", "time, int4 -> time", 0, v::rounded),
@@ -94,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("statement_timestamp", "-> timestamptz", STABLE),
     opaque("clock_timestamp", "-> timestamptz", VOLATILE),
     opaque("timeofday", "-> text", VOLATILE),
-    // Written without parentheses; the front end looks them up by these names.
+    // Calls of these are written without parentheses; the front end finds them by these names.
     opaque("current_timestamp", "-> timestamptz", STABLE),
     opaque("current_date", "-> date", STABLE),
     opaque("current_time", "-> time", STABLE),

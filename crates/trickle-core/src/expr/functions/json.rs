@@ -1,4 +1,4 @@
-//! json and jsonb.
+//! Functions on json and jsonb.
 
 use super::values::json as v;
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};

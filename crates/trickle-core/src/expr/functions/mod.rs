@@ -1,8 +1,8 @@
-//! Built-in scalar functions and operators: one `Row` each, with signature, flags and, where the evaluator knows
-//! it, value. A new function is one row in the file of its family.
+//! Built-in scalar functions and operators. Each has one `Row`, with signature, flags and, where the
+//! evaluator knows it, value. A new function is one row in the file of its family.
 //!
-//! Flags say what PostgreSQL's `pg_proc` says. Rows without a value are opaque: the evaluator takes a hash of name and
-//! arguments for them, so that laws over plans can still be tested.
+//! Flags agree with PostgreSQL's `pg_proc`. Rows without a value are opaque: the evaluator takes a hash of
+//! name and arguments instead, so that laws over plans can still be tested.
 
 mod array;
 mod datetime;
@@ -31,36 +31,36 @@ pub type Value = fn(&[Datum]) -> Result<Datum>;
 /// One function or operator for one list of argument types.
 struct Row {
     name: &'static str,
-    /// `argument types -> result type`, as PostgreSQL writes them. A last argument `variadic t` stands for any number.
-    /// A result `(name type, …)` has columns of these names in FROM, one or several.
+    /// `argument types -> result type`, as PostgreSQL writes them. A last argument `variadic t` stands for
+    /// any number of arguments. A result `(name type, …)` has one or several columns of these names in FROM.
     types: &'static str,
     flags: u16,
     value: Option<Value>,
 }
 
-/// An argument value can make it raise.
+/// Whether some argument values make it raise.
 const RAISES: u16 = 1;
-/// May be NULL though no argument is.
+/// Whether it may be NULL though no argument is.
 const NULLABLE: u16 = 2;
-/// Called with NULL arguments too.
+/// Whether it is called with NULL arguments too.
 const LAX: u16 = 4;
-/// Volatility `STABLE`; without this or the next, `IMMUTABLE`.
+/// Volatility `STABLE`; without this flag and the next, the volatility is `IMMUTABLE`.
 const STABLE: u16 = 8;
 /// Volatility `VOLATILE`.
 const VOLATILE: u16 = 16;
-/// Written with a symbol.
+/// Whether it is written with a symbol.
 const OPERATOR: u16 = 32;
-/// Returns a set of rows.
+/// Whether it returns a set of rows.
 const SET: u16 = 64;
-/// A window function.
+/// Whether it is a window function.
 const WINDOW: u16 = 128;
 
-/// A row whose value the evaluator knows.
+/// Makes a row whose value the evaluator knows.
 const fn f(name: &'static str, types: &'static str, flags: u16, value: Value) -> Row {
     Row { name, types, flags, value: Some(value) }
 }
 
-/// A row without a value.
+/// Makes a row without a value.
 const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
     Row { name, types, flags, value: None }
 }
@@ -82,16 +82,16 @@ const FAMILIES: &[&[Row]] = &[
     other::ROWS,
 ];
 
-/// What a declared argument accepts.
+/// The types that a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// This type and what casts to it implicitly.
+    /// This type, and types that are cast to it implicitly.
     Is(Type),
-    /// Anything, as it is.
+    /// Any type, without a cast.
     Any,
-    /// The element type that the call settles on.
+    /// The element type that the arguments of the call determine.
     Element,
-    /// An array of it.
+    /// An array of that element type.
     Array,
 }
 
@@ -145,7 +145,7 @@ impl Entry {
         Some(Entry { row, args, variadic, ret, columns })
     }
 
-    /// The declared argument at a position of the call.
+    /// Returns the declared argument at a position of the call.
     fn arg(&self, position: usize) -> Option<&Pattern> {
         self.args.get(position).or_else(|| self.args.last().filter(|_| self.variadic))
     }
@@ -158,7 +158,7 @@ impl Entry {
         self.row.flags & flag != 0
     }
 
-    /// The signature for arguments of exactly these types.
+    /// Returns the signature for arguments of exactly these types.
     fn signature(&self, args: Vec<Type>, element: Option<&Type>) -> Option<FuncSig> {
         let ret = match &self.ret {
             Pattern::Is(t) => t.clone(),
@@ -191,7 +191,7 @@ impl Entry {
     }
 }
 
-/// All entries by name.
+/// Returns all entries by name.
 fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
     static TABLE: OnceLock<HashMap<&'static str, Vec<Entry>>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -203,16 +203,16 @@ fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
     })
 }
 
-/// Resolves a built-in function by name and argument types, as PostgreSQL would after its implicit casts. Where an
-/// argument's type differs from `sig.args` in more than a modifier, the caller casts it (untyped literals take the
-/// declared type). Collations make no difference to which function is meant.
+/// Resolves a built-in function by name and argument types, as PostgreSQL would after its implicit casts.
+/// Where an argument's type differs from `sig.args` in more than a modifier, the caller casts it (untyped
+/// literals take the declared type). Collations do not affect which function is meant.
 pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
     resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// Resolves a built-in operator of one or two operands, likewise. Comparisons of two integers of different width, and
-/// of strings, take their operands as they are, so that an index on either stays usable.
+/// Resolves a built-in operator of one or two operands in the same way. Comparisons of two integers of
+/// different width, and of strings, take their operands as they are, so that an index on either can be used.
 pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let op = if op == "!=" { "<>" } else { op };
     if let ("=" | "<>" | "<" | "<=" | ">" | ">=", [l, r]) = (op, args) {
@@ -223,7 +223,7 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// The value function of a built-in signature; `None` where it is opaque or not built in.
+/// Returns the value function of a built-in signature; `None` where it is opaque or not built in.
 pub fn value_of(sig: &FuncSig) -> Option<Value> {
     if sig.schema.is_some() || !sig.form.is_empty() {
         return None;
@@ -237,15 +237,16 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
         .and_then(|e| e.row.value)
 }
 
-/// Computes the rows of a call whose columns are defined beside it, from its evaluated arguments, none of them NULL.
+/// Computes the rows of a call with a column definition list, from its evaluated arguments, none of them
+/// NULL.
 pub(crate) type Recordset = fn(&[Datum], &FuncSig) -> Result<Datum>;
 
-/// That of a built-in signature; `None` where it is opaque.
+/// Returns the function that computes the rows of a built-in signature; `None` where it is opaque.
 pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
-/// Every built-in as `name(arguments) -> result`, for reference documentation.
+/// Lists every built-in as `name(arguments) -> result`, for reference documentation.
 pub fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
     FAMILIES.iter().copied().flatten().map(|r| (r.name, r.types))
 }

@@ -1,4 +1,4 @@
-//! Network addresses. `cidr` casts to `inet` implicitly.
+//! Functions on network addresses. `cidr` casts to `inet` implicitly.
 
 use super::values::network as v;
 use super::{OPERATOR, RAISES, Row, f, opaque};

@@ -1,4 +1,4 @@
-//! Arithmetic, bits and mathematical functions.
+//! Arithmetic, bit and mathematical functions.
 
 use super::values::number as v;
 use super::{NULLABLE, OPERATOR, RAISES, Row, VOLATILE, f, opaque};

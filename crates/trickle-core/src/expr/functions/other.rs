@@ -1,4 +1,4 @@
-//! Identifiers, hashes, sequences, the session, and window functions.
+//! Functions on identifiers, hashes, sequences and the session, and window functions.
 
 use super::{LAX, NULLABLE, RAISES, Row, STABLE, VOLATILE, WINDOW, opaque};
 

@@ -1,8 +1,8 @@
-//! Ranges and multiranges of the built-in types.
+//! Functions on ranges and multiranges of the built-in types.
 
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, opaque};
 
-/// The rows of one range type, its multirange and its element.
+/// Makes the rows of a range type, its multirange and its element.
 macro_rules! ranges {
     ($range:literal, $multi:literal, $element:literal) => {
         &[

@@ -1,11 +1,12 @@
-//! Which row a call means: PostgreSQL's rules for overloaded functions (manual, chapter "Type Conversion").
+//! Finds the row that a call means, by PostgreSQL's rules for overloaded functions (manual, chapter "Type
+//! Conversion").
 
 use super::{Entry, Pattern};
 use crate::expr::{FuncSig, Volatility};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// PostgreSQL's type categories, where implicit casts stay.
+/// PostgreSQL's type categories. Implicit casts stay within one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Category {
     Bool,
@@ -31,12 +32,13 @@ fn category(ty: &Type) -> Category {
     }
 }
 
-/// The type that its category falls back to.
+/// Whether the type is the preferred one of its category.
 fn preferred(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval)
 }
 
-/// Same type but for modifiers; `varchar` is read as `text` without conversion.
+/// Whether two types are the same except for modifiers. `varchar` counts as `text`, since it is read without
+/// conversion.
 fn same(from: &Type, to: &Type) -> bool {
     match (from, to) {
         (Type::Varchar(_), Type::Text) => true,
@@ -45,7 +47,7 @@ fn same(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// Whether PostgreSQL casts `from` to `to` without being asked. Modifiers do not matter; a type casts to itself.
+/// Whether PostgreSQL casts `from` to `to` implicitly. Modifiers do not matter; a type casts to itself.
 pub fn implicit_cast(from: &Type, to: &Type) -> bool {
     let rank = |t: &Type| match t {
         Type::Int2 => 1,
@@ -72,9 +74,10 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// The one type that CASE, COALESCE, UNION, VALUES and ARRAY give to these: the first, or what it casts to among the
-/// others of its category; untyped literals alone are text (manual, "UNION, CASE, and Related Constructs"). The
-/// modifier stays only where all agree. Texts under one collation keep it, beside others that have none.
+/// Returns the common type of values in CASE, COALESCE, UNION, VALUES and ARRAY (manual, "UNION, CASE, and
+/// Related Constructs"). The first type is taken, or a later type of its category that the first casts to.
+/// Untyped literals alone are text. The modifier stays only where all agree. Texts under one collation keep
+/// it, also beside texts under none.
 pub fn common_type(types: &[Type]) -> Option<Type> {
     let mut collated = types.iter().filter(|t| t.collation().is_some());
     let Some(like) = collated.next() else { return plain_common_type(types) };
@@ -85,7 +88,7 @@ pub fn common_type(types: &[Type]) -> Option<Type> {
 }
 
 fn plain_common_type(types: &[Type]) -> Option<Type> {
-    // NULL::record is a row of any fields.
+    // NULL::record counts as a row of any fields.
     let fields = types.iter().any(|t| matches!(t, Type::Record(f) if !f.is_empty()));
     let open = |t: &&Type| **t == Type::Unknown || fields && matches!(t, Type::Record(f) if f.is_empty());
     let mut known = types.iter().filter(|t| !open(t));
@@ -106,11 +109,12 @@ fn plain_common_type(types: &[Type]) -> Option<Type> {
     types.iter().filter(|t| !open(t)).all(|t| implicit_cast(t, &best)).then_some(best)
 }
 
-/// The volatility of a cast: to and from text, dates and times depend on `DateStyle` and `TimeZone`.
+/// Returns the volatility of a cast. Casts between text and dates or times depend on `DateStyle` and
+/// `TimeZone`.
 pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
-        // An image only tells values apart, which it does under any setting.
+        // An image is only used to tell values apart, and it does so under any setting.
         (_, t) if crate::expr::is_written(t) => false,
         (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
         (Type::Unknown, _) => false,
@@ -123,7 +127,7 @@ pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     if stable { Volatility::Stable } else { Volatility::Immutable }
 }
 
-/// A comparison. Operands are taken as they are where PostgreSQL has an operator for the pair.
+/// Resolves a comparison. Operands are taken as they are where PostgreSQL has an operator for the pair.
 pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let (l, r) = match (l, r) {
         (Type::Unknown, Type::Unknown) => (Type::Text, Type::Text),
@@ -138,7 +142,7 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let float = |t: &Type| matches!(t, Type::Float4 | Type::Float8);
     let pair = match (&l, &r) {
         (a, b) if a.base() == b.base() => Some((l.clone(), r.clone())),
-        // Texts under a collation compare under it with texts under none.
+        // A text under a collation compares under it with a text under none.
         (a, b) if a.collation().is_some() || b.collation().is_some() => {
             common_type(&[l.clone(), r.clone()]).filter(|t| t.collation().is_some()).and_then(both)
         }
@@ -155,14 +159,15 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
         _ => None,
     };
     let (l, r) = pair.filter(|(l, r)| supported(l) && supported(r))?;
-    // Comparing a time zone's clock with a local one reads the `TimeZone` setting.
+    // Comparing a time with a zone to one without reads the `TimeZone` setting.
     let stable = timed(&l) && (l == Type::Timestamptz) != (r == Type::Timestamptz);
     let sig = FuncSig::comparison(op, l, r);
     Some(if stable { Arc::new(FuncSig { volatility: Volatility::Stable, ..(*sig).clone() }) } else { sig })
 }
 
-/// The operands that `||` works on: a value beside text is its text where that depends on no setting (PostgreSQL's
-/// own `text || anynonarray` is marked stable for the sake of the others, and inlines to the same).
+/// Returns the operands that `||` works on. A value beside a text is replaced by its own text, where that
+/// depends on no setting. (PostgreSQL's own `text || anynonarray` is marked stable because of types whose
+/// text does, and inlines to the same expression.)
 pub(super) fn concatenated(op: &str, args: &[Type]) -> Vec<Type> {
     let fixed = |t: &Type| t.is_number() || matches!(t, Type::Bool | Type::Uuid);
     match (op, args) {
@@ -191,14 +196,14 @@ pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
     })
 }
 
-/// A row that could take the call, with the types it would take it with.
+/// A row that can take the call, with the types to which it casts the arguments.
 struct Candidate<'a> {
     entry: &'a Entry,
     args: Vec<Type>,
     element: Option<Type>,
 }
 
-/// The types that `entry` would take the call with, if it can.
+/// Returns the types with which `entry` can take the call, if it can.
 fn fit<'a>(entry: &'a Entry, args: &[Type]) -> Option<Candidate<'a>> {
     if !entry.takes(args.len()) {
         return None;
@@ -236,11 +241,11 @@ fn keep_best(candidates: &mut Vec<Candidate<'_>>, score: impl Fn(&Candidate<'_>)
     candidates.retain(|c| score(c) == best);
 }
 
-/// The one row that PostgreSQL would choose for these argument types.
+/// Returns the row that PostgreSQL would choose for these argument types.
 pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]) -> Option<FuncSig> {
     let mut found: Vec<Candidate<'_>> = entries.filter_map(|e| fit(e, args)).collect();
     let matches = |c: &Candidate<'_>, guess: &[Type]| (0..guess.len()).all(|i| same(&guess[i], &c.args[i]));
-    // An operator with one untyped operand is first tried with the type of the other.
+    // An operator with one untyped operand is first tried with the type of the other operand.
     if let [l, r] = args {
         let guess = match (l, r) {
             (Type::Unknown, t) | (t, Type::Unknown) if *t != Type::Unknown => Some([t.clone(), t.clone()]),
@@ -274,7 +279,8 @@ pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]
     if found.len() == 1 { found.pop().and_then(sign) } else { None }
 }
 
-/// An untyped argument is text where a candidate takes text, else of the one category that all candidates take.
+/// Treats an untyped argument as text where a candidate takes text, and otherwise as of the category that all
+/// candidates take.
 fn settle_unknown(found: &mut Vec<Candidate<'_>>, i: usize) {
     let first = category(&found[0].args[i]);
     let chosen = if found.iter().any(|c| category(&c.args[i]) == Category::Text) {

@@ -1,10 +1,10 @@
-//! Functions that return sets of rows. The value of one is the array of its rows, in order; of several columns, each
-//! row is a record; NULL is no row.
+//! Functions that return sets of rows. The value is the array of the rows, in order. With several columns,
+//! each row is a record; NULL is the empty set.
 
 use super::values::sets as v;
 use super::{LAX, NULLABLE, RAISES, Row, SET, STABLE, f, opaque};
 
-/// One that can raise.
+/// The flags of a function that returns a set and can raise.
 const R: u16 = SET | RAISES;
 
 pub(super) const ROWS: &[Row] = &[
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("json_each", "json -> (key text, value json)", R),
     opaque("json_each_text", "json -> (key text, value text)", R | NULLABLE),
     opaque("json_object_keys", "json -> text", R),
-    // Their columns are those of the definition beside the call.
+    // Their columns come from the column definition list beside the call.
     opaque("jsonb_to_recordset", "jsonb -> record", R | NULLABLE),
     opaque("json_to_recordset", "json -> record", R | NULLABLE),
 ];

@@ -1,4 +1,4 @@
-//! Strings and bytes.
+//! Functions on strings and bytes.
 
 use super::values::text as v;
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};
@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Row] = &[
     opaque("||", "interval, text -> text", OPERATOR | STABLE),
     opaque("||", "jsonb, text -> text", OPERATOR | STABLE),
     f("||", "bytea, bytea -> bytea", OPERATOR, v::bytes_concatenate),
-    // A pattern that ends in its escape character raises; patterns are constants in practice, so calls count as safe.
+    // A pattern that ends in its escape character raises. Patterns are constants in practice, so these calls
+    // count as safe.
     f("~~", "text, text -> bool", OPERATOR, v::is_like),
     f("!~~", "text, text -> bool", OPERATOR, v::is_not_like),
     f("~~*", "text, text -> bool", OPERATOR, v::is_ilike),

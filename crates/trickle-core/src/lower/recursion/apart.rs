@@ -1,4 +1,4 @@
-//! A recursive term as what is computed from pairs of rows.
+//! Takes a recursive term apart into expressions over pairs of rows.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -6,15 +6,15 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Expand, Filter, Fixpoint, Join, OuterJoin, Rel, SemiJoin, SetCall, SetOpKind, Values};
 use std::collections::BTreeSet;
 
-/// Why a recursive term is no step.
+/// The reason why a recursive term is not a step.
 pub(super) enum Refusal {
     /// SQL forbids the reference there.
     Forbidden(&'static str),
-    /// It is no function of pairs of rows.
+    /// The term is not a function of pairs of rows.
     Unknown(&'static str),
 }
 
-/// `π_exprs σ_on (own × side)`, over the columns of own rows, then those of the side.
+/// `π_exprs σ_on (own × side)`, over the columns of the own rows and then of the side.
 pub(super) struct Pairs {
     side: Option<NodeId>,
     on: Vec<Expr>,
@@ -22,7 +22,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// The side with the conditions on it alone, and the other ones.
+    /// Returns the side, restricted by the conditions on it alone, and the other conditions.
     pub(super) fn beside(self, graph: &mut Graph, width: usize) -> Result<(NodeId, Expr)> {
         let side = side(graph, self.side)?;
         let alone = |e: &Expr| !e.is_constant() && e.columns().iter().all(|c| *c >= width);
@@ -39,7 +39,8 @@ fn side(graph: &mut Graph, side: Option<NodeId>) -> Result<NodeId> {
     side.map_or_else(|| graph.add(Values::unit()), Ok)
 }
 
-/// The plan under `root` as pairs of a row of `own` with one of everything else that it reads.
+/// Takes the plan under `root` apart into pairs of a row of `own` and a row of the other relations that it
+/// reads.
 pub(super) fn take_apart(
     graph: &mut Graph,
     root: NodeId,
@@ -53,7 +54,7 @@ pub(super) fn take_apart(
         }
     }
     let mut root = root;
-    // Rows that come twice are one all the same.
+    // Under UNION, duplicate rows count once anyway.
     while let (Rel::Distinct(d), Fixpoint::Distinct) = (graph.rel(root), fixpoint) {
         root = d.input();
     }
@@ -169,7 +170,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(side), on, exprs }))
     }
 
-    /// A condition on the side alone restricts the side.
+    /// Takes a semi-join apart. A condition on the side alone restricts the side.
     fn semi(&mut self, s: &SemiJoin) -> Taken {
         if self.over.contains(&s.right()) {
             if self.over.contains(&s.left()) {
@@ -200,7 +201,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(self.graph.add(semi)?), ..pairs }))
     }
 
-    /// Functions of the side alone belong to it.
+    /// Takes functions in FROM apart. Functions of the side alone belong to the side.
     fn expanded(&mut self, e: &Expand) -> Taken {
         let pairs = taken!(self.pairs(e.input()));
         let (width, before) = (self.width(), self.side_width(&pairs));

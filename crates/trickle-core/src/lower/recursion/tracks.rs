@@ -1,7 +1,9 @@
-//! SEARCH and CYCLE as ordinary columns, as the manual expands them (7.8.2): ways are arrays that grow by a step's row.
+//! Lowers SEARCH and CYCLE to ordinary columns, as the manual expands them (7.8.2). A path is an array that
+//! grows by the row of each step.
 //!
-//! PostgreSQL's ways are arrays of rows, which no table can hold; here a row is its only column, or the text of all. Two
-//! are equal where the rows are. A query that reads a way, or the column that SEARCH sets, is not kept.
+//! PostgreSQL's paths are arrays of rows, which no table can hold. Here an element is the row's only column,
+//! or the text of all its columns. Two elements are equal where the rows are. A query that reads a path, or
+//! the column that SEARCH sets, is not kept.
 
 use super::super::expr::Cx;
 use super::Lowerer;
@@ -15,37 +17,39 @@ use crate::rel::Fixpoint;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The columns that the clauses behind a recursive query add to its rows.
+/// The columns that the clauses after a recursive query add to its rows.
 pub(super) struct Tracks {
     pub(super) columns: Vec<Track>,
-    /// Columns that no query can read.
+    /// The columns that no query can read.
     pub(super) unread: Vec<Arc<str>>,
 }
 
-/// One of them.
+/// A column that SEARCH or CYCLE adds.
 pub(super) struct Track {
     pub(super) name: Arc<str>,
     kind: Kind,
 }
 
 enum Kind {
-    /// Whether the row is on the way that led to it, which the column after this one holds.
+    /// The mark of a cycle: whether the row is already on the path that led to it. The column after this one
+    /// holds the path.
     Cycle { by: Vec<usize>, value: Expr, other: Expr },
-    /// The rows on the way, by these columns.
+    /// The path: the rows that led to this one, identified by these columns.
     Way(Vec<usize>),
-    /// How many rounds it took.
+    /// The number of rounds that led to the row.
     Round,
 }
 
 impl Track {
-    /// Whether a query can read it.
+    /// Whether a query can read the column.
     pub(super) fn is_visible(&self) -> bool {
         matches!(self.kind, Kind::Cycle { .. })
     }
 }
 
 impl Lowerer<'_> {
-    /// The columns that the clauses behind a recursive query add to the columns `names` of types `types`.
+    /// Returns the columns that the clauses after a recursive query add to the columns `names` of types
+    /// `types`.
     pub(super) fn tracks(
         &mut self,
         query: &Query,
@@ -58,7 +62,7 @@ impl Lowerer<'_> {
         if let Some(Search { depth, set, by }) = search {
             let by = self.track_columns("search", &by, names)?;
             let kind = if depth { Kind::Way(by) } else { Kind::Round };
-            // Of all rows none is dropped, so what nobody can read is not computed.
+            // UNION ALL drops no row, so a column that no query can read need not be computed.
             let name = self.added(set, names, &[])?;
             unread.push(name.clone());
             if fixpoint == Fixpoint::Distinct {
@@ -87,7 +91,7 @@ impl Lowerer<'_> {
         Ok(Tracks { columns: tracks, unread })
     }
 
-    /// The positions of the columns that a clause names.
+    /// Returns the positions of the columns that a clause names.
     fn track_columns(&self, clause: &str, by: &[&Ident], names: &[Arc<str>]) -> Result<Vec<usize>> {
         let place = |i: &&Ident| {
             let name = fold(i);
@@ -108,7 +112,7 @@ impl Lowerer<'_> {
         Ok(Arc::from(new))
     }
 
-    /// The values of a cycle's mark.
+    /// Returns the two values of a cycle's mark.
     fn marks(&mut self, values: Option<(&Ast, &Ast)>, place: &Ident) -> Result<(Expr, Expr)> {
         let Some((value, other)) = values else { return Ok((Expr::bool(true), Expr::bool(false))) };
         let mut cx = Cx::new("CYCLE");
@@ -123,7 +127,7 @@ impl Lowerer<'_> {
 }
 
 impl Tracks {
-    /// Their values for a row of the base, whose columns are `row`.
+    /// Returns the values of the added columns for a row of the base, whose columns are `row`.
     pub(super) fn begin(&self, row: &[Expr]) -> Vec<Expr> {
         let first = |t: &Track| match &t.kind {
             Kind::Cycle { other, .. } => other.clone(),
@@ -133,7 +137,8 @@ impl Tracks {
         self.columns.iter().map(first).collect()
     }
 
-    /// Their values for the row `next` that a step leads to from a row where they are `now`, and the conditions of the step.
+    /// Returns the values of the added columns for the row `next` that a step derives from a row where they
+    /// are `now`. Returns also the conditions of the step.
     pub(super) fn go_on(&self, now: &[Expr], next: &[Expr]) -> Result<(Vec<Expr>, Vec<Expr>)> {
         let (mut columns, mut on) = (Vec::new(), Vec::new());
         for (i, track) in self.columns.iter().enumerate() {
@@ -165,7 +170,8 @@ fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
     Ok(Expr::call(sig, args))
 }
 
-/// A value that is equal where the columns `by` are, NULL equal to NULL: the only one, or the text of an array of theirs.
+/// Returns a value that is equal where the columns `by` are equal, NULL equal to NULL. For one column it is
+/// that column, else the text of an array of them.
 fn key(by: &[usize], row: &[Expr]) -> Expr {
     match by {
         [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {

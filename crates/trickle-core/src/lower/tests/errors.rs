@@ -1,4 +1,4 @@
-//! What PostgreSQL refuses is an error with place, name and hint.
+//! Queries that PostgreSQL refuses give an error with place, name and hint.
 
 use super::*;
 

@@ -35,13 +35,13 @@ fn query(sql: &str) -> Query {
     }
 }
 
-/// The plan, one operator a line, without the root's blank line.
+/// Returns the plan, one operator a line, without the root's blank line.
 fn plan(sql: &str) -> String {
     let q = query(sql);
     explain(&q.graph, q.root, Format::Text).trim_end().to_owned()
 }
 
-/// The output types.
+/// Returns the output types.
 fn types(sql: &str) -> String {
     let q = query(sql);
     let types: Vec<String> = q.graph.schema(q.root).columns().iter().map(|c| c.ty.to_string()).collect();

@@ -299,7 +299,7 @@ fn literals_take_their_type_from_context() {
         "SELECT id FROM a WHERE t IN ('x', 'y')",
         &["Map id#0", "  Filter t#3 = ANY(ARRAY['x', 'y'])", "    TA"],
     );
-    // With NULL, or with what is no constant, IN is a disjunction.
+    // With NULL, or with a value that is not constant, IN is a disjunction.
     expect(
         "SELECT id FROM a WHERE k IN (1, v)",
         &["Map id#0", "  Filter ((k#1 = 1) OR (k#1 = v#2))", "    TA"],

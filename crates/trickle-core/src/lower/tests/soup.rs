@@ -111,7 +111,7 @@ fn soup() -> impl Strategy<Value = String> {
     (head, tail).prop_map(|(h, t)| format!("{h}{}", t.join(" ")))
 }
 
-/// An integer and a boolean expression, well-typed, with correlated subqueries inside each other.
+/// Returns an integer and a boolean expression, well-typed, with correlated subqueries inside each other.
 fn expressions() -> impl Strategy<Value = (String, String)> {
     let ints = prop::sample::select(vec!["a.id", "a.k", "a.v", "1", "NULL::int", "length(a.t)"]);
     let bools = prop::sample::select(vec!["a.k > 0", "a.v IS NULL", "a.t = '5'", "true", "a.id IN (1, 2)"]);

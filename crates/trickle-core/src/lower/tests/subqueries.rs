@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The operators of a plan from the root, without tables and projections.
+/// Returns the operators of a plan from the root, without tables and projections.
 fn shape(sql: &str) -> String {
     let names: Vec<String> = plan(sql)
         .lines()
@@ -43,7 +43,7 @@ fn exists_is_a_semi_join() {
     );
     assert_eq!(condition("NOT (NOT EXISTS (SELECT * FROM b WHERE b.k = a.k))"), "SemiJoin (k#5 = k#1)");
     assert_eq!(condition("EXISTS (SELECT 1 FROM b WHERE w > 0)"), "SemiJoin t / Filter (w#2 > 0::numeric)");
-    // Conditions of the subquery alone filter it, also those of its joins.
+    // Conditions on the subquery alone filter it, also conditions in its joins.
     assert_eq!(
         condition("EXISTS (SELECT 1 FROM b JOIN n ON b.k = n.x AND n.y = a.v WHERE b.w > 0)"),
         "SemiJoin (y#9 = v#2) / Join (k#1 = x#4) / Filter (w#2 > 0::numeric)"
@@ -162,7 +162,7 @@ fn lateral() {
         "SELECT a.id, s.q FROM n, a LEFT JOIN LATERAL (SELECT a.v + n.y AS q) s ON true LEFT JOIN b ON b.id = s.q",
     );
     query("SELECT a.id, s.q, u.r FROM a, LATERAL (SELECT a.v AS q) s, LATERAL (SELECT s.q + a.k AS r) u");
-    // LATERAL is NULL-padded only by a LEFT JOIN, and needs what it reads to stand before it.
+    // LATERAL is NULL-padded only by a LEFT JOIN, and the items that it reads must stand before it.
     assert_eq!(error("SELECT 1 FROM LATERAL (SELECT a.v) s, a").sqlstate(), "42P01");
     assert_eq!(error("SELECT 1 FROM a, (SELECT a.v AS q) s").sqlstate(), "42P01");
 }

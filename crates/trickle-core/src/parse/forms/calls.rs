@@ -1,8 +1,9 @@
-//! Calls with words between their arguments, as of SQL/JSON and SQL/XML.
+//! Rewrites calls with keywords between their arguments, as SQL/JSON and SQL/XML have them.
 //!
-//! Such a call is read as one of a function `"\0form NAME"`. Its arguments are those of the call and what stands between them:
-//! words, commas and parentheses as `"\0WORDS"`, names that it gives as `"\0name NAME"`, types as `"\0type"(NULL::TYPE)`.
-//! `JSON_OBJECTAGG` and `JSON_ARRAYAGG` are read as calls of the aggregates that they stand for.
+//! Such a call becomes a call of a function `"\0form NAME"`. Its arguments are the arguments of the call and
+//! the tokens between them. Keywords, commas and parentheses become `"\0WORDS"`, names that the call gives
+//! become `"\0name NAME"`, and types become `"\0type"(NULL::TYPE)`. `JSON_OBJECTAGG` and `JSON_ARRAYAGG`
+//! become calls of the aggregates that they stand for.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -19,7 +20,7 @@ const AGGREGATE: &str = "\0aggregate ";
 const NAME: &str = "\0name ";
 const TYPE: &str = "\0type";
 
-/// Functions that are called so, always or sometimes.
+/// The functions whose calls always or sometimes have this form.
 const CALLS: [&str; 20] = [
     "JSON",
     "JSON_ARRAY",
@@ -42,7 +43,7 @@ const CALLS: [&str; 20] = [
     "XMLSERIALIZE",
     "XMLTABLE",
 ];
-/// Words that stand where an expression may: in front of it, or instead of it.
+/// Keywords that stand before an expression or instead of one.
 const BEFORE: [&str; 12] = [
     "CONTENT",
     "DEFAULT",
@@ -57,7 +58,7 @@ const BEFORE: [&str; 12] = [
     "XMLATTRIBUTES",
     "XMLNAMESPACES",
 ];
-/// Words that stand behind an expression, a name or a type.
+/// Keywords that stand after an expression, a name or a type.
 const BEHIND: [&str; 54] = [
     "ABSENT ON NULL",
     "AS",
@@ -114,7 +115,7 @@ const BEHIND: [&str; 54] = [
     "WITHOUT UNIQUE KEYS",
     "WITHOUT WRAPPER",
 ];
-/// Words of the definition of a column.
+/// Keywords of a column definition.
 const COLUMN: [&str; 7] = ["EXISTS", "FOR ORDINALITY", "NESTED", "NESTED PATH", "NOT NULL", "NULL", "PATH"];
 const SIGNS: [&str; 4] = [",", ":", "(", ")"];
 
@@ -122,20 +123,20 @@ const SIGNS: [&str; 4] = [",", ":", "(", ")"];
 pub(crate) enum FormPart<'q> {
     /// An argument.
     Argument(&'q Expr),
-    /// Words, a comma, a colon or a parenthesis between arguments.
+    /// Keywords, a comma, a colon or a parenthesis between arguments.
     Word(&'static str),
-    /// A name, folded.
+    /// A name, folded as PostgreSQL folds it.
     Name(&'q str),
     /// A type.
     Type(&'q DataType),
 }
 
-/// The name of such a call in upper case.
+/// Returns the name of such a call in upper case; `None` for any other call.
 pub(crate) fn form_name(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(FORM)?)
 }
 
-/// The name of one whose argument is a query, which is left out.
+/// Returns the name of such a call whose argument is a query; the query itself is left out.
 pub(crate) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
 }
@@ -144,7 +145,7 @@ fn one_of_calls(name: &str) -> Option<&'static str> {
     CALLS.into_iter().find(|call| call.eq_ignore_ascii_case(name))
 }
 
-/// What a call consists of; `None` where its words are in no order that is known.
+/// Returns the parts of a call; `None` where an argument has no known form.
 pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
@@ -162,8 +163,8 @@ pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     args.iter().map(part).collect()
 }
 
-/// Of a call of an aggregate in SQL/JSON's words: what it is called, and the function that it stands for, with `?` for the type
-/// where that goes by the arguments.
+/// Returns the name of an aggregate in SQL/JSON syntax, and the function that it stands for, with `?` for the
+/// type where the arguments decide it.
 pub(crate) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }
@@ -193,7 +194,7 @@ fn type_of(f: &Function) -> Option<&DataType> {
     }
 }
 
-/// Whether a token may belong to what is put into other words here.
+/// Whether a token may belong to a form that is rewritten here.
 pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
     let others = ["document", "normalize", "without"];
     let one_of = |w: &Word| CALLS.iter().chain(&others).any(|c| w.value.eq_ignore_ascii_case(c));
@@ -201,14 +202,14 @@ pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
 }
 
 impl Reader<'_> {
-    /// Whether a call with words starts at a word, and no name before a list of columns.
+    /// Whether a call with keywords starts at a word, and not a name with a list of columns.
     pub(super) fn is_call(&self, i: usize) -> bool {
         let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
         else {
             return false;
         };
         let called = CALLS.iter().any(|call| self.is_word(i, call));
-        // `WITH json (a) AS [NOT MATERIALIZED] (…)`
+        // In `WITH json (a) AS [NOT MATERIALIZED] (…)` the word is the name of a CTE.
         let defines = self.keyword(end + 1) == Keyword::AS
             && (self.is(end + 2, &Token::LParen)
                 || self.is_word(end + 2, "materialized")
@@ -216,7 +217,7 @@ impl Reader<'_> {
         called && !defines && i.checked_sub(1).is_some_and(|before| self.begins_call(before))
     }
 
-    /// The alias with a list of columns behind a `JSON_TABLE` or `XMLTABLE`.
+    /// Returns the alias with a list of columns after a `JSON_TABLE` or `XMLTABLE`.
     pub(super) fn renamed_columns(&self) -> Option<usize> {
         let table = |i: &usize| {
             ["json_table", "xmltable"].iter().any(|call| self.is_word(*i, call)) && self.is_call(*i)
@@ -228,7 +229,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether a call, of an expression or in FROM, may stand behind this.
+    /// Whether a call, in an expression or in FROM, may follow this token.
     fn begins_call(&self, i: usize) -> bool {
         let words = ["content", "document", "path", "passing", "value", "default", "returning", "escape"];
         match self.keyword(i) {
@@ -245,7 +246,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether an expression goes on behind this.
+    /// Whether an operand may follow this token.
     pub(super) fn awaits_operand(&self, i: usize) -> bool {
         match self.words.get(i).map(|(_, t)| &t.token) {
             Some(
@@ -266,12 +267,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a word is a form of Unicode's.
+    /// Whether a word is a Unicode normalization form.
     pub(super) fn is_normal_form(&self, i: usize) -> bool {
         ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
     }
 
-    /// `a IS [NOT] DOCUMENT`: a test of JSON that says the default, which no other is left to say.
+    /// Rewrites `a IS [NOT] DOCUMENT` to a test of JSON with the default clause. No other test has this
+    /// clause then, since [`Reader::json_test`] removes it.
     pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
         if !self.is_test(i) {
             return Vec::new();
@@ -279,7 +281,7 @@ impl Reader<'_> {
         vec![(i, Edit::Instead(["JSON", "WITHOUT", "UNIQUE", "KEYS"].map(word).into()))]
     }
 
-    /// `a IS JSON … WITHOUT UNIQUE KEYS`: the default is left out.
+    /// Rewrites `a IS JSON … WITHOUT UNIQUE KEYS`: the default clause is left out.
     pub(super) fn json_test(&self, i: usize) -> Vec<(usize, Edit)> {
         if !self.ends_json_test(i) || !self.is_word(i + 1, "unique") {
             return Vec::new();
@@ -288,13 +290,13 @@ impl Reader<'_> {
         (i..i + 2 + keys).map(|gone| (gone, Edit::Instead(Vec::new()))).collect()
     }
 
-    /// Whether `IS [NOT]` stands in front of a word.
+    /// Whether `IS [NOT]` stands before a word.
     fn is_test(&self, i: usize) -> bool {
         let word = |back: usize, text: &str| i.checked_sub(back).is_some_and(|at| self.is_word(at, text));
         word(1, "is") || word(1, "not") && word(2, "is")
     }
 
-    /// Whether `IS [NOT] JSON [kind]` stands in front of a word.
+    /// Whether `IS [NOT] JSON [kind]` stands before a word.
     fn ends_json_test(&self, i: usize) -> bool {
         let kinds = ["value", "scalar", "array", "object"];
         let Some(before) = i.checked_sub(1) else { return false };
@@ -303,7 +305,7 @@ impl Reader<'_> {
         json.is_some_and(|json| self.is_word(json, "json") && self.is_test(json))
     }
 
-    /// `normalize(a, NFD)`: the form as text.
+    /// Rewrites `normalize(a, NFD)`: the form becomes a text constant.
     pub(super) fn normal_form(&self, i: usize) -> Vec<(usize, Edit)> {
         let open = self.partner.get(i + 1).copied().flatten().and_then(|open| open.checked_sub(1));
         let last = i.checked_sub(1).is_some_and(|b| self.is(b, &Token::Comma));
@@ -315,7 +317,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A call over a query, as one without arguments; where it ends.
+    /// Rewrites a call over a query to a call without arguments; returns where it ends.
     pub(super) fn call_over_query(&self, i: usize, edits: &mut Vec<(usize, Edit)>) -> Option<usize> {
         let query = ["select", "with", "values"].iter().any(|query| self.is_word(i + 2, query));
         let end = self.partner.get(i + 1).copied().flatten().filter(|_| query && self.is_call(i))?;
@@ -325,7 +327,7 @@ impl Reader<'_> {
         Some(end)
     }
 
-    /// A call with words, as one of a function.
+    /// Rewrites a call with keywords to a call of a function.
     pub(super) fn call(&self, i: usize) -> Vec<(usize, Edit)> {
         let (Some(called), Some(end)) = (self.folded(i), self.partner[i + 1]) else { return Vec::new() };
         if let Some(stem) = called.strip_prefix("json_").and_then(|c| c.strip_suffix("agg"))
@@ -343,7 +345,7 @@ impl Reader<'_> {
         std::iter::once(named).chain(scan.edits).collect()
     }
 
-    /// `JSON_OBJECTAGG(k : v …)` and `JSON_ARRAYAGG(v …)` of a type that an aggregate gives.
+    /// Rewrites `JSON_OBJECTAGG(k : v …)` and `JSON_ARRAYAGG(v …)` where an aggregate returns their type.
     fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
         let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
         let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
@@ -381,7 +383,8 @@ impl Reader<'_> {
         Some(edits)
     }
 
-    /// The word behind the one at `i` with what belongs to it: parentheses, brackets, a name behind a dot.
+    /// Returns the position after the word at `i` and the tokens that belong to it: parentheses, brackets, a
+    /// name after a dot.
     fn behind(&self, i: usize) -> usize {
         let mut at = self.partner[i].filter(|close| *close > i).unwrap_or(i) + 1;
         while self.is(at, &Token::Period) {
@@ -391,30 +394,30 @@ impl Reader<'_> {
     }
 }
 
-/// What stands next among the arguments of a call.
+/// The kind of part that is expected next among the arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Due {
-    /// The definition of a table's column, which begins with its name.
+    /// The definition of a table's column, which begins with the column's name.
     Column,
-    /// An expression, or words before one.
+    /// An expression, or keywords before one.
     Expression,
-    /// Words behind an expression.
+    /// Keywords after an expression.
     Words,
 }
 
-/// Takes the arguments of a call apart.
+/// Splits the arguments of a call into parts.
 struct Scan<'r, 't> {
     reader: &'r Reader<'t>,
     called: &'r str,
     at: usize,
     parts: usize,
-    /// Parts that are words.
+    /// The number of parts that are keywords.
     words: usize,
     edits: Vec<(usize, Edit)>,
 }
 
 impl Scan<'_, '_> {
-    /// Everything up to `end`; `columns` are the definitions of a table's.
+    /// Reads everything up to `end`; with `columns`, these are the column definitions of a table.
     fn list(&mut self, end: usize, columns: bool) {
         let first = if columns { Due::Column } else { Due::Expression };
         let mut due = first;
@@ -448,7 +451,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// What words ask for that is no expression.
+    /// Reads the parts that keywords require and that are not expressions.
     fn follow(&mut self, words: &str, end: usize) {
         match words {
             "AS" if self.called == "xmlserialize" => self.typed(end, false),
@@ -469,7 +472,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// The words at hand, the most that there are, with their number.
+    /// Finds the longest keywords at the current position, and the number of their words.
     fn words(&self, due: Due, columns: bool) -> Option<(&'static str, usize)> {
         let lists: [&[&str]; 2] = match (due, columns) {
             (Due::Expression, _) => [&BEFORE, &[]],
@@ -490,10 +493,10 @@ impl Scan<'_, '_> {
         Some((*found, count(found)))
     }
 
-    /// Whether words that may be a name or a part of an expression are meant as such.
+    /// Whether these words are keywords here, though elsewhere they may be a name or a part of an expression.
     fn may_be(&self, words: &str) -> bool {
         match words {
-            // Of JSON_OBJECTAGG the stem is known.
+            // For JSON_OBJECTAGG, `called` is the stem `object`.
             "VALUE" => matches!(self.called, "json_object" | "object"),
             unique if unique.contains(" UNIQUE") => !self.reader.ends_json_test(self.at),
             "NAME" => self.parts == 0 && matches!(self.called, "xmlelement" | "xmlpi"),
@@ -508,7 +511,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether the columns of a nested path stand here, and no column of that name.
+    /// Whether a nested path with its columns stands here, and not a column named `nested`.
     fn is_nested(&self) -> bool {
         let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
         let next = self.reader.words.get(self.at + 1);
@@ -516,7 +519,7 @@ impl Scan<'_, '_> {
             && (self.reader.is_word(self.at + 1, "path") || next.is_some_and(|(_, t)| text(&t.token)))
     }
 
-    /// Puts a part in front of the word at hand: these tokens, or what stands there.
+    /// Begins a part before the current word. The part consists of `tokens`, or of the words that follow.
     fn part(&mut self, tokens: Vec<Token>) {
         let comma = (self.parts > 0).then_some(Token::Comma);
         self.parts += 1;
@@ -526,7 +529,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// A part instead of `count` words.
+    /// Makes a part that replaces `count` words.
     fn instead(&mut self, count: usize, token: Token) {
         self.part(vec![token]);
         self.edits.extend((self.at..self.at + count).map(|gone| (gone, Edit::Instead(Vec::new()))));
@@ -551,7 +554,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// To the end of the expression or type at hand.
+    /// Moves to the end of the current expression or type.
     fn skip(&mut self, end: usize, columns: bool) {
         let ends = |scan: &Self| {
             [Token::Comma, Token::Colon].iter().any(|t| scan.reader.is(scan.at, t))

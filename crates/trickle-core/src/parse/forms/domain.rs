@@ -1,4 +1,4 @@
-//! CREATE DOMAIN: its constraints and the schema of its collation.
+//! Rewrites CREATE DOMAIN: its constraints, and the schema of its collation.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -6,7 +6,8 @@ use crate::parse::ast::{Ident, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
-/// The collation of a domain, of which the tree has room for one name.
+/// Returns the collation of a domain. The tree has room for one identifier only, so that holds both schema
+/// and name.
 pub(crate) fn collation(written: &Ident) -> ObjectName {
     let parts = written.value.strip_prefix(MARK).and_then(|both| both.split_once(MARK));
     match parts {
@@ -19,7 +20,7 @@ pub(crate) fn collation(written: &Ident) -> ObjectName {
 }
 
 impl Reader<'_> {
-    /// `NOT NULL` is a check like others, behind the default, and `COLLATE s.c` has one name for both.
+    /// Rewrites `NOT NULL` to a check after the default, and the two names in `COLLATE s.c` to one.
     pub(super) fn domain(&self, i: usize) -> Vec<(usize, Edit)> {
         let (mut edits, mut checked) = (Vec::new(), false);
         if i.checked_sub(1).is_none_or(|before| self.keyword(before) != Keyword::CREATE) {
@@ -40,7 +41,7 @@ impl Reader<'_> {
                 edits.push((at + 1, Edit::Instead(vec![name(format!("{MARK}{schema}{MARK}{collation}"))])));
                 edits.extend([at + 2, at + 3].map(|gone| (gone, Edit::Instead(Vec::new()))));
             }
-            // What stands in parentheses is an expression.
+            // Tokens in parentheses belong to an expression.
             at = self.partner.get(at).copied().flatten().filter(|end| *end > at).unwrap_or(at) + 1;
         }
         if checked {

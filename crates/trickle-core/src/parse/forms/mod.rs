@@ -1,7 +1,7 @@
-//! Forms of PostgreSQL's that the parser's crate does not read, in words that it does.
+//! Rewrites PostgreSQL syntax that the parser crate does not read into syntax that it reads.
 //!
-//! What is added is a name that begins with a NUL, which no text of a server's can hold: it says to the front end what
-//! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
+//! Names that are added begin with a NUL, which no text on a server can contain. They carry the information
+//! for which the tree has no place. Where none is needed, the new tokens make an equal query.
 
 mod calls;
 mod domain;
@@ -36,25 +36,26 @@ const EXCLUDED: [(&str, Exclusion); 4] = [
     ("\0exclude group", Exclusion::Group),
     ("\0exclude ties", Exclusion::Ties),
 ];
-/// The alias of a query in parentheses; in front of an alias, that it is one.
+/// The character with which every mark begins. Alone, it is the alias of a query in parentheses; before the
+/// last name in USING, it says that this is an alias.
 const MARK: &str = "\0";
 
-/// Whether a table is read as `ONLY t`.
+/// Whether a table is named as `ONLY t`.
 pub(crate) fn is_only(name: &ObjectName) -> bool {
     matches!(name.0.first(), Some(ObjectNamePart::Identifier(i)) if i.value == ONLY)
 }
 
-/// Whether a part of a name says how the others are meant.
+/// Whether a part of a name is a mark that says how the other parts are meant.
 pub(super) fn is_mark(part: &ObjectNamePart) -> bool {
     matches!(part, ObjectNamePart::Identifier(i) if i.value.starts_with(MARK))
 }
 
-/// Whether the first key of GROUP BY stands for its DISTINCT.
+/// Whether the first key of GROUP BY is the mark for its DISTINCT.
 pub(crate) fn is_group_distinct(key: &Expr) -> bool {
     matches!(key, Expr::Identifier(i) if i.value == DISTINCT)
 }
 
-/// The alias in `USING (…) AS alias`, which is the last of the names.
+/// Returns the alias in `USING (…) AS alias`, which is stored as the last of the names.
 pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     match names.last()?.0.as_slice() {
         [ObjectNamePart::Identifier(i)] => {
@@ -64,7 +65,8 @@ pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     }
 }
 
-/// The keys of an ORDER BY, and what the last of them says of the frame behind it.
+/// Returns the keys of an ORDER BY without the mark at their end, and the EXCLUDE clause of the frame that
+/// this mark stands for.
 pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
     if let Some((OrderByExpr { expr: Expr::Identifier(i), .. }, before)) = keys.split_last()
         && let Some((_, what)) = EXCLUDED.iter().find(|(mark, _)| i.value == *mark)
@@ -74,7 +76,7 @@ pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
     (keys, Exclusion::NoOthers)
 }
 
-/// The expression of a generated column, and whether it is a virtual one.
+/// Returns the expression of a generated column, and whether the column is virtual.
 pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
     if let Expr::Function(f) = e
         && let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice()
@@ -87,7 +89,7 @@ pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
     (e, false)
 }
 
-/// The tokens with such forms put into other words.
+/// Returns the tokens with such forms rewritten.
 pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let suspect = |t: &TokenWithSpan| {
         let word = matches!(
@@ -130,7 +132,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return tokens;
     }
     let reader = Reader::new(&tokens);
-    // What nests deeper is refused; work on it would grow with its depth.
+    // Deeper nesting is refused, since the work on it would grow with its depth.
     let edits = if reader.depth <= GROUPS { reader.edits() } else { Vec::new() };
     if edits.is_empty() {
         return tokens;
@@ -138,24 +140,24 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edited(tokens, edits)
 }
 
-/// The alias of a `JSON_TABLE` or `XMLTABLE` that gives its columns other names.
+/// Returns the alias of a `JSON_TABLE` or `XMLTABLE` that renames its columns.
 pub(super) fn renamed_columns(tokens: &[TokenWithSpan]) -> Option<&TokenWithSpan> {
     let reader = Reader::new(tokens);
     reader.renamed_columns().map(|at| reader.words[at].1)
 }
 
-/// What becomes of the token at a place.
+/// A change of the tokens at a position.
 enum Edit {
-    /// These come before it.
+    /// Inserts these tokens before the token.
     Before(Vec<Token>),
-    /// These come instead of it.
+    /// Replaces the token by these tokens.
     Instead(Vec<Token>),
-    /// These come after it.
+    /// Inserts these tokens after the token.
     After(Vec<Token>),
 }
 
 fn edited(tokens: Vec<TokenWithSpan>, mut edits: Vec<(usize, Edit)>) -> Vec<TokenWithSpan> {
-    // Those of one place keep their order.
+    // The sort is stable: edits at one position keep their order.
     edits.sort_by_key(|(at, _)| *at);
     let mut edits = edits.into_iter().peekable();
     let mut out = Vec::with_capacity(tokens.len());

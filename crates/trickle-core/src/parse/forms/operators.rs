@@ -1,4 +1,4 @@
-//! Operators that the parser's crate binds otherwise, or does not know.
+//! Rewrites operators that the parser crate binds in another way, or does not know.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -8,10 +8,11 @@ use sqlparser::tokenizer::Token;
 
 const LOCAL: &str = "\0local";
 const VARIADIC: &str = "\0variadic";
-/// In front of an operator that the crate does not read before ANY and ALL.
+/// The mark before an operator that the crate does not read before ANY and ALL.
 const ANY: &str = "\0any ";
 
-/// The operator that the right side of an equality with ANY or ALL stands for, and what it is asked of.
+/// Returns, for the right side of an equality with ANY or ALL, the operator that it stands for and the
+/// operand of ANY or ALL.
 pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
     let Expr::Function(f) = right else { return None };
     let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
@@ -23,7 +24,7 @@ pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
     }
 }
 
-/// The array of `VARIADIC array`.
+/// Returns the array in `VARIADIC array`.
 pub(crate) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
     match arg {
         FunctionArg::ExprNamed { name: Expr::Identifier(name), arg: FunctionArgExpr::Expr(e), .. }
@@ -35,13 +36,13 @@ pub(crate) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
     }
 }
 
-/// Whether the zone of AT TIME ZONE stands for AT LOCAL.
+/// Whether the zone of AT TIME ZONE is the mark for AT LOCAL.
 pub(crate) fn is_local(zone: &Expr) -> bool {
     matches!(zone, Expr::Identifier(Ident { value, .. }) if value == LOCAL)
 }
 
 impl Reader<'_> {
-    /// `a::type COLLATE c`: the cast in parentheses.
+    /// Rewrites `a::type COLLATE c`: the cast gets parentheses.
     pub(super) fn collated(&self, i: usize) -> Vec<(usize, Edit)> {
         let (mut end, mut start) = (i, None);
         while let Some(cast) = self.cast_before(end) {
@@ -52,7 +53,7 @@ impl Reader<'_> {
         start.map(|start| [(start, Token::LParen), (i, Token::RParen)].map(edit).into()).unwrap_or_default()
     }
 
-    /// The `::` of the type that ends in front of a word.
+    /// Returns the position of the `::` of the type that ends before a word.
     fn cast_before(&self, i: usize) -> Option<usize> {
         let (mut at, mut words) = (i, Vec::new());
         loop {
@@ -71,7 +72,8 @@ impl Reader<'_> {
         (words.len() == 1 || several.contains(&words.join(" ").as_str()) || time(&words)).then_some(at)
     }
 
-    /// Where the operand of the `::` at `i` begins: a constant, a name, a call, or what stands in parentheses.
+    /// Returns the position where the operand of the `::` at `i` begins. The operand is a constant, a name, a
+    /// call, or an expression in parentheses.
     fn operand_before(&self, i: usize) -> Option<usize> {
         let mut at = i.checked_sub(1)?;
         if let Some(open) = self.partner[at] {
@@ -85,7 +87,7 @@ impl Reader<'_> {
         Some(at)
     }
 
-    /// `t.*::t`: the row in parentheses.
+    /// Rewrites `t.*::t`: the row gets parentheses.
     pub(super) fn row_cast(&self, i: usize) -> Vec<(usize, Edit)> {
         let row =
             i >= 3 && self.is(i - 1, &Token::Mul) && self.is(i - 2, &Token::Period) && self.is_name(i - 3);
@@ -97,7 +99,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `TRIM(BOTH FROM a)`, without what is cut off, is a call of the function that does it.
+    /// Rewrites `TRIM(BOTH FROM a)`, which does not name the characters to remove, to a call of the function
+    /// that it stands for.
     pub(super) fn trimmed(&self, i: usize) -> Vec<(usize, Edit)> {
         let called = match self.keyword(i + 2) {
             Keyword::LEADING => "ltrim",
@@ -113,7 +116,7 @@ impl Reader<'_> {
         std::iter::once((i, Edit::Instead(vec![name(called)]))).chain(gone).collect()
     }
 
-    /// `VARIADIC a` as the argument of a call, which no definition of a function is: a named one.
+    /// Rewrites `VARIADIC a` to a named argument, in a call but not in the definition of a function.
     pub(super) fn variadic(&self, i: usize) -> Vec<(usize, Edit)> {
         let after = |at: usize, token: &Token| at.checked_sub(1).is_some_and(|before| self.is(before, token));
         if !after(i, &Token::Comma) && !after(i, &Token::LParen) {
@@ -133,7 +136,8 @@ impl Reader<'_> {
         if defines { Vec::new() } else { vec![(i, Edit::Instead(vec![name(VARIADIC), Token::RArrow]))] }
     }
 
-    /// `a op ANY (b)`, of an operator that the crate does not expect there: an equality, and the operator around `b`.
+    /// Rewrites `a op ANY (b)`, with an operator that the crate does not expect there, to an equality; `b` is
+    /// wrapped in a mark with the operator.
     pub(super) fn any(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) =
             self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
@@ -143,13 +147,13 @@ impl Reader<'_> {
         let Some((start, op)) = self.operator_before(i) else { return Vec::new() };
         let mut edits = vec![(start, Edit::Instead(vec![Token::Eq]))];
         edits.extend((start + 1..i).map(|gone| (gone, Edit::Instead(Vec::new()))));
-        // A query is an argument in parentheses of its own.
+        // A query as an argument needs parentheses of its own.
         edits.push((i + 2, Edit::Before(vec![name(format!("{ANY}{op}")), Token::LParen, Token::LParen])));
         edits.push((close, Edit::After(vec![Token::RParen, Token::RParen])));
         edits
     }
 
-    /// Where the operator in front of ANY begins, and what it is; `None` where the crate reads it.
+    /// Returns the position of the operator before ANY, and the operator; `None` where the crate reads it.
     fn operator_before(&self, i: usize) -> Option<(usize, String)> {
         let last = i.checked_sub(1)?;
         if let Some(open) = self.partner[last].filter(|_| self.is(last, &Token::RParen)) {
@@ -164,7 +168,7 @@ impl Reader<'_> {
         (symbol && !known.contains(&op.as_str())).then_some((last, op))
     }
 
-    /// `OPERATOR(s.===)`: its symbols as one.
+    /// Rewrites `OPERATOR(s.===)`: its symbols become one token.
     pub(super) fn operator(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) =
             self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
@@ -184,7 +188,7 @@ impl Reader<'_> {
         matches!(self.keyword(i), Keyword::ANY | Keyword::SOME | Keyword::ALL)
     }
 
-    /// `COLLATION FOR (a)` is a call.
+    /// Rewrites `COLLATION FOR (a)` to a call.
     pub(super) fn collation_of(&self, i: usize) -> Vec<(usize, Edit)> {
         if self.keyword(i + 1) != Keyword::FOR || !self.is(i + 2, &Token::LParen) {
             return Vec::new();
@@ -192,7 +196,7 @@ impl Reader<'_> {
         vec![(i, Edit::Instead(vec![name("pg_collation_for")])), (i + 1, Edit::Instead(Vec::new()))]
     }
 
-    /// `SUBSTRING(a SIMILAR pattern ESCAPE c)` is a call with three arguments.
+    /// Rewrites `SUBSTRING(a SIMILAR pattern ESCAPE c)` to a call with three arguments.
     pub(super) fn similar_part(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
         else {
@@ -209,7 +213,7 @@ impl Reader<'_> {
         if commas.len() == 2 { commas } else { Vec::new() }
     }
 
-    /// `a AT LOCAL`: a zone that says so.
+    /// Rewrites `a AT LOCAL` to AT TIME ZONE with a mark as the zone.
     pub(super) fn at_local(&self, i: usize) -> Vec<(usize, Edit)> {
         let operand = i.checked_sub(1).is_some_and(|before| {
             !self.awaits_operand(before)

@@ -1,4 +1,4 @@
-//! Queries in parentheses, where an expression is meant.
+//! Rewrites queries in parentheses that stand in place of an expression.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -6,8 +6,9 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
 impl Reader<'_> {
-    /// Which parentheses open a query: SELECT stands in them, or behind another one that does, with nothing behind that
-    /// but what may follow a query.
+    /// Returns for each parenthesis whether it opens a query: SELECT or a similar keyword follows. Another
+    /// parenthesis may follow instead, if that opens a query and only clauses come after it that may follow a
+    /// query.
     pub(super) fn queries(&self) -> Vec<bool> {
         let mut queries = vec![false; self.words.len()];
         for i in (0..self.words.len()).rev().filter(|i| self.is(*i, &Token::LParen)) {
@@ -21,7 +22,7 @@ impl Reader<'_> {
         queries
     }
 
-    /// `TABLE t` as a query is `SELECT * FROM t`.
+    /// Rewrites `TABLE t`, as a query, to `SELECT * FROM t`.
     pub(super) fn table(&self, i: usize) -> Vec<(usize, Edit)> {
         let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
         let begins = match i.checked_sub(1) {
@@ -39,7 +40,7 @@ impl Reader<'_> {
         vec![(i, Edit::Instead(vec![word("SELECT"), Token::Mul, word("FROM")]))]
     }
 
-    /// Whether what stands here makes a query of one in parentheses before it.
+    /// Whether the keyword here continues the query in parentheses before it.
     fn goes_on(&self, i: usize) -> bool {
         matches!(
             self.keyword(i),
@@ -53,11 +54,11 @@ impl Reader<'_> {
         )
     }
 
-    /// Whether an operand of an expression, and not the arguments of a call, may stand behind this.
+    /// Whether an operand of an expression, and not the arguments of a call, may follow this token.
     pub(super) fn begins_operand(&self, i: usize) -> bool {
         let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
         match self.words.get(i).map(|(_, t)| &t.token) {
-            // UNION ALL
+            // The ALL of UNION ALL.
             Some(Token::Word(_)) if i.checked_sub(1).is_some_and(set) => false,
             Some(Token::Word(_)) => matches!(
                 self.keyword(i),
@@ -86,10 +87,11 @@ impl Reader<'_> {
         }
     }
 
-    /// `((SELECT …) UNION …)` in an expression, and `(VALUES …)`, are what `(SELECT * FROM (…))` is. Elsewhere such a query
-    /// is read as it stands.
+    /// Rewrites `((SELECT …) UNION …)` and `(VALUES …)` in an expression to `(SELECT * FROM (…))`. Elsewhere
+    /// such a query is read as it is.
     pub(super) fn query(&self, i: usize, queries: &[bool]) -> Vec<(usize, Edit)> {
-        // What stands in a query's parentheses is read with it: an arm as it is, what fills them as they are.
+        // Parentheses inside a query's parentheses are read with that query. An arm of a set operation is
+        // left as it is; parentheses that fill the outer ones are treated like these.
         let mut at = i;
         while at > 0 && queries[at - 1] {
             if self.partner[at].is_some_and(|end| self.goes_on(end + 1)) {

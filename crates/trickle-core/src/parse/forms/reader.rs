@@ -1,15 +1,15 @@
-//! What is read word by word: forms that are told by the words around them.
+//! Reads tokens word by word, for forms that are recognised by the words around them.
 
 use super::sets::ends_group_by;
 use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// The tokens that are no white space, each parenthesis and bracket with its partner.
+/// The tokens that are no white space. Each parenthesis and bracket knows its partner.
 pub(super) struct Reader<'t> {
     pub(super) words: Vec<(usize, &'t TokenWithSpan)>,
     pub(super) partner: Vec<Option<usize>>,
-    /// How many are open inside each other.
+    /// The greatest nesting depth of parentheses and brackets.
     pub(super) depth: usize,
 }
 
@@ -30,7 +30,7 @@ impl<'t> Reader<'t> {
                 Token::RBracket => Token::LBracket,
                 _ => continue,
             };
-            // A bracket that is open yet has no partner.
+            // A bracket that is still open has no partner.
             while opener == Token::LParen && open.last().is_some_and(|o| words[*o].1.token == Token::LBracket)
             {
                 open.pop();
@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
         matches!(self.words.get(i).map(|(_, t)| &t.token), Some(Token::Word(_)))
     }
 
-    /// A name as it is meant.
+    /// Returns a name as PostgreSQL folds it.
     pub(super) fn folded(&self, i: usize) -> Option<String> {
         match &self.words.get(i)?.1.token {
             Token::Word(w) if w.quote_style.is_some() => Some(w.value.clone()),
@@ -108,7 +108,8 @@ impl<'t> Reader<'t> {
         edits
     }
 
-    /// `ONLY t` and `ONLY (t)` in FROM: a name in front of the table's.
+    /// Rewrites `ONLY t` and `ONLY (t)` in FROM: a mark becomes a part of the table's name, before the
+    /// others.
     fn only(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(before) = i.checked_sub(1) else { return Vec::new() };
         let item = matches!(self.keyword(before), Keyword::FROM | Keyword::JOIN)
@@ -125,7 +126,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `GROUP BY DISTINCT a` has a first key that says so; `GROUP BY ALL a` is `GROUP BY a`.
+    /// Rewrites `GROUP BY DISTINCT a`, whose first key becomes a mark, and `GROUP BY ALL a` to `GROUP BY a`.
     fn grouped(&self, i: usize) -> Vec<(usize, Edit)> {
         if self.keyword(i + 1) != Keyword::BY {
             return Vec::new();
@@ -141,7 +142,7 @@ impl<'t> Reader<'t> {
         edits
     }
 
-    /// `USING (a, b) AS x`: the alias is a last name in the list.
+    /// Rewrites `USING (a, b) AS x`: the alias becomes the last name in the list.
     fn using(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
         else {
@@ -158,7 +159,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `GENERATED ALWAYS AS (e) [VIRTUAL]`: a stored column of an expression that says what it is.
+    /// Rewrites `GENERATED ALWAYS AS (e) [VIRTUAL]` to a stored column, whose expression is marked as
+    /// virtual.
     fn generated(&self, i: usize) -> Vec<(usize, Edit)> {
         let always = (self.keyword(i + 1), self.keyword(i + 2)) == (Keyword::ALWAYS, Keyword::AS);
         match self.partner.get(i + 3).copied().flatten() {
@@ -177,7 +179,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `FETCH FIRST (n) ROWS`: the number without parentheses.
+    /// Rewrites `FETCH FIRST (n) ROWS`: the number loses its parentheses.
     fn fetched(&self, i: usize) -> Vec<(usize, Edit)> {
         let first = matches!(self.keyword(i + 1), Keyword::FIRST | Keyword::NEXT);
         let number = matches!(self.words.get(i + 3), Some((_, t)) if matches!(t.token, Token::Number(..)));
@@ -187,7 +189,7 @@ impl<'t> Reader<'t> {
         [i + 2, i + 4].map(|at| (at, Edit::Instead(Vec::new()))).into()
     }
 
-    /// `'…'::type PRECEDING`: the offset in parentheses.
+    /// Rewrites `'…'::type PRECEDING`: the offset gets parentheses.
     fn offset(&self, i: usize) -> Vec<(usize, Edit)> {
         let begins = |at: &usize| {
             matches!(
@@ -205,7 +207,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `frame EXCLUDE …`: a last key of the ORDER BY in front of the frame, which is made where there is none.
+    /// Rewrites `frame EXCLUDE …` to a last key of the ORDER BY before the frame. Where there is no ORDER BY,
+    /// it is added.
     fn excluded(&self, i: usize) -> Vec<(usize, Edit)> {
         let (mark, words) = match self.keyword(i + 1) {
             Keyword::NO if self.is_word(i + 2, "others") => (0, 2),

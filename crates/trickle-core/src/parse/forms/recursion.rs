@@ -1,4 +1,4 @@
-//! SEARCH and CYCLE, behind a recursive query in WITH.
+//! Rewrites SEARCH and CYCLE after a recursive query in WITH.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -13,32 +13,33 @@ const DEPTH: &str = "\0search depth";
 const BREADTH: &str = "\0search breadth";
 const CYCLE: &str = "\0cycle";
 const CYCLE_TO: &str = "\0cycle to";
-/// How far behind TO and DEFAULT their value may end.
+/// The greatest number of tokens that the value after TO or DEFAULT may have.
 const VALUE: usize = 24;
 
-/// `SEARCH DEPTH|BREADTH FIRST BY columns SET column`
+/// The clause `SEARCH DEPTH|BREADTH FIRST BY columns SET column`.
 pub(crate) struct Search<'q> {
-    /// DEPTH
+    /// Whether the order is DEPTH FIRST.
     pub(crate) depth: bool,
-    /// The column that it sets.
+    /// The column that the clause adds.
     pub(crate) set: &'q Ident,
-    /// What it orders by.
+    /// The columns of the search order.
     pub(crate) by: Vec<&'q Ident>,
 }
 
-/// `CYCLE columns SET column [TO value DEFAULT value] USING column`
+/// The clause `CYCLE columns SET column [TO value DEFAULT value] USING column`.
 pub(crate) struct Cycle<'q> {
-    /// What comes again in a cycle.
+    /// The columns whose values repeat in a cycle.
     pub(crate) by: Vec<&'q Ident>,
-    /// The column that says so.
+    /// The column that marks a cycle.
     pub(crate) set: &'q Ident,
-    /// Its values in a cycle and else.
+    /// Its value for a row in a cycle, and its value for other rows.
     pub(crate) values: Option<(&'q Expr, &'q Expr)>,
-    /// The column that holds the way.
+    /// The column that holds the path.
     pub(crate) using: &'q Ident,
 }
 
-/// What the keys of the ORDER BY of a recursive query stand for; `None` where they are keys.
+/// Returns the clauses that the keys in a recursive query's ORDER BY stand for; `None` where they are real
+/// sort keys.
 pub(crate) fn search_and_cycle(keys: &[OrderByExpr]) -> Option<(Option<Search<'_>>, Option<Cycle<'_>>)> {
     let (mut search, mut cycle) = (None, None);
     for key in keys {
@@ -86,8 +87,8 @@ fn ident(e: &Expr) -> Option<&Ident> {
 }
 
 impl Reader<'_> {
-    /// Both clauses behind the parenthesis of a query become keys that its ORDER BY, which a recursive query cannot have,
-    /// ends with.
+    /// Rewrites both clauses, which follow the parenthesis of a query, to keys at the end of an ORDER BY. A
+    /// recursive query cannot have an ORDER BY of its own.
     pub(super) fn recursion(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) = i.checked_sub(1).filter(|c| self.is(*c, &Token::RParen)) else { return Vec::new() };
         let (mut at, mut keys) = (i, Vec::new());
@@ -100,7 +101,7 @@ impl Reader<'_> {
         if keys.is_empty() {
             return Vec::new();
         }
-        // A number may stand before it.
+        // A number may stand directly before it, so there is a space.
         let mut order = vec![Token::Whitespace(Whitespace::Space), word("ORDER"), word("BY")];
         order.extend(keys.join(&Token::Comma));
         let gone = (i..at).map(|w| (w, Edit::Instead(Vec::new())));
@@ -142,7 +143,7 @@ impl Reader<'_> {
         Some((call(mark, args), at + 2))
     }
 
-    /// Names between commas, and where they end.
+    /// Reads names between commas, and returns where they end.
     fn columns(&self, i: usize) -> Option<(Vec<Vec<Token>>, usize)> {
         let (mut names, mut at) = (vec![vec![self.column(i)?]], i + 1);
         while self.is(at, &Token::Comma) {
@@ -156,7 +157,7 @@ impl Reader<'_> {
         if self.keyword(i) == keyword { self.column(i + 1) } else { None }
     }
 
-    /// A name in quotes: some of a column are words that begin an expression.
+    /// Returns a column's name, quoted, since some names are words that begin an expression.
     fn column(&self, i: usize) -> Option<Token> {
         match self.words.get(i).map(|(_, t)| &t.token) {
             Some(Token::Word(Word { value, quote_style, .. })) => {
@@ -172,7 +173,7 @@ impl Reader<'_> {
     }
 }
 
-/// `mark(a, b, …)`
+/// Returns the tokens of `mark(a, b, …)`.
 fn call(mark: &str, args: impl Iterator<Item = Vec<Token>>) -> Vec<Token> {
     let mut tokens = vec![name(mark), Token::LParen];
     tokens.extend(args.collect::<Vec<_>>().join(&Token::Comma));

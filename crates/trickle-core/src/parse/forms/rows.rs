@@ -1,4 +1,4 @@
-//! `ROWS FROM (…)`, and definitions of the columns of what it calls.
+//! Rewrites `ROWS FROM (…)`, and the column definitions of the functions that it calls.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -12,7 +12,7 @@ use sqlparser::tokenizer::Token;
 const ROWS_FROM: &str = "\0rows";
 const DEFINED: &str = "\0defined";
 
-/// Whether what looks like a function in FROM is `ROWS FROM (…)`.
+/// Whether a function in FROM stands for `ROWS FROM (…)`.
 pub(crate) fn is_rows_from(name: &ObjectName) -> bool {
     matches!(name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == ROWS_FROM)
 }
@@ -20,7 +20,7 @@ pub(crate) fn is_rows_from(name: &ObjectName) -> bool {
 /// A call inside `ROWS FROM (…)`.
 pub(crate) struct RowsFrom<'a> {
     pub(crate) call: &'a Function,
-    /// `AS (name type, …)`
+    /// The definition `AS (name type, …)`.
     pub(crate) definition: Vec<(&'a Ident, &'a DataType)>,
 }
 
@@ -46,8 +46,8 @@ impl<'a> RowsFrom<'a> {
 }
 
 impl Reader<'_> {
-    /// `ROWS FROM (f(a), g(b) AS (x t, …))`: a function of that name, whose second argument is another one of `g(b)` and of
-    /// NULLs of these types and names.
+    /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to a call of one marked function. Its second argument
+    /// here is a marked function too, of `g(b)` and of NULLs with these types and names.
     pub(super) fn rows_from(&self, i: usize) -> Vec<(usize, Edit)> {
         let item = i.checked_sub(1).is_some_and(|b| {
             matches!(self.keyword(b), Keyword::FROM | Keyword::JOIN | Keyword::LATERAL)
@@ -79,7 +79,7 @@ impl Reader<'_> {
         edits
     }
 
-    /// `a t, …` as `a => NULL::t, …`
+    /// Rewrites `a t, …` to `a => NULL::t, …`.
     fn definitions(&self, columns: std::ops::Range<usize>, edits: &mut Vec<(usize, Edit)>) {
         let mut at = columns.start;
         while at < columns.end {

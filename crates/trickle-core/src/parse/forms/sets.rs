@@ -1,5 +1,5 @@
-//! Grouping sets. The parser's crate reads them only where they are neither nested nor begin with a parenthesis, so they
-//! are put before it as calls, of which [`GroupItem::of`] says what they were.
+//! Rewrites grouping sets. The parser crate reads them only where they are not nested and do not begin with a
+//! parenthesis. So they are given to it as calls, and [`GroupItem::of`] recognises these.
 
 use super::super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 use super::reader::Reader;
@@ -14,18 +14,19 @@ const EMPTY: &str = "\0empty";
 
 /// An item of GROUP BY, or of GROUPING SETS.
 pub(crate) enum GroupItem<'a> {
-    /// One set: no key, one, or several in parentheses.
+    /// One grouping set: no key, one key, or several in parentheses.
     Set(Vec<&'a Expr>),
     /// GROUPING SETS: the sets of all its items.
     Sets(Vec<GroupItem<'a>>),
-    /// ROLLUP: the parts, then all but the last, and so on down to none.
+    /// ROLLUP: all parts, then all but the last, and so on down to none.
     Rollup(Vec<Vec<&'a Expr>>),
-    /// CUBE: every choice of the parts.
+    /// CUBE: every subset of the parts.
     Cube(Vec<Vec<&'a Expr>>),
 }
 
 impl GroupItem<'_> {
-    /// What an item says; `None` where a construct has what none can have, such as ORDER BY between its parentheses.
+    /// Reads an item. Returns `None` where a construct contains a clause that no such construct can have,
+    /// such as ORDER BY between its parentheses.
     pub(crate) fn of(item: &Expr) -> Option<GroupItem<'_>> {
         let bare = bare(item);
         if matches!(bare, Expr::Identifier(i) if i.value == EMPTY) {
@@ -41,7 +42,7 @@ impl GroupItem<'_> {
     }
 }
 
-/// Without the parentheses around it.
+/// Removes the parentheses around an expression.
 fn bare(mut e: &Expr) -> &Expr {
     while let Expr::Nested(inner) = e {
         e = inner;
@@ -49,7 +50,7 @@ fn bare(mut e: &Expr) -> &Expr {
     e
 }
 
-/// The keys of `(a, b)`, or the one that an expression is.
+/// Returns the keys of `(a, b)`, or an expression as the only key.
 fn keys(item: &Expr) -> Vec<&Expr> {
     match bare(item) {
         Expr::Tuple(list) => list.iter().collect(),
@@ -63,7 +64,7 @@ fn construct(e: &Expr) -> Option<(&'static str, &Function)> {
     [SETS, ROLLUP, CUBE].into_iter().find(|c| i.value == *c).map(|c| (c, f))
 }
 
-/// The parts, where nothing but parts stands in the parentheses or behind them.
+/// Returns the parts, where only parts stand in the parentheses and nothing stands behind them.
 fn arguments(f: &Function) -> Option<Vec<&Expr>> {
     let FunctionArguments::List(list) = &f.args else { return None };
     let alone = list.clauses.is_empty()
@@ -80,7 +81,7 @@ fn arguments(f: &Function) -> Option<Vec<&Expr>> {
     if alone { list.args.iter().map(part).collect() } else { None }
 }
 
-/// What may follow the items of GROUP BY.
+/// Whether a keyword may follow the items of GROUP BY.
 pub(super) fn ends_group_by(keyword: Keyword) -> bool {
     matches!(
         keyword,
@@ -98,7 +99,8 @@ pub(super) fn ends_group_by(keyword: Keyword) -> bool {
 }
 
 impl Reader<'_> {
-    /// Puts the constructs among the items from `at` on, as far as the clause or the parentheses go, as calls.
+    /// Rewrites the grouping sets among the items from `at` on to calls, up to the end of the clause or of
+    /// the parentheses.
     pub(super) fn sets(&self, mut at: usize, inside: bool, edits: &mut Vec<(usize, Edit)>) {
         let marked = |text: &str| Edit::Instead(vec![name(text)]);
         loop {
@@ -115,7 +117,7 @@ impl Reader<'_> {
                 }
                 Keyword::ROLLUP if call => edits.push((at, marked(ROLLUP))),
                 Keyword::CUBE if call => edits.push((at, marked(CUBE))),
-                // A column of that name.
+                // ROLLUP and CUBE without arguments are columns with these names.
                 Keyword::ROLLUP => edits.push((at, marked("rollup"))),
                 Keyword::CUBE => edits.push((at, marked("cube"))),
                 _ if inside && self.is(at, &Token::LParen) && self.is(at + 1, &Token::RParen) => {
@@ -124,7 +126,7 @@ impl Reader<'_> {
                 }
                 _ => {}
             }
-            // On to what stands behind the next comma.
+            // Continue after the next comma.
             while !self.is(at, &Token::Comma) {
                 let over = at >= self.words.len()
                     || self.is(at, &Token::RParen)

@@ -1,15 +1,15 @@
 //! Δ of a recursion, from its stored result.
 //!
-//! A *derivation* of a row is a row of the base and rows of the side that lead from it, step by step, to that row. It is
-//! *lost* where a part of it left, *gained* where a part of it came. Let K be a key of the side T, or all its columns, and
-//! *touched* the values of K on rows of ΔT:
+//! A *derivation* of a row is a row of the base and rows of the side that lead from it, step by step, to that
+//! row. A derivation is *lost* where a part of it left, *gained* where a part of it came. Let K be a key of
+//! the side T, or all its columns, and *touched* the values of K on rows of ΔT:
 //!
 //! - T₌ = T′ ▷ touched, the rows that are in both states as often; S₌ is the step beside them;
 //! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. So T = T₌ + T₋ and T′ = T₌ + T₊.
 //!
-//! Deletions follow the old world and insertions the new one. To let a signed change follow the new step alone,
-//! `D = ΔB + ΔS(R) + S′(D)`, would be wrong: where a row that left leads into a cycle that came, that equation has more
-//! than one solution, and none by iteration.
+//! Deletions follow the old side and insertions the new one. Following a signed change with the new step
+//! alone, `D = ΔB + ΔS(R) + S′(D)`, would be wrong. Where a row that left leads into a cycle that came, that
+//! equation has more than one solution, and iteration finds none.
 
 use super::{Fixpoint, Recursion, labels};
 use crate::delta::{Differ, Differentiate, negate, sum};
@@ -34,7 +34,7 @@ impl Differentiate for Recursion {
     }
 }
 
-/// T₌, T₋, T₊ and T′ of a side; T₋ and T₊ only where it changed.
+/// The relations T₌, T₋, T₊ and T′ of a side; T₋ and T₊ only where the side changed.
 struct Sides {
     kept: NodeId,
     touched: Option<(NodeId, NodeId)>,
@@ -66,7 +66,8 @@ impl Sides {
     }
 }
 
-/// (B′ − B)⁺ and (B − B′)⁺, or where equal rows may be written differently the rows of B′ and of B that equal one of ΔB.
+/// Returns (B′ − B)⁺ and (B − B′)⁺. Where equal rows may be written differently, returns the rows of B′ and
+/// of B that equal a row of ΔB.
 fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>> {
     let change = cx.delta(base)?;
     if cx.graph.props(change).empty {
@@ -90,10 +91,11 @@ fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>
 }
 
 impl Recursion {
-    /// UNION ALL, a bag of derivations. By the last part that left, a lost derivation is one of an old row, or of none, then
-    /// that part, then parts that stayed: `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`. What stays is R₌ = R − lost. By the first part that
-    /// came, `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`. Both sums end where the query does, for their terms are parts of those of R
-    /// and of R′; and `ΔR = gained − lost`.
+    /// Computes the delta of UNION ALL, a bag of derivations. A lost derivation is split at the last part
+    /// that left: before it a derivation of an old row, or nothing; after it only parts that stayed. So
+    /// `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`, and the remaining rows are R₌ = R − lost. A gained derivation is split at
+    /// the first part that came, so `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`. Both sums end where the query does, since
+    /// their terms are parts of the terms of R and R′. And `ΔR = gained − lost`.
     fn all(
         &self,
         cx: &mut Differ<'_>,
@@ -114,9 +116,10 @@ impl Recursion {
         cx.difference(gained, lost)
     }
 
-    /// UNION, a set: delete and rederive. `over` are the rows with a derivation that is lost, which is as with UNION ALL; the
-    /// others, R₌ = R ▷ over, have one that stays. A row of R′ beyond them is reached from B₊, or by a part that came from
-    /// R₌, or by a part that stayed, and then it is one of `over`; or from such a row.
+    /// Computes the delta of UNION, a set: delete and rederive. `over` holds the rows with a lost derivation,
+    /// computed as for UNION ALL. The other rows, R₌ = R ▷ over, have a derivation that stayed. A row of R′
+    /// outside R₌ is reached from B₊, by a part that came from R₌, or from another such row. Or it is reached
+    /// by a part that stayed, and then the row is in `over`.
     fn distinct(
         &self,
         cx: &mut Differ<'_>,
@@ -148,8 +151,8 @@ impl Recursion {
         cx.difference(gained, over)
     }
 
-    /// What lost a derivation: rows that `left` the base or stepped over what left the side, and what stayed leads to from
-    /// there.
+    /// Returns the rows with a lost derivation. Such a derivation begins with a row that `left` the base, or
+    /// with a step over rows that left the side. After that it has only steps over the parts that stayed.
     fn lost(
         &self,
         cx: &mut Differ<'_>,
@@ -165,7 +168,7 @@ impl Recursion {
         self.follow(cx, node, seed, side.kept)
     }
 
-    /// What the step leads to from `seed`, beside `side`.
+    /// Returns the rows that the step derives from `seed` beside `side`, round after round.
     fn follow(&self, cx: &mut Differ<'_>, like: NodeId, seed: Vec<NodeId>, side: NodeId) -> Result<NodeId> {
         let seed = sum(cx.graph, like, seed)?;
         if cx.graph.props(seed).empty {
@@ -174,14 +177,14 @@ impl Recursion {
         cx.graph.add(Recursion::new(seed, side, self.step.clone(), self.fixpoint))
     }
 
-    /// `π(rows ⋈ side)`
+    /// Returns `π(rows ⋈ side)`.
     fn pairs(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
         let labels = labels(cx.graph.schema(self.base));
         let pairs = cx.graph.add(Join::new(rows, side, self.step.on.clone()))?;
         cx.graph.add(Map::new(pairs, self.step.exprs.clone()).labelled(labels))
     }
 
-    /// The rows that could have a partner in `side`, which is small.
+    /// Returns the rows that could have a partner in `side`, which is small.
     fn asked_by(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
         let keys = join_keys(&self.step.on, cx.graph.schema(self.base).len());
         if keys.left.is_empty() || cx.graph.props(rows).empty {
@@ -197,13 +200,14 @@ impl Recursion {
         cx.graph.add(semi)
     }
 
-    /// What a step from rows of `stored` that are not in `over` leads to and is in `over`, or at least agrees with a row of
-    /// it in the columns that the step passes on as they are. Looked for backwards from these.
+    /// Returns the rows of `over` that one step from rows of `stored` outside `over` derives. It may return
+    /// other derived rows too: a row need only agree with a row of `over` in the columns that the step passes
+    /// on unchanged. The search goes backwards, from the rows of `over`.
     fn rederived(&self, cx: &mut Differ<'_>, over: NodeId, stored: NodeId, side: NodeId) -> Result<NodeId> {
         let width = cx.graph.schema(self.base).len();
         let [o, t, r] = [over, side, stored].map(|n| cx.graph.schema(n).clone());
         let passed = |e: &Expr| e.as_column();
-        // over, side, stored: the columns of a pair are found behind one another.
+        // A triple has the columns of `over`, `side` and `stored`, in this order.
         let place = |c: usize| if c < width { width + t.len() + c } else { c };
         let of = |schema: &Schema, c: usize, at: usize| schema.expr(c).shifted(at);
         let mut beside = Vec::new();
@@ -226,7 +230,7 @@ impl Recursion {
     }
 }
 
-/// The rows of `left` that equal none of `right`.
+/// Returns the rows of `left` that equal no row of `right`.
 fn without(graph: &mut Graph, left: NodeId, right: NodeId) -> Result<NodeId> {
     if graph.props(right).empty {
         return Ok(left);

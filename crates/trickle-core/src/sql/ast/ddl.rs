@@ -48,7 +48,7 @@ pub struct CreateView {
     pub name: Qualified,
     /// Column names.
     pub columns: Vec<Ident>,
-    /// What it shows.
+    /// The query that it shows.
     pub query: Query,
 }
 
@@ -67,11 +67,11 @@ pub struct CreateIndex {
     pub keys: Vec<Scalar>,
     /// `NULLS NOT DISTINCT` (15)
     pub nulls_not_distinct: bool,
-    /// `WHERE`: the rows that it holds.
+    /// `WHERE`: the condition on the rows that it holds.
     pub filter: Option<Scalar>,
 }
 
-/// When a trigger fires.
+/// The time at which a trigger fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TriggerTiming {
     /// `BEFORE`
@@ -80,7 +80,7 @@ pub enum TriggerTiming {
     After,
 }
 
-/// What fires a trigger.
+/// The event that fires a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TriggerEvent {
     /// `INSERT`
@@ -102,9 +102,9 @@ pub struct CreateTrigger {
     pub name: Ident,
     /// Table.
     pub table: Qualified,
-    /// When.
+    /// The time.
     pub timing: TriggerTiming,
-    /// On what.
+    /// The event.
     pub event: TriggerEvent,
     /// `REFERENCING OLD TABLE AS`
     pub old_table: Option<Ident>,
@@ -134,7 +134,7 @@ pub struct EnableAlways {
     pub trigger: Ident,
 }
 
-/// A kind of object to drop.
+/// The kind of an object to drop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectKind {
     /// `TABLE`
@@ -152,7 +152,7 @@ pub enum ObjectKind {
 /// `DROP … IF EXISTS`
 #[derive(Clone, Debug, PartialEq)]
 pub struct DropObject {
-    /// What kind.
+    /// The kind.
     pub kind: ObjectKind,
     /// Its name.
     pub name: Qualified,

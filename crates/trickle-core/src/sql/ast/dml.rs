@@ -8,7 +8,7 @@ use crate::sql::ident::{Ident, Qualified};
 pub struct Insert {
     /// Common table expressions of the statement.
     pub ctes: Vec<Cte>,
-    /// A comment for whoever meets the statement in an error.
+    /// A comment for people who see the statement in an error message.
     pub note: Option<String>,
     /// Target.
     pub table: Qualified,
@@ -29,11 +29,11 @@ pub struct Insert {
 pub struct OnConflict {
     /// Columns of the unique index; empty only for DO NOTHING.
     pub columns: Vec<Ident>,
-    /// What to do.
+    /// The action.
     pub action: ConflictAction,
 }
 
-/// What to do with a row that exists.
+/// The action for a row that exists already.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConflictAction {
     /// `DO NOTHING`
@@ -109,7 +109,7 @@ pub struct MergeWhen {
     pub matched: bool,
     /// `AND` condition.
     pub condition: Option<Scalar>,
-    /// What to do.
+    /// The action.
     pub action: MergeAction,
 }
 

@@ -1,4 +1,4 @@
-//! The typed syntax tree of the SQL that is generated. Nothing in it is text: the printer alone writes SQL.
+//! The typed syntax tree of generated SQL. No part of it is SQL text: only the printer writes SQL.
 
 mod ddl;
 mod dml;

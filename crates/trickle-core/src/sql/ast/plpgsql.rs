@@ -8,29 +8,31 @@ use crate::sql::ident::{Ident, Qualified};
 pub struct CreateTriggerFunction {
     /// Name.
     pub name: Qualified,
-    /// Runs with the rights of its owner.
+    /// Whether it runs with the rights of its owner.
     pub security_definer: bool,
-    /// What is in force while it runs: settings and their values, one each but for lists such as `search_path`.
+    /// The settings in force while it runs, with their values: one value each, except for lists such as
+    /// `search_path`.
     pub settings: Vec<(String, Vec<String>)>,
-    /// Variables, by the names of their types.
+    /// The variables, with the names of their types.
     pub variables: Vec<(Ident, &'static str)>,
-    /// What it runs.
+    /// The instructions.
     pub body: Vec<Instruction>,
 }
 
-/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in a language of somebody else's, with the rights of its owner.
+/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in a language that an extension provides, with the
+/// rights of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateScriptFunction {
     /// Name.
     pub name: Qualified,
     /// The language.
     pub language: &'static str,
-    /// What it does, in that language.
+    /// The function's text in that language.
     pub script: String,
 }
 
-/// The search path of a function that nobody who calls it can lead astray: built-in names, and those of temporary objects
-/// last.
+/// Returns the search path of a function that no caller can redirect: built-in names first, names of
+/// temporary objects last.
 pub fn pinned_path() -> (String, Vec<String>) {
     ("search_path".to_owned(), vec!["pg_catalog".to_owned(), "pg_temp".to_owned()])
 }
@@ -42,13 +44,13 @@ pub enum Instruction {
     Run(Statement),
     /// A statement that returns one row, into variables. Its plan is made once in each session.
     Fetch(Statement, Vec<Ident>),
-    /// A statement whose plan is made each time, for what there is then; its rows are dropped.
+    /// A statement that is planned each time, for the current data. Its rows are dropped.
     Anew(Statement),
-    /// A statement over rows whose columns may have other names by now. Its plan is made each time.
+    /// A statement over rows whose columns may have been renamed, and which is therefore planned each time.
     Renamed {
-        /// The variable with the list of columns that is selected from each, under the alias `r`.
+        /// The variable that holds the list of columns to select from each of `rows`, under the alias `r`.
         list: Ident,
-        /// The rows, as the statement reads them.
+        /// The rows that the statement reads.
         rows: Vec<NamedRows>,
         /// The statement.
         statement: Statement,
@@ -57,43 +59,43 @@ pub enum Instruction {
     Assign(Ident, Scalar),
     /// `IF … THEN … ELSE … END IF`
     If {
-        /// When.
+        /// The condition.
         condition: Scalar,
-        /// What then.
+        /// The instructions if the condition is true.
         then: Vec<Instruction>,
-        /// What else.
+        /// The instructions otherwise.
         otherwise: Vec<Instruction>,
     },
-    /// Instructions, and others in their place where one of them raises an error in the data (SQLSTATE classes 22 and 21).
-    /// What they wrote is undone then. It costs a subtransaction.
+    /// Instructions, and others to run if one of them raises an error in the data (SQLSTATE classes 22 and
+    /// 21). The writes of the failed instructions are undone then. The block costs a subtransaction.
     Attempt {
-        /// What is tried.
+        /// The instructions that are tried.
         body: Vec<Instruction>,
-        /// What is done where that raises.
+        /// The instructions that run if one of those raises.
         otherwise: Vec<Instruction>,
     },
     /// Ends the statement with an error.
     Raise {
-        /// Its SQLSTATE.
+        /// The SQLSTATE.
         sqlstate: &'static str,
-        /// What happened.
+        /// The message.
         message: String,
-        /// What to do.
+        /// The hint.
         hint: String,
     },
     /// `RETURN NULL`
     Return,
 }
 
-/// Rows as a statement reads them: `name (columns) AS (SELECT … FROM from)`.
+/// The rows that a statement reads: `name (columns) AS (SELECT … FROM from)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedRows {
-    /// Their name.
+    /// The name.
     pub name: Ident,
-    /// Their columns.
+    /// The columns.
     pub columns: Vec<Ident>,
-    /// The relation that they are of, or the variable.
+    /// The relation or the variable that the rows come from.
     pub from: Ident,
-    /// Whether that is a variable, which holds one row.
+    /// Whether `from` is a variable, which holds one row.
     pub row: bool,
 }

@@ -26,11 +26,12 @@ pub struct Query {
 pub struct Cte {
     /// Its name.
     pub name: Ident,
-    /// Column names; empty leaves those of the body.
+    /// The column names; empty to keep the names of the body.
     pub columns: Vec<Ident>,
-    /// `[NOT] MATERIALIZED`; none leaves it to PostgreSQL (materialized iff read more than once).
+    /// `[NOT] MATERIALIZED`; `None` leaves the choice to PostgreSQL, which materializes iff it is read more
+    /// than once.
     pub materialized: Option<bool>,
-    /// What it computes or does.
+    /// The query or statement.
     pub body: CteBody,
 }
 
@@ -62,7 +63,7 @@ pub enum SetExpr {
     UnionAll(Vec<SetExpr>),
     /// `a INTERSECT|EXCEPT [ALL] b`
     SetOp {
-        /// Which.
+        /// The operation.
         op: SetOperator,
         /// `ALL`
         all: bool,
@@ -113,7 +114,7 @@ pub struct SelectItem {
 /// `expr [DESC] [NULLS FIRST|LAST]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderBy {
-    /// What to order by.
+    /// The sort key.
     pub expr: Scalar,
     /// `DESC`
     pub descending: bool,
@@ -139,11 +140,11 @@ pub enum JoinKind {
 pub struct TableCall {
     /// The call.
     pub call: Scalar,
-    /// `AS (name type, …)`: its columns, where the function leaves them to its caller.
+    /// `AS (name type, …)`: the columns, where the function leaves them to its caller.
     pub definition: Vec<(Ident, Type)>,
 }
 
-/// Something in FROM.
+/// An item of FROM.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromItem {
     /// A table, view or common table expression.
@@ -159,12 +160,13 @@ pub enum FromItem {
         query: Box<Query>,
         /// Its alias.
         alias: Ident,
-        /// Column names; empty leaves those of the query.
+        /// The column names; empty to keep the names of the query.
         columns: Vec<Ident>,
         /// `LATERAL`
         lateral: bool,
     },
-    /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`; may read the items before it.
+    /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`. It may read the items before
+    /// it.
     Function {
         /// The calls.
         calls: Vec<TableCall>,
@@ -189,35 +191,35 @@ pub enum FromItem {
 }
 
 impl Query {
-    /// A query of a body alone.
+    /// Makes a query that consists of a body alone.
     pub fn new(body: SetExpr) -> Query {
         Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None, with_ties: false, offset: None }
     }
-    /// `SELECT …`
+    /// Makes `SELECT …`.
     pub fn select(select: Select) -> Query {
         Query::new(SetExpr::Select(Box::new(select)))
     }
 }
 
 impl SelectItem {
-    /// `expr AS name`
+    /// Makes `expr AS name`.
     pub fn new(expr: Scalar, name: Ident) -> SelectItem {
         SelectItem { expr, name: Some(name) }
     }
 }
 
 impl FromItem {
-    /// `f(…) AS alias`
+    /// Makes `f(…) AS alias`.
     pub fn call(call: Scalar, alias: Ident) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
     }
-    /// The same with names for its columns.
+    /// Makes a call with names for its columns.
     pub fn call_naming(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns }
     }
-    /// A relation under an alias.
+    /// Makes a relation under an alias.
     pub fn relation(name: Qualified, alias: Ident) -> FromItem {
         FromItem::Relation { name, alias }
     }

@@ -7,7 +7,8 @@ use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
 
-/// What a bind parameter stands for; the printer gives positions, whoever runs the statement gives values.
+/// The meaning of a bind parameter. The printer assigns the positions, and the code that runs the statement
+/// binds the values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Param {
     /// The snapshot up to which a source's changes were consumed, as text of `pg_snapshot`.
@@ -16,11 +17,11 @@ pub enum Param {
     FrontierXid(TableId),
     /// The last command of that transaction that was consumed, `bigint`.
     FrontierCommand(TableId),
-    /// The rows counted in a source's window, `bigint`; NULL where nobody counted.
+    /// The number of rows counted in a source's window, `bigint`; NULL where they were not counted.
     Pending(TableId),
     /// A time of the refresh, as text of `timestamptz`.
     Clock(Moment),
-    /// A value that the caller numbers.
+    /// A value with a number that the caller chooses.
     Value(u32),
 }
 
@@ -42,7 +43,7 @@ pub enum SpecialCall {
 pub struct Aggregate {
     /// The aggregate.
     pub name: Qualified,
-    /// Arguments; none prints `*`.
+    /// The arguments; where there are none, `*` is printed.
     pub args: Vec<Scalar>,
     /// `DISTINCT`
     pub distinct: bool,
@@ -59,13 +60,13 @@ pub struct Aggregate {
 pub struct Over {
     /// The function.
     pub call: Aggregate,
-    /// Whether it is a window function, whose call without arguments has no `*`.
+    /// Whether it is a window function, whose call without arguments is printed without `*`.
     pub ranks: bool,
     /// `PARTITION BY`
     pub partition: Vec<Scalar>,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
-    /// The frame; none is the default.
+    /// The frame; `None` for the default.
     pub frame: Option<Frame>,
 }
 
@@ -74,11 +75,11 @@ pub struct Over {
 pub struct Frame {
     /// `ROWS`, `RANGE` or `GROUPS`.
     pub units: Units,
-    /// Where it starts.
+    /// The start.
     pub start: FrameBound,
-    /// Where it ends.
+    /// The end.
     pub end: FrameBound,
-    /// What it leaves out.
+    /// The rows that are left out.
     pub exclude: Exclusion,
 }
 
@@ -102,7 +103,7 @@ pub enum FrameBound {
 pub enum Scalar {
     /// `alias.name`
     Column {
-        /// The alias of the FROM item; none only where a statement's own target is meant.
+        /// The alias of the FROM item; `None` only for a column of a statement's own target.
         table: Option<Ident>,
         /// The column.
         name: Ident,
@@ -115,9 +116,9 @@ pub enum Scalar {
     Call(Qualified, Vec<Scalar>),
     /// A call with its own grammar.
     Special(SpecialCall, Vec<Scalar>),
-    /// A call with words between its arguments.
+    /// A call with keywords between its arguments.
     Form(Vec<FormPiece>, Vec<Scalar>),
-    /// `a op b`, or `op a`; a schema prints `OPERATOR(schema.op)`.
+    /// `a op b`, or `op a`; with a schema, `OPERATOR(schema.op)` is printed.
     Operator(Qualified, Vec<Scalar>),
     /// An aggregate call.
     Aggregate(Box<Aggregate>),
@@ -133,9 +134,9 @@ pub enum Scalar {
     Not(Box<Scalar>),
     /// `e IS [NOT] …`
     Is {
-        /// What is tested.
+        /// The tested expression.
         arg: Box<Scalar>,
-        /// Against what.
+        /// The test.
         test: IsTest,
         /// `IS NOT`
         negated: bool,
@@ -198,80 +199,80 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// `table.name`
+    /// Makes `table.name`.
     pub fn column(table: &Ident, name: &Ident) -> Scalar {
         Scalar::Column { table: Some(table.clone()), name: name.clone() }
     }
-    /// A `bigint` constant.
+    /// Makes a `bigint` constant.
     pub fn int8(value: i64) -> Scalar {
         Scalar::Literal(Datum::Int(value), Type::Int8)
     }
-    /// An `integer` constant.
+    /// Makes an `integer` constant.
     pub fn int4(value: i32) -> Scalar {
         Scalar::Literal(Datum::Int(value.into()), Type::Int4)
     }
-    /// A boolean constant.
+    /// Makes a boolean constant.
     pub fn bool(value: bool) -> Scalar {
         Scalar::Literal(Datum::Bool(value), Type::Bool)
     }
-    /// A text constant.
+    /// Makes a text constant.
     pub fn text(value: &str) -> Scalar {
         Scalar::Literal(Datum::text(value), Type::Text)
     }
-    /// NULL of a type.
+    /// Makes a NULL of a type.
     pub fn null(ty: Type) -> Scalar {
         Scalar::Literal(Datum::Null, ty)
     }
-    /// `self::ty`
+    /// Makes `self::ty`.
     #[must_use]
     pub fn cast(self, ty: Type) -> Scalar {
         Scalar::Cast(Box::new(self), ty)
     }
-    /// A call of a function in `pg_catalog`.
+    /// Makes a call of a function in `pg_catalog`.
     pub fn call(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Call(Qualified::bare(Ident::fixed(name)), args)
     }
-    /// `self op other` with an operator of `pg_catalog`.
+    /// Makes `self op other` with an operator of `pg_catalog`.
     #[must_use]
     pub fn op(self, op: &'static str, other: Scalar) -> Scalar {
         Scalar::Operator(Qualified::bare(Ident::fixed(op)), vec![self, other])
     }
-    /// `self = other`
+    /// Makes `self = other`.
     #[must_use]
     pub fn equals(self, other: Scalar) -> Scalar {
         self.op("=", other)
     }
-    /// `- self`
+    /// Makes `- self`.
     #[must_use]
     pub fn minus(self) -> Scalar {
         Scalar::Operator(Qualified::bare(Ident::fixed("-")), vec![self])
     }
-    /// `NOT self`
+    /// Makes `NOT self`.
     #[must_use]
     pub fn negated(self) -> Scalar {
         Scalar::Not(Box::new(self))
     }
-    /// `self IS NULL`
+    /// Makes `self IS NULL`.
     #[must_use]
     pub fn is_null(self) -> Scalar {
         Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: false }
     }
-    /// `self IS NOT NULL`
+    /// Makes `self IS NOT NULL`.
     #[must_use]
     pub fn is_not_null(self) -> Scalar {
         Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: true }
     }
-    /// `self IS NOT DISTINCT FROM other`
+    /// Makes `self IS NOT DISTINCT FROM other`.
     #[must_use]
     pub fn same_as(self, other: Scalar) -> Scalar {
         Scalar::Distinct { left: Box::new(self), right: Box::new(other), negated: true }
     }
-    /// `COALESCE(self, other)`
+    /// Makes `COALESCE(self, other)`.
     #[must_use]
     pub fn coalesce(self, other: Scalar) -> Scalar {
         Scalar::Special(SpecialCall::Coalesce, vec![self, other])
     }
-    /// Conjunction, flattened; of nothing TRUE.
+    /// Makes the conjunction, flattened; TRUE for no terms.
     pub fn and(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat = Vec::new();
         for t in terms {
@@ -286,7 +287,7 @@ impl Scalar {
             _ => Scalar::And(flat),
         }
     }
-    /// Disjunction; of nothing FALSE.
+    /// Makes the disjunction; FALSE for no terms.
     pub fn or(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat: Vec<Scalar> = terms.into_iter().collect();
         match flat.len() {
@@ -295,7 +296,7 @@ impl Scalar {
             _ => Scalar::Or(flat),
         }
     }
-    /// A plain aggregate call; no arguments is `*`.
+    /// Makes a plain aggregate call; without arguments it is printed with `*`.
     pub fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
             name: Qualified::bare(Ident::fixed(name)),
@@ -306,7 +307,7 @@ impl Scalar {
             filter: None,
         }))
     }
-    /// `first_value(value) OVER (PARTITION BY partition ORDER BY order_by)`
+    /// Makes `first_value(value) OVER (PARTITION BY partition ORDER BY order_by)`.
     pub fn first(value: Scalar, partition: Vec<Scalar>, order_by: Vec<OrderBy>) -> Scalar {
         let call = Aggregate {
             name: Qualified::bare(Ident::fixed("first_value")),
@@ -318,14 +319,14 @@ impl Scalar {
         };
         Scalar::Over(Box::new(Over { call, ranks: true, partition, order_by, frame: None }))
     }
-    /// The alias of the FROM item that it reads a column of.
+    /// Returns the alias of the FROM item whose column it is.
     pub(crate) fn table(&mut self) -> Option<&mut Ident> {
         match self {
             Scalar::Column { table, .. } => table.as_mut(),
             _ => None,
         }
     }
-    /// Whether it is a column or a constant, which costs nothing to write twice.
+    /// Whether it is a column or a constant, so that writing it twice costs nothing.
     pub fn is_atom(&self) -> bool {
         match self {
             Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => true,

@@ -1,14 +1,14 @@
-//! Walks over every scalar expression of a tree, those of nested queries included.
+//! Walks over every scalar expression of a tree, nested queries included.
 
 use super::{Aggregate, FrameBound, FromItem, Query, Scalar, Select, SetExpr};
 use crate::expr::Subscript;
 use crate::sql::ident::Ident;
 
-/// What a walk calls.
+/// The functions that a walk calls.
 pub(crate) struct Visitor<'a> {
-    /// On every scalar, children first.
+    /// Called with every scalar, children first.
     pub(crate) scalar: &'a mut dyn FnMut(&mut Scalar),
-    /// On the alias of every FROM item.
+    /// Called with the alias of every FROM item.
     pub(crate) alias: &'a mut dyn FnMut(&mut Ident),
 }
 

@@ -40,7 +40,8 @@ impl Printer {
         self.returning(&i.returning);
     }
 
-    /// A comment of one line. It stands within a statement, since PL/pgSQL shows one from its first word on.
+    /// Writes a comment of one line. It stands inside the statement, since PL/pgSQL shows a statement only
+    /// from its first word on.
     fn note(&mut self, note: &str) {
         let line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.word(&format!("-- {line}"));

@@ -1,10 +1,11 @@
-//! Constants, written so that PostgreSQL parses exactly this value of exactly this type under any setting.
+//! Prints constants so that PostgreSQL parses exactly this value of exactly this type under any setting.
 
 use super::Printer;
 use crate::sql::ast::Scalar;
 use crate::types::{Datum, Interval, Type};
 
-/// How a constant binds where it is not an atom: `Some(true)` like a cast, `Some(false)` like a signed number.
+/// Returns how tightly a constant binds: `None` for an atom, `Some(true)` like a cast, `Some(false)` like a
+/// signed number.
 pub(super) fn binds(d: &Datum, ty: &Type) -> Option<bool> {
     match (d, ty) {
         (Datum::Null, Type::Unknown) | (Datum::Bool(_), Type::Bool) | (_, Type::Unknown) => None,
@@ -14,7 +15,8 @@ pub(super) fn binds(d: &Datum, ty: &Type) -> Option<bool> {
     }
 }
 
-/// Whether digits alone are an `integer`: 2147483648 is a `bigint`, so the least one cannot be written with a sign.
+/// Whether the digits alone are an `integer`. 2147483648 is a `bigint`, so the least integer cannot be
+/// written with a sign.
 fn bare(i: i64) -> bool {
     (-i64::from(i32::MAX)..=i64::from(i32::MAX)).contains(&i)
 }
@@ -51,7 +53,7 @@ impl Printer {
         }
     }
 
-    /// A string constant. With a backslash in it, the `E''` form says the same whatever
+    /// Writes a string constant. A text with a backslash is written as `E''`, which means the same whatever
     /// `standard_conforming_strings` is.
     pub(super) fn quoted(&mut self, s: &str) {
         let escape = s.contains('\\');
@@ -60,7 +62,7 @@ impl Printer {
             match c {
                 '\'' => self.word("''"),
                 '\\' => self.word("\\\\"),
-                // No text holds NUL; PostgreSQL would refuse the whole statement.
+                // No text may contain NUL, for which PostgreSQL would refuse the whole statement.
                 '\0' => {}
                 c => self.out.push(c),
             }
@@ -69,7 +71,7 @@ impl Printer {
     }
 }
 
-/// The input text of a value.
+/// Returns the input text of a value.
 fn text(d: &Datum, ty: &Type) -> String {
     match d {
         Datum::Interval(i) => interval(i),
@@ -77,7 +79,8 @@ fn text(d: &Datum, ty: &Type) -> String {
     }
 }
 
-/// Every part with its sign: some `IntervalStyle` would let a leading minus govern the rest.
+/// Writes every part of an interval with its sign, since under some `IntervalStyle` a leading minus applies
+/// to the rest.
 fn interval(i: &Interval) -> String {
     match (i.months, i.days, i.micros) {
         (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),

@@ -11,7 +11,7 @@ use super::ast::{Param, Query, Scalar, Statement};
 use super::ident::{Ident, Qualified};
 use std::fmt::Write;
 
-/// A statement's text with what its `$1`, `$2`, … stand for.
+/// A statement's text, with the meaning of its `$1`, `$2`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Printed {
     /// The text, over several lines, without a final semicolon.
@@ -34,8 +34,8 @@ pub fn print_query(query: &Query) -> Printed {
     p.finish()
 }
 
-/// A string constant without a type, in quotes: what a command such as SET takes, and what PostgreSQL gives the type of
-/// its place.
+/// Returns a quoted string constant without a type. Commands such as SET take it, and elsewhere PostgreSQL
+/// gives it the type that the place needs.
 pub fn quoted(text: &str) -> String {
     let mut p = Printer::default();
     p.quoted(text);
@@ -62,9 +62,9 @@ impl std::fmt::Display for Statement {
     }
 }
 
-/// Lists up to this many characters stay on one line.
+/// The greatest length of a list that stays on one line, in characters.
 const LINE: usize = 100;
-/// Lists of up to this many items need no memory of their own.
+/// The greatest number of items in a list that needs no memory of its own.
 const INLINE: usize = 32;
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Printer {
         self.out.push_str(text);
     }
 
-    /// Writes what displays as SQL already: types, numbers, qualified names.
+    /// Writes a value that displays as SQL: a type, a number, a qualified name.
     fn show(&mut self, what: &impl std::fmt::Display) {
         self.put(format_args!("{what}"));
     }
@@ -112,25 +112,25 @@ impl Printer {
         }
     }
 
-    /// Runs `f` one step further in.
+    /// Runs `f` with one more level of indentation.
     fn inside(&mut self, f: impl FnOnce(&mut Self)) {
         self.indent += 1;
         f(self);
         self.indent -= 1;
     }
 
-    /// What `f` writes, instead of writing it.
+    /// Returns the text that `f` writes, instead of writing it.
     fn capture(&mut self, f: impl FnOnce(&mut Self)) -> String {
         let before = std::mem::take(&mut self.out);
         f(self);
         std::mem::replace(&mut self.out, before)
     }
 
-    /// `a, b, c` on one line where it fits, else one to a line, further in.
+    /// Writes `a, b, c` on one line where it fits, otherwise one item per line, indented.
     fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.indent += 1;
         let start = self.out.len();
-        // Written on one line, and where each item ends; most lists fit.
+        // The list is written on one line first, and the ends of its items are noted; most lists fit.
         let mut ends = [0; INLINE];
         let mut more = Vec::new();
         for (i, item) in items.iter().enumerate() {
@@ -158,7 +158,7 @@ impl Printer {
         self.indent -= 1;
     }
 
-    /// `a, b, c` on one line.
+    /// Writes `a, b, c` on one line.
     fn row<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         for (i, item) in items.iter().enumerate() {
             if i > 0 {

@@ -1,4 +1,4 @@
-//! Printing of trigger functions.
+//! Prints trigger functions.
 
 use super::{Printer, quoted};
 use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, Statement};
@@ -7,7 +7,8 @@ use crate::sql::ident::Ident;
 impl Printer {
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
         let body = self.capture(|p| {
-            // A column named like one of PL/pgSQL's own variables (found, tg_op …) is the column.
+            // A name that is both a column and one of PL/pgSQL's own variables (found, tg_op …) means the
+            // column.
             p.word("#variable_conflict use_column");
             if !c.variables.is_empty() {
                 p.newline();
@@ -47,14 +48,14 @@ impl Printer {
         self.dollars("trickle", &c.script);
     }
 
-    /// ` SET name = values`
+    /// Writes ` SET name = values`.
     fn setting(&mut self, name: &str, values: &[String]) {
         let name: Vec<String> = name.split('.').map(|part| Ident::new(part).to_string()).collect();
         self.put(format_args!(" SET {} = ", name.join(".")));
         if values.is_empty() {
             self.word("''");
         }
-        // Schemas are identifiers; where there is a list, it is one of schemas.
+        // The only setting with a list is `search_path`, whose values are identifiers.
         let schemas = name == ["search_path"];
         self.row(values, |p, v| match schemas {
             true => p.show(&Ident::new(v)),
@@ -62,7 +63,7 @@ impl Printer {
         });
     }
 
-    /// A text between dollars, with a tag that it lacks.
+    /// Writes a text in dollar quotes, with a tag that the text does not contain.
     fn dollars(&mut self, tag: &str, text: &str) {
         let mut tag = format!("${tag}$");
         while text.contains(&tag) {
@@ -86,7 +87,7 @@ impl Printer {
         self.newline();
     }
 
-    /// `EXECUTE 'WITH name (columns) AS (SELECT ' || list || ' FROM …) …' || statement USING …`
+    /// Writes `EXECUTE 'WITH name (columns) AS (SELECT ' || list || ' FROM …) …' || statement USING …`.
     fn renamed(&mut self, list: &Ident, rows: &[NamedRows], statement: &Statement) {
         self.word("EXECUTE ");
         let mut values = Vec::new();
@@ -159,7 +160,7 @@ impl Printer {
                 self.word("END");
             }
             Instruction::Raise { sqlstate, message, hint } => {
-                // The message is an argument, since in a format a percent sign would stand for one.
+                // The message is an argument, since a percent sign in the format would be a placeholder.
                 self.put(format_args!(
                     "RAISE EXCEPTION '%', {} USING ERRCODE = '{sqlstate}', HINT = {}",
                     quoted(message),

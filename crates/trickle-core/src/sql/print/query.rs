@@ -28,7 +28,7 @@ impl Printer {
         }
     }
 
-    /// A number of rows; a constant is written bare, as FETCH wants it.
+    /// Writes a number of rows. A constant is written bare, as FETCH requires it.
     fn count(&mut self, n: &Scalar) {
         match n {
             Scalar::Literal(crate::types::Datum::Int(n), _) => self.show(n),
@@ -67,7 +67,7 @@ impl Printer {
         self.newline();
     }
 
-    /// ` (a, b)`, nothing for none.
+    /// Writes ` (a, b)`, or nothing where there are no names.
     pub(super) fn names(&mut self, names: &[Ident]) {
         if !names.is_empty() {
             self.word(" (");

@@ -1,4 +1,5 @@
-//! Scalar expressions, with parentheses where precedence asks for them (manual, "Operator Precedence").
+//! Prints scalar expressions, with parentheses where precedence requires them (manual, "Operator
+//! Precedence").
 
 use super::Printer;
 use crate::expr::{FormPiece, IsTest, Subscript, spaced};
@@ -7,7 +8,7 @@ use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
 use crate::window::{Exclusion, Units};
 
-/// How tightly a form binds; an operand that binds less than its place asks for is parenthesised.
+/// How tightly a form binds. An operand that binds less tightly than its place requires is parenthesised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Or,
@@ -26,7 +27,7 @@ enum Binding {
 }
 
 impl Binding {
-    /// What an operand needs so as to bind more tightly than `self`.
+    /// Returns the binding that an operand needs to bind more tightly than `self`.
     fn tighter(self) -> Binding {
         match self {
             Binding::Or => Binding::And,
@@ -96,7 +97,7 @@ impl Printer {
         });
     }
 
-    /// As a conjunct among others.
+    /// Writes a conjunct, `alone` or among others.
     pub(super) fn conjunct(&mut self, s: &Scalar, alone: bool) {
         self.operand(s, if alone { Binding::Or } else { Binding::Not });
     }
@@ -130,7 +131,8 @@ impl Printer {
             Scalar::Aggregate(a) => self.aggregate(a, false),
             Scalar::Over(o) => self.over(o),
             Scalar::Cast(e, ty) => match ty.collation() {
-                // In parentheses for the parser's crate, which reads COLLATE behind what is closed.
+                // The parentheses are for the parser crate, which reads COLLATE only after a closed
+                // expression.
                 Some((base, collation)) => {
                     self.word("(");
                     self.operand(e, Binding::Cast);
@@ -170,7 +172,8 @@ impl Printer {
         }
     }
 
-    /// Arguments that are no single word stand in parentheses: the grammar of some takes no more.
+    /// Writes a call with keywords. Arguments that are not a single word get parentheses, since the grammar
+    /// of some calls requires it.
     fn form(&mut self, pieces: &[FormPiece], args: &[Scalar]) {
         let mut args = args.iter();
         for (apart, piece) in spaced(pieces) {
@@ -267,7 +270,7 @@ impl Printer {
         }
     }
 
-    /// ` op ` with blanks around it, so that no two symbols ever run together.
+    /// Writes ` op ` with spaces around it, so that two symbols never run together.
     fn symbol(&mut self, op: &Qualified) {
         self.word(" ");
         self.bare_symbol(op);
@@ -292,7 +295,7 @@ impl Printer {
         match args {
             [one] => {
                 self.bare_symbol(op);
-                // `- -1` and `--1` differ by a comment.
+                // `- -1` is a number, `--1` a comment.
                 let tight = own == Binding::Sign && binding(one) > Binding::Sign;
                 self.word(if tight { "" } else { " " });
                 self.operand(one, own.tighter());
@@ -307,7 +310,7 @@ impl Printer {
         }
     }
 
-    /// A call; `bare`: without arguments it is not written with `*`.
+    /// Writes a call; with `bare`, one without arguments is written without `*`.
     fn aggregate(&mut self, a: &Aggregate, bare: bool) {
         self.qualified(&a.name);
         self.word("(");
@@ -413,12 +416,13 @@ impl Printer {
             self.params.len() - 1
         });
         let position = position + 1;
-        // A driver binds booleans, numbers and texts; of the first cast the server takes the parameter's own type.
+        // A driver binds booleans, numbers and texts. PostgreSQL derives the type of a parameter from its
+        // first cast.
         let plain = matches!(ty, Type::Bool | Type::Int8 | Type::Float8 | Type::Text);
         self.put(format_args!("${position}::{}{ty}", if plain { "" } else { "text::" }));
     }
 
-    /// `name = expr`
+    /// Writes `name = expr`.
     pub(super) fn assignment(&mut self, (name, value): &(Ident, Scalar)) {
         self.ident(name);
         self.word(" = ");

@@ -1,4 +1,4 @@
-//! Dates and times: arithmetic, truncation and fields.
+//! Values of date and time functions: arithmetic, truncation and fields.
 
 use super::interval::{date_in_range, in_range, interval, moment};
 use super::{arg, float, int, mistyped, numeric, text};
@@ -123,7 +123,7 @@ fn unsupported(a: &[Datum], ty: &str) -> Error {
 
 const TIMESTAMP: &str = "timestamp without time zone";
 
-/// `date_trunc(unit, timestamp)`
+/// Returns `date_trunc(unit, timestamp)`.
 pub(crate) fn truncate(a: &[Datum]) -> Result<Datum> {
     let (unit, t) = (named_unit(a, TIMESTAMP)?, moment(a, 1)?);
     if t == i64::MAX || t == i64::MIN {
@@ -151,7 +151,7 @@ pub(crate) fn truncate(a: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// `date_trunc(unit, interval)`
+/// Returns `date_trunc(unit, interval)`.
 pub(crate) fn truncate_interval(a: &[Datum]) -> Result<Datum> {
     let (unit, i) = (named_unit(a, "interval")?, interval(a, 1)?);
     let months = |step: i32| Interval { months: i.months / step * step, days: 0, micros: 0 };
@@ -173,12 +173,12 @@ pub(crate) fn truncate_interval(a: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// A count of microseconds in units of `10^scale` microseconds, with that many digits.
+/// Returns a count of microseconds in units of `10^scale` microseconds, with `scale` digits.
 fn fraction(micros: i128, scale: u16) -> Numeric {
     Numeric::Finite { unscaled: BigInt::from(micros), scale }
 }
 
-/// The fields within a minute, which timestamps, times and intervals share.
+/// Returns a field within a minute, which timestamps, times and intervals share.
 fn within_minute(unit: Unit, micros: i64) -> Option<Numeric> {
     let part = micros % MINUTE;
     Some(match unit {
@@ -191,10 +191,10 @@ fn within_minute(unit: Unit, micros: i64) -> Option<Numeric> {
     })
 }
 
-/// The fields that a day has.
+/// Returns a field of a day.
 fn of_day(unit: Unit, days: i64) -> Option<i64> {
     let (y, m, d) = civil_from_days(days);
-    // There is no year 0: 1 BC is −1, and so are its century and millennium.
+    // There is no year 0: the year before 1 is −1, and so are its century and millennium.
     let era = |n: i64| if y > 0 { (y + n - 1) / n } else { -((n - y) / n) };
     Some(match unit {
         Unit::Day => d,
@@ -223,7 +223,7 @@ fn of_day(unit: Unit, days: i64) -> Option<i64> {
     })
 }
 
-/// A field of an infinite date: infinite where the field grows for ever, else NULL.
+/// Returns a field of an infinite date: infinite where the field grows without bound, otherwise NULL.
 fn of_infinity(unit: Unit, positive: bool) -> Datum {
     match unit {
         Unit::Year
@@ -240,7 +240,7 @@ fn of_infinity(unit: Unit, positive: bool) -> Datum {
 /// Seconds from 1970-01-01 to 2000-01-01.
 const UNIX_TO_2000: i64 = 946_684_800;
 
-/// `extract(field from timestamp)`, both with and without time zone.
+/// Returns `extract(field from timestamp)`, with and without time zone.
 pub(crate) fn extract(a: &[Datum]) -> Result<Datum> {
     let (unit, t) = (named_unit(a, TIMESTAMP)?, moment(a, 1)?);
     if t == i64::MAX || t == i64::MIN {
@@ -260,7 +260,7 @@ pub(crate) fn extract(a: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// `extract(field from date)`
+/// Returns `extract(field from date)`.
 pub(crate) fn extract_date(a: &[Datum]) -> Result<Datum> {
     let (unit, d) = (named_unit(a, "date")?, date(a, 1)?);
     if (d == i32::MAX || d == i32::MIN) && (unit == Unit::Epoch || of_day(unit, 0).is_some()) {
@@ -273,7 +273,7 @@ pub(crate) fn extract_date(a: &[Datum]) -> Result<Datum> {
     })))
 }
 
-/// `extract(field from time)`
+/// Returns `extract(field from time)`.
 pub(crate) fn extract_time(a: &[Datum]) -> Result<Datum> {
     let (unit, t) = (named_unit(a, "time without time zone")?, time(a, 1)?);
     let field = match unit {
@@ -283,7 +283,7 @@ pub(crate) fn extract_time(a: &[Datum]) -> Result<Datum> {
     field.map(numeric).ok_or_else(|| unsupported(a, "time without time zone"))
 }
 
-/// `extract(field from interval)`
+/// Returns `extract(field from interval)`.
 pub(crate) fn extract_interval(a: &[Datum]) -> Result<Datum> {
     let (unit, i) = (named_unit(a, "interval")?, interval(a, 1)?);
     if let Some(field) = within_minute(unit, i.micros) {
@@ -299,7 +299,7 @@ pub(crate) fn extract_interval(a: &[Datum]) -> Result<Datum> {
         Unit::Century => Numeric::from(years / 100),
         Unit::Millennium => Numeric::from(years / 1000),
         Unit::Epoch => {
-            // A year counts 365.25 days, a month 30.
+            // A year counts as 365.25 days, a month as 30.
             let days = i64::from(i.months % 12) * 30 + i64::from(i.days);
             let seconds = i128::from(years) * 31_557_600 + i128::from(days) * 86_400;
             fraction(seconds * i128::from(SECOND) + i128::from(i.micros), 6)
@@ -308,7 +308,7 @@ pub(crate) fn extract_interval(a: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// `date_part`: `extract` in floating point.
+/// Converts the result of `extract` to the floating-point result of `date_part`.
 fn as_float(d: Datum) -> Datum {
     match d {
         Datum::Numeric(n) => Datum::Float(n.to_f64()),
@@ -335,7 +335,7 @@ pub(crate) fn make_date(a: &[Datum]) -> Result<Datum> {
     date_in_range(days).map(Datum::Date).map_err(|_| bad())
 }
 
-/// `to_timestamp(seconds since 1970)`
+/// Returns `to_timestamp(seconds since 1970)`.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 pub(crate) fn to_timestamp(a: &[Datum]) -> Result<Datum> {
     let x = float(a, 0)?;
@@ -355,8 +355,9 @@ pub(crate) fn is_finite(a: &[Datum]) -> Result<Datum> {
     )))
 }
 
-/// `(a, b) OVERLAPS (c, d)` of moments, by the rules of SQL-92 (src/backend/utils/adt/timestamp.c): the ends of each
-/// period in their order, a NULL end being the other one, a NULL answer where a NULL could decide.
+/// Returns `(a, b) OVERLAPS (c, d)` of moments, by the rules of SQL-92 (src/backend/utils/adt/timestamp.c).
+/// The earlier end of a period is its start. If one end is NULL, the other is taken as the start. The result
+/// is NULL where the value of a NULL end could decide.
 pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     let less = |x: &Datum, y: &Datum| compare(x, y).is_lt();
     let period = |from: usize| match (arg(a, from), arg(a, from + 1)) {
@@ -366,7 +367,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
         ends => Some(ends),
     };
     let (Some((s1, e1)), Some((s2, e2))) = (period(0), period(2)) else { return Ok(Datum::Null) };
-    // The period that starts first must not have ended.
+    // The period that starts first must not have ended before the other starts.
     let (first_end, second) = match compare(s1, s2) {
         Ordering::Greater => (e2, (s1, e1)),
         Ordering::Less => (e1, (s2, e2)),
@@ -383,7 +384,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     })
 }
 
-/// Rounded to the digits that the modifier of a type says, halves away from zero.
+/// Rounds to the digits that the modifier of a type states, halves away from zero.
 pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
     let unit = 10_i64.pow(6 - digits);

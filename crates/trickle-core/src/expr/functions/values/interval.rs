@@ -1,4 +1,5 @@
-//! Intervals, and timestamps moved by them. The session's time zone is UTC, where every day has 24 hours.
+//! Values of functions on intervals, and of timestamps moved by them. The session's time zone is UTC, where
+//! every day has 24 hours.
 
 use super::{arg, float, int, mistyped};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ pub(super) fn interval(a: &[Datum], i: usize) -> Result<Interval> {
     }
 }
 
-/// A timestamp argument; dates count as their midnight.
+/// Returns a timestamp argument; a date counts as its midnight.
 pub(super) fn moment(a: &[Datum], i: usize) -> Result<i64> {
     match arg(a, i) {
         Datum::Timestamp(t) => Ok(*t),
@@ -29,10 +30,10 @@ pub(super) fn moment(a: &[Datum], i: usize) -> Result<i64> {
     }
 }
 
-/// A date as a timestamp.
+/// Converts a date to a timestamp.
 ///
 /// # Errors
-/// 22008 where timestamps do not reach so far.
+/// 22008 where the date is out of the range of timestamps.
 pub(crate) fn midnight(d: i32) -> Result<i64> {
     match d {
         i32::MAX => Ok(i64::MAX),
@@ -64,7 +65,8 @@ fn opposite(i: Interval) -> Result<Interval> {
     })
 }
 
-/// Months first, the day clamped to its new month, then days, then microseconds.
+/// Moves a timestamp: first by months, with the day limited to the length of the new month, then by days,
+/// then by microseconds.
 fn moved(t: i64, by: Interval) -> Result<i64> {
     if t == i64::MAX || t == i64::MIN {
         return Ok(t);
@@ -90,7 +92,7 @@ pub(crate) fn earlier(a: &[Datum]) -> Result<Datum> {
     moved(moment(a, 0)?, opposite(interval(a, 1)?)?).map(Datum::Timestamp)
 }
 
-/// `(a, b) OVERLAPS (c, d)` where an end may be a length from its start.
+/// Returns `(a, b) OVERLAPS (c, d)` where an end may be given as an interval from its start.
 pub(crate) fn overlap(a: &[Datum]) -> Result<Datum> {
     let end = |from: usize| match (arg(a, from), arg(a, from + 1)) {
         (Datum::Null, Datum::Interval(_)) => Ok(Datum::Null),
@@ -117,8 +119,8 @@ pub(crate) fn negate(a: &[Datum]) -> Result<Datum> {
     opposite(interval(a, 0)?).map(Datum::Interval)
 }
 
-/// Scales each part by `scale`; fractions of months become days of a 30-day month, fractions of days seconds
-/// (`interval_mul` and `interval_div` of PostgreSQL's timestamp.c).
+/// Scales each part by `scale`. Fractions of months become days of a 30-day month, and fractions of days
+/// become seconds (`interval_mul` and `interval_div` of PostgreSQL's timestamp.c).
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 fn scaled(i: Interval, scale: impl Fn(f64) -> f64) -> Result<Interval> {
     let whole = |x: f64| -> Result<i32> {
@@ -155,7 +157,7 @@ pub(crate) fn divide(a: &[Datum]) -> Result<Datum> {
     quotient(interval(a, 0)?, float(a, 1)?).map(Datum::Interval)
 }
 
-/// `interval / double precision`
+/// Returns `interval / double precision`.
 ///
 /// # Errors
 /// Division by zero (22012), overflow (22008).
@@ -166,7 +168,7 @@ pub(crate) fn quotient(i: Interval, by: f64) -> Result<Interval> {
     scaled(i, |x| x / by)
 }
 
-/// Whole days out of the hours.
+/// Moves whole days out of the hours.
 fn hours_justified(i: Interval) -> Result<Interval> {
     let mut days = i64::from(i.days) + i.micros / DAY;
     let mut micros = i.micros % DAY;
@@ -177,7 +179,7 @@ fn hours_justified(i: Interval) -> Result<Interval> {
     }
     Ok(Interval { days: i32::try_from(days).map_err(|_| overflow())?, micros, ..i })
 }
-/// `make_interval(years, months, weeks, days, hours, mins, secs)`
+/// Returns `make_interval(years, months, weeks, days, hours, mins, secs)`.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn make(a: &[Datum]) -> Result<Datum> {
     let seconds = (float(a, 6)? * 1e6).round_ties_even();
@@ -208,7 +210,7 @@ pub(crate) fn justify_days(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Interval(Interval { months: i32::try_from(months).map_err(|_| overflow())?, days, ..i }))
 }
 
-/// `timestamp − timestamp`: days and the rest, never months.
+/// Returns `timestamp − timestamp` as days and the remaining time, never as months.
 pub(crate) fn between(a: &[Datum]) -> Result<Datum> {
     let (x, y) = (moment(a, 0)?, moment(a, 1)?);
     if [x, y].iter().any(|t| *t == i64::MAX || *t == i64::MIN) {
@@ -218,7 +220,7 @@ pub(crate) fn between(a: &[Datum]) -> Result<Datum> {
     hours_justified(Interval { months: 0, days: 0, micros }).map(Datum::Interval)
 }
 
-/// `age(a, b)`: the difference in years, months, days and time, as a calendar shows it.
+/// Returns `age(a, b)`: the difference in years, months, days and time, as a calendar shows it.
 pub(crate) fn age(a: &[Datum]) -> Result<Datum> {
     let (x, y) = (moment(a, 0)?, moment(a, 1)?);
     if [x, y].iter().any(|t| *t == i64::MAX || *t == i64::MIN) {
@@ -231,7 +233,7 @@ pub(crate) fn age(a: &[Datum]) -> Result<Datum> {
     if micros < 0 {
         (micros, days) = (micros + DAY, days - 1);
     }
-    // Borrowed days are those of the month that the earlier moment lies in.
+    // The borrowed days are as many as the earlier moment's month has.
     while days < 0 {
         days += month_length(y0, m0);
         months -= 1;

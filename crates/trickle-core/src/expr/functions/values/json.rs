@@ -1,4 +1,4 @@
-//! jsonb.
+//! Values of functions on jsonb.
 
 use super::{arg, count, items, json, text};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 fn wrap(v: Option<&Value>) -> Datum {
     v.map_or(Datum::Null, |v| Datum::Json(Arc::new(v.clone())))
 }
-/// `->>`: strings without quotes, null as NULL.
+/// Converts the result of `->>`: strings without quotes, null to NULL.
 fn unquoted(v: Option<&Value>) -> Datum {
     match v {
         None | Some(Value::Null) => Datum::Null,
@@ -18,7 +18,7 @@ fn unquoted(v: Option<&Value>) -> Datum {
     }
 }
 
-/// An array element; negative positions count from the end.
+/// Returns an array element; negative positions count from the end.
 fn element(v: &Value, i: i64) -> Option<&Value> {
     let array = v.as_array()?;
     let at =
@@ -75,7 +75,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// `a @> b`: arrays as sets, objects by key; a top-level array contains a bare scalar.
+/// Returns `a @> b`: arrays compare as sets, objects by key, and a top-level array contains a bare scalar.
 fn contains(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
@@ -104,7 +104,7 @@ pub(crate) fn is_subset(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Bool(contains_top(json(a, 1)?, json(a, 0)?)))
 }
 
-/// Whether the text is a key, an array element or the value itself.
+/// Whether the text is a key, an array element, or the value itself.
 fn has(v: &Value, key: &str) -> bool {
     match v {
         Value::Object(map) => map.contains_key(key),
@@ -129,7 +129,8 @@ pub(crate) fn exists_all(a: &[Datum]) -> Result<Datum> {
     let v = json(a, 0)?;
     Ok(Datum::Bool(keys(a)?.all(|k| has(v, k))))
 }
-/// `||`: objects merge, the right one winning; anything else becomes an array and is appended.
+/// Returns `||`: objects are merged, with the values of the right one preferred. Other values become arrays
+/// and are concatenated.
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     let joined = match (json(a, 0)?, json(a, 1)?) {
         (Value::Object(x), Value::Object(y)) => {
@@ -142,7 +143,7 @@ pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     };
     Ok(Datum::Json(Arc::new(joined)))
 }
-/// `jsonb - text` and `jsonb - integer`
+/// Returns `jsonb - text` and `jsonb - integer`.
 pub(crate) fn without(a: &[Datum]) -> Result<Datum> {
     let invalid = |m: &str| Error::data("22023", m);
     let rest = match (json(a, 0)?.clone(), arg(a, 1)) {
@@ -198,7 +199,7 @@ pub(crate) fn strip_nulls(a: &[Datum]) -> Result<Datum> {
     }
     Ok(Datum::Json(Arc::new(strip(json(a, 0)?))))
 }
-/// The value as json.
+/// Converts a value to json.
 fn value(d: &Datum) -> Result<Value> {
     Ok(match d {
         Datum::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! The values of built-in functions, by family, and what they share: taking arguments apart.
+//! The values of built-in functions, by family, and functions to read arguments, which they share.
 
 pub(super) mod array;
 pub(super) mod datetime;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric};
 use std::sync::Arc;
 
-/// An argument whose value is not of the declared type: a plan that was typed wrongly.
+/// Makes the error for an argument whose value is not of the declared type, which is a wrongly typed plan.
 fn mistyped(d: &Datum) -> Error {
     Error::plan(format!("a function met {d}, which is not of its argument's type"))
 }
@@ -68,12 +68,12 @@ fn numeric(n: Numeric) -> Datum {
     Datum::Numeric(Arc::new(n))
 }
 
-/// A length or count as `integer`.
+/// Converts a length or count to `integer`.
 fn count(n: usize) -> Datum {
     Datum::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-/// An integer argument as a length, negative ones as 0.
+/// Reads an integer argument as a length; negative ones count as 0.
 fn size(n: i64) -> usize {
     usize::try_from(n).unwrap_or(0)
 }

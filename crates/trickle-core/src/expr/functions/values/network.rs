@@ -1,11 +1,11 @@
-//! Network addresses, which the evaluator keeps as texts.
+//! Values of functions on network addresses, which the evaluator keeps as texts.
 
 use super::{arg, mistyped, text};
 use crate::error::Result;
 use crate::types::Datum;
 use std::net::IpAddr;
 
-/// An address, and how many of its bits name the network.
+/// An address, and the number of its bits that name the network.
 struct Network {
     address: IpAddr,
     length: u32,
@@ -19,7 +19,7 @@ impl Network {
         Ok(Network { address, length: length.unwrap_or(if address.is_ipv4() { 32 } else { 128 }) })
     }
 
-    /// The first `length` bits.
+    /// Returns the first `length` bits.
     fn prefix(&self, length: u32) -> u128 {
         let bits = match self.address {
             IpAddr::V4(a) => u128::from(a.to_bits()) << 96,
@@ -34,7 +34,7 @@ impl Network {
     }
 }
 
-/// Whether argument `inner` is a part of argument `outer`; whether also where they are equal.
+/// Whether the network `inner` is a part of the network `outer`. With `equal`, equal networks count too.
 fn inside(a: &[Datum], inner: usize, outer: usize, equal: bool) -> Result<Datum> {
     let (inner, outer) = (Network::of(a, inner)?, Network::of(a, outer)?);
     let longer = inner.length > outer.length || equal && inner.length == outer.length;

@@ -1,11 +1,11 @@
-//! Arithmetic with PostgreSQL's overflow and division errors.
+//! Values of arithmetic functions, with PostgreSQL's overflow and division errors.
 
 use super::{dec, float, int, numeric};
 use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric};
 use num_integer::Integer;
 
-/// A value that must fit into an integer of `BITS` bits.
+/// Checks that a value fits into an integer of `BITS` bits.
 pub(crate) fn fit<const BITS: u32>(n: i128) -> Result<Datum> {
     let name = match BITS {
         16 => "smallint",
@@ -77,7 +77,8 @@ pub(crate) fn bit_not(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Int(!int(a, 0)?))
 }
 
-/// Shifts as the C of a two's-complement machine does: the count modulo the width of the (promoted) operand.
+/// Shifts as C does on a two's-complement machine: the count is taken modulo the width of the (promoted)
+/// operand.
 pub(crate) fn shift_left<const BITS: u32>(a: &[Datum]) -> Result<Datum> {
     let (x, n) = (int(a, 0)?, int(a, 1)?);
     Ok(Datum::Int(truncate(BITS, x.wrapping_shl(shift_count(BITS, n)))))
@@ -91,7 +92,7 @@ fn shift_count(bits: u32, n: i64) -> u32 {
     u32::try_from(n.rem_euclid(if bits == 64 { 64 } else { 32 })).unwrap_or(0)
 }
 
-/// The low bits as a signed number.
+/// Returns the low bits as a signed number.
 fn truncate(bits: u32, n: i64) -> i64 {
     let unused = 64 - bits;
     (n << unused) >> unused
@@ -134,7 +135,7 @@ pub(crate) fn dec_sqrt(a: &[Datum]) -> Result<Datum> {
     dec(a, 0)?.square_root().map(numeric)
 }
 
-/// The digits to keep: none unless given.
+/// Returns the number of digits to keep; 0 if not given.
 fn places(a: &[Datum]) -> Result<i32> {
     if a.len() < 2 { Ok(0) } else { Ok(i32::try_from(int(a, 1)?).unwrap_or(i32::MAX)) }
 }
@@ -157,7 +158,8 @@ pub(crate) fn trim_scale(a: &[Datum]) -> Result<Datum> {
     Ok(numeric(dec(a, 0)?.normalized()))
 }
 
-/// A float result in single or double precision. `infinite` and `zero` say whether the operands allow such a result.
+/// Returns a float result in single or double precision. `infinite` and `zero` say whether the operands allow
+/// such a result.
 fn checked(single: bool, x: f64, infinite: bool, zero: bool) -> Result<Datum> {
     #[allow(clippy::cast_possible_truncation)]
     let x = if single { f64::from(x as f32) } else { x };
@@ -243,7 +245,7 @@ pub(crate) fn float_ceil(a: &[Datum]) -> Result<Datum> {
 pub(crate) fn float_floor(a: &[Datum]) -> Result<Datum> {
     float(a, 0).map(|x| Datum::Float(x.floor()))
 }
-/// Halves go to the even neighbour.
+/// Rounds a float; halves go to the even neighbour.
 pub(crate) fn float_round(a: &[Datum]) -> Result<Datum> {
     float(a, 0).map(|x| Datum::Float(x.round_ties_even()))
 }

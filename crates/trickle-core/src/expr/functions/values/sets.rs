@@ -1,4 +1,4 @@
-//! Sets of rows, as arrays.
+//! Values of functions that return sets of rows, as arrays.
 
 use super::{arg, int, interval, items, json, mistyped, numeric};
 use crate::error::{Error, Result};
@@ -8,14 +8,14 @@ use crate::types::{Datum, Interval, Numeric, Type, display};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// More rows from one call are refused here, where all are held in memory.
+/// The greatest number of rows from one call, since all are held in memory here.
 const MOST: usize = 1_000_000;
 
 fn set(rows: impl IntoIterator<Item = Datum>) -> Datum {
     Datum::Array(rows.into_iter().collect())
 }
 
-/// The elements of all dimensions.
+/// Returns the elements of all dimensions.
 pub(crate) fn unnest(a: &[Datum]) -> Result<Datum> {
     fn flat(array: &[Datum], out: &mut Vec<Datum>) {
         for item in array {
@@ -34,7 +34,8 @@ fn no_step() -> Error {
     Error::data("22023", "step size cannot equal zero")
 }
 
-/// What `next` makes of the first value and each that follows, as long as there is one and `inside` holds.
+/// Returns the series that begins with `first` and continues by `next`. It ends where `next` returns `None`,
+/// or where `inside` does not hold.
 fn series<T: Clone>(
     first: T,
     inside: impl Fn(&T) -> bool,
@@ -52,7 +53,7 @@ fn series<T: Clone>(
     Ok(set(rows))
 }
 
-/// A series ends where the next number would not fit.
+/// Returns a series of integers, which ends where the next number would overflow.
 pub(crate) fn integers(a: &[Datum]) -> Result<Datum> {
     let (start, stop) = (int(a, 0)?, int(a, 1)?);
     let step = if a.len() > 2 { int(a, 2)? } else { 1 };
@@ -97,7 +98,7 @@ pub(crate) fn moments(a: &[Datum]) -> Result<Datum> {
     series(start, inside, next, Datum::Timestamp)
 }
 
-/// The subscripts of one dimension, from the last where so asked.
+/// Returns the subscripts of one dimension, in reverse order if requested.
 pub(crate) fn subscripts(a: &[Datum]) -> Result<Datum> {
     let (mut dimension, mut at) = (int(a, 1)?, items(a, 0)?);
     while dimension > 1 {
@@ -144,7 +145,7 @@ pub(crate) fn elements_text(a: &[Datum]) -> Result<Datum> {
     array_of(a, text)
 }
 
-/// The members of an object as jsonb keeps them: short keys first.
+/// Returns the members of an object in jsonb's order: short keys first.
 fn object(v: &Value, refused: impl FnOnce(&str) -> String) -> Result<Vec<(&String, &Value)>> {
     let Value::Object(map) = v else {
         let kind = if v.is_array() { "an array" } else { "a scalar" };
@@ -169,7 +170,7 @@ pub(crate) fn keys(a: &[Datum]) -> Result<Datum> {
     Ok(set(members.into_iter().map(|(k, _)| Datum::text(k))))
 }
 
-/// The objects of an array as rows of the columns that the call defines.
+/// Returns the objects of an array as rows with the columns that the call defines.
 pub(crate) fn records(a: &[Datum], sig: &FuncSig) -> Result<Datum> {
     let Type::Record(types) = &sig.ret else { return Err(Error::plan("a set of records without columns")) };
     let refused = |what: &str| Error::data("22023", format!("{what} jsonb_to_recordset"));
@@ -186,7 +187,8 @@ pub(crate) fn records(a: &[Datum], sig: &FuncSig) -> Result<Datum> {
     Ok(set(items.iter().map(row).collect::<Result<Vec<_>>>()?))
 }
 
-/// A part of a document in a type, read from its text where the type is none of jsonb's own.
+/// Returns a part of a document as a value of type `ty`. For types that jsonb does not have, it is read from
+/// its text.
 fn field(v: &Value, ty: &Type) -> Result<Datum> {
     match (v, ty) {
         (Value::Null, _) => Ok(Datum::Null),

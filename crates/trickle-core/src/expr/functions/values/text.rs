@@ -1,10 +1,11 @@
-//! Strings. Positions and lengths count characters; case maps one character to one, as PostgreSQL's libc provider does.
+//! Values of functions on strings. Positions and lengths count characters; case maps one character to one, as
+//! PostgreSQL's libc provider does.
 
 use super::{arg, count, int, mistyped, size, text};
 use crate::error::{Error, Result};
 use crate::types::Datum;
 
-/// The longest string that a function may build here, well under PostgreSQL's 1 GB.
+/// The greatest length of a string that a function builds here, far below PostgreSQL's 1 GB.
 const LIMIT: usize = 64 << 20;
 
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
@@ -17,10 +18,10 @@ pub(crate) fn bytes_concatenate(a: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// Whether `s` is matched by the LIKE pattern `p`; `\` escapes.
+/// Whether `s` matches the LIKE pattern `p`, in which `\` escapes.
 fn like(s: &[char], p: &[char]) -> Result<bool> {
     let (mut si, mut pi) = (0, 0);
-    // Where to resume after the last `%`: one more character of the string goes to it.
+    // The position after the last `%`, to resume with one more character of the string matched by that `%`.
     let mut resume: Option<(usize, usize)> = None;
     loop {
         match p.get(pi) {
@@ -63,7 +64,7 @@ fn chars(a: &[Datum], i: usize) -> Result<Vec<char>> {
     Ok(text(a, i)?.chars().collect())
 }
 
-/// Maps a character to its lower or upper case where that is one character.
+/// Maps a character to its lower or upper case, where that is one character.
 fn case(c: char, upper: bool) -> char {
     let mut mapped = c.to_lowercase();
     let mut raised = c.to_uppercase();
@@ -107,7 +108,7 @@ pub(crate) fn initcap(a: &[Datum]) -> Result<Datum> {
 pub(crate) fn length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.chars().count()))
 }
-/// The length of `char(n)`, without its padding.
+/// Returns the length of a `char(n)` without its padding.
 pub(crate) fn bpchar_length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.trim_end_matches(' ').chars().count()))
 }
@@ -121,7 +122,7 @@ pub(crate) fn bit_length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.len() * 8))
 }
 
-/// The characters from position `start` (from 1, may lie before the string), `len` of them.
+/// Returns `len` characters from position `start`, which counts from 1 and may lie before the string.
 pub(crate) fn substring(a: &[Datum]) -> Result<Datum> {
     let (s, start) = (text(a, 0)?, int(a, 1)?);
     let end = if a.len() > 2 {
@@ -147,7 +148,7 @@ pub(crate) fn right(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::text(s.iter().skip(skip).collect::<String>()))
 }
 
-/// The characters to trim: blanks unless given.
+/// Returns the characters to trim: blanks if none are given.
 fn trimmed(a: &[Datum]) -> Result<Vec<char>> {
     if a.len() > 1 { chars(a, 1) } else { Ok(vec![' ']) }
 }
@@ -241,7 +242,7 @@ pub(crate) fn chr(a: &[Datum]) -> Result<Datum> {
         None => Err(Error::data("54000", format!("requested character too large for encoding: {n}"))),
     }
 }
-/// Two's complement of the argument's width.
+/// Writes an integer in hexadecimal, in two's complement of its width.
 pub(crate) fn to_hex<const BITS: u32>(a: &[Datum]) -> Result<Datum> {
     let n = int(a, 0)?;
     let mask = if BITS == 64 { u64::MAX } else { u64::from(u32::MAX) };
