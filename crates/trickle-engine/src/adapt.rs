@@ -1,4 +1,4 @@
-//! Stream tables follow their sources.
+//! Plans stream tables again where the relations and functions that they read were altered.
 
 use crate::alter::{Readers, Way, Written, evolve};
 use crate::capture;
@@ -20,43 +20,43 @@ use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Relation, record_failure};
 use trickle_core::vocabulary::{Activity, Capture, Initiator};
 
-/// Stream tables that fit what they read.
+/// Stream tables whose plans fit their sources.
 pub(crate) struct Adapted {
-    /// Those that were wanted, and those that are linked to them, as they are now.
+    /// The wanted stream tables and those that are linked to them, as the catalog has them by now.
     pub(crate) registry: Registry,
-    /// Those that were built beside.
+    /// The stream tables whose results were built beside, by `pgt_id`.
     pub(crate) rebuilt: BTreeMap<i64, Rebuilt>,
 }
 
-/// A stream table that was planned anew.
+/// A stream table that was planned again.
 struct Anew {
-    /// Under the names of now.
+    /// The stream table, under the current names of its sources.
     e: Entry,
     new: NewStreamTable,
     design: Result<Design>,
-    /// Whether something that it reads had another name.
+    /// Whether a relation that it reads had another name.
     is_renamed: bool,
 }
 
-/// What it took to build a stream table beside, and what that made of its rows.
+/// The reason why a result was built beside, the rows that this changed, and the time that it took.
 pub(crate) struct Rebuilt {
     pub(crate) why: String,
     pub(crate) written: Written,
     pub(crate) took: Duration,
 }
 
-/// How often a stream table is planned while others rename what it reads.
+/// The most attempts to plan a stream table while others rename its sources.
 const ATTEMPTS: usize = 5;
 
 impl<C: Connection> Trickle<C> {
-    /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
-    /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and
-    /// captures nothing more.
+    /// Plans stream tables, and the stream tables that they read, again where a table, view or function
+    /// differs from the planned one, or where another version made the plan. A stream table whose query means
+    /// nothing any more is suspended, with the reason. Capture is switched off where its triggers would fail.
     ///
     /// # Errors
-    /// The first that had to be suspended; the server.
+    /// The first stream table that had to be suspended; the server's errors.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: Initiator) -> Result<Adapted> {
-        // What was kept of the catalog led here.
+        // The remembered catalog led here, so it is not to be trusted.
         self.memory.recent.clear();
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
@@ -71,12 +71,12 @@ impl<C: Connection> Trickle<C> {
         Ok(Adapted { registry, rebuilt })
     }
 
-    /// Whether a stream table need not be planned anew.
+    /// Whether a stream table need not be planned again.
     pub(crate) async fn fits(&mut self, e: &Entry) -> bool {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
-    /// The same by what the catalog says now.
+    /// Whether a stream table need not be planned again, by the catalog as it is now.
     pub(crate) async fn fits_now(&mut self, e: &Entry) -> Result<bool> {
         let registry = self.linked(&[e.relation.id]).await?;
         match registry.get(e.id) {
@@ -85,11 +85,11 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// The design of a query over stream tables that fit what they read themselves: those that do not are planned anew
-    /// first, since that may give them other columns.
+    /// Designs a query over stream tables that fit their own sources. Stream tables that do not fit are
+    /// planned again first, since that may give them other columns.
     ///
     /// # Errors
-    /// Those of [`Trickle::design`], and of a stream table that cannot be kept any more.
+    /// The errors of [`Trickle::design`]; a stream table that cannot be kept any more.
     pub(crate) async fn design_fitting(
         &mut self,
         relation: Relation,
@@ -116,8 +116,8 @@ impl<C: Connection> Trickle<C> {
         let name = shown(e);
         let Anew { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
-        // While somebody altered what a view reads it was not known whether the view is as it was. Under
-        // other names it is not as it was planned for.
+        // While somebody alters a relation below a view, nobody can tell whether the view stays the same.
+        // Planning has waited for that, so the former plan may fit after all, unless names are others.
         if !is_renamed && design.is_ok() && self.fits_now(e).await? {
             return Ok(None);
         }
@@ -154,8 +154,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// A stream table under the names of now, and its design anew. To plan waits for who renames tables, and then finds what has a name
-    /// by then: so the names are looked at again afterwards.
+    /// Returns a stream table under the current names of its sources, with a new design. Planning waits for
+    /// sessions that rename tables, and then finds the new names. So the names are checked again afterwards.
     async fn designed_anew(&mut self, e: &Entry) -> Result<Anew> {
         let mut is_renamed = false;
         for _ in 0..ATTEMPTS {
@@ -184,7 +184,7 @@ impl<C: Connection> Trickle<C> {
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
     }
 
-    /// Plans a stream table anew, from the query that it has, and makes what is stored fit where it is.
+    /// Plans a stream table again, from its own query, and makes its stored tables fit in place.
     pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
         let design = {
             let now = self.as_now(e, own_name(e)).await?;
@@ -193,8 +193,9 @@ impl<C: Connection> Trickle<C> {
         self.redo(e, &design, Readers::Stay).await
     }
 
-    /// Whether readers would see rows without values, or none, if what is stored were made to fit where it is, before it is computed:
-    /// its columns are others, or its key. In a transaction of a caller's they see nothing before it is computed.
+    /// Whether the new result must be built beside. With other columns or another key in place, readers would
+    /// see rows without values, or no rows, until the recompute. Within a caller's transaction they see
+    /// nothing before the recompute.
     async fn is_built_beside(&mut self, e: &Entry, design: &Design) -> Result<bool> {
         if self.connection.callers().is_some() || !e.is_populated {
             return Ok(false);
@@ -203,12 +204,13 @@ impl<C: Connection> Trickle<C> {
         if e.layout_hash == design.layout_hash() && evolve::has_columns(self.db(), e, &columns).await? {
             return Ok(false);
         }
-        // What depends on it may be in the way of that, which is told where it is made to fit.
+        // An object that depends on the table may forbid this. Then the table is made to fit in place, which
+        // reports the object.
         Ok(self.require_takes(e, &columns, Way::Same(Readers::Stay)).await.is_ok())
     }
 
-    /// Builds a stream table beside, from the query that it has, and lets that take its place. What the query raises is one failure of a
-    /// refresh, as it would be otherwise.
+    /// Builds the result of a stream table beside, from its own query, and lets it take the place of the
+    /// former one. An error that the query raises counts as one failed refresh, as it does in a refresh.
     async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: Initiator) -> Result<Rebuilt> {
         let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
         match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
@@ -225,8 +227,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would
-    /// fail for writers. Whoever dies between the two is followed by somebody who suspends it again.
+    /// Takes a stream table out of the schedule, as one more failed refresh, and switches capture off where a
+    /// trigger would fail for writers. If this process dies between the two, the next one that adapts the
+    /// stream table suspends it again.
     async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: Initiator) -> Result<()> {
         let broken: Vec<u32> = self.broken_sources(e).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -242,12 +245,13 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         self.memory.unplannable = (e.status != Activity::Suspended).then_some(e.relation.id);
-        // No other try can succeed: the first failure is the last.
+        // No other try can succeed, so the first failure suspends.
         let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
         self.connection.step(&failed).await.map(|_| ())
     }
 
-    /// The sources of a stream table that are not what their triggers were made for.
+    /// Returns the sources of a stream table that differ from the tables that their capture triggers were
+    /// made for.
     async fn broken_sources(&self, e: &Entry) -> Result<Vec<u32>> {
         let rows = self
             .db()

@@ -1,4 +1,5 @@
-//! Stream tables change: another query, schedule or mode; and switched on and off.
+//! Alters stream tables: their query, schedule and mode. Suspends and resumes them, and switches the capture
+//! of sources off and on.
 
 pub(crate) mod evolve;
 mod swap;
@@ -26,36 +27,37 @@ use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// What is to be different; `None` stays as it is.
+/// The properties to change; a property that is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alteration {
     /// Another query.
     pub query: Option<String>,
-    /// Another schedule; `Some(None)` is manual.
+    /// Another schedule; `Some(None)` leaves refreshes to be begun by hand.
     pub schedule: Option<Option<String>>,
     /// Another mode.
     pub mode: Option<RefreshMode>,
-    /// Whether it is refreshed by itself from now on, after the stream tables that it reads, or with them again.
+    /// Whether the stream table is refreshed by itself, after the stream tables that it reads, or linked with
+    /// them.
     pub apart: Option<bool>,
-    /// `true` takes it out of the schedule, `false` puts it back.
+    /// `true` suspends the stream table, `false` resumes it.
     pub suspended: Option<bool>,
 }
 
-/// What becomes of the stream tables that read a column which is to go.
+/// The fate of stream tables that read a column which is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// They read on: the column stays, and whoever wanted it gone is told of them.
+    /// They read on: dropping the column is an error that names one of them.
     Stay,
-    /// They are to get queries without it.
+    /// They get queries without the column.
     Change,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Changes a stream table. What a new query gives takes the place of its rows; its indexes, grants, comments and dependent
-    /// views stay.
+    /// Changes a stream table. The result of a new query takes the place of its rows; its indexes, grants,
+    /// comments and dependent views stay.
     ///
     /// # Errors
-    /// None of that name; what is wrong with query, schedule or mode; nothing is changed then.
+    /// There is no stream table of that name; query, schedule or mode is wrong. Nothing is changed then.
     pub async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
         let e = self.find(name).await?;
         require_own(&e)?;
@@ -92,17 +94,18 @@ impl<C: Connection> Trickle<C> {
             .await;
         done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
         if wanted.suspended == Some(false) && e.is_immediate() && e.is_populated {
-            // Writers keep it again from when it is computed.
+            // Writers keep it again once it is computed.
             self.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await?;
         }
         Ok(done)
     }
 
-    /// Gives a stream table a new query: what that gives is built beside and takes the place of what is there. In a transaction of
-    /// the caller's, which readers see as a whole anyway, it is filled in place.
+    /// Gives a stream table a new query. The new result is built beside and takes the place of the former
+    /// one. In a caller's transaction, which readers see as a whole anyway, the table is filled in place.
     ///
     /// # Errors
-    /// Those of the query, and what depends on columns that go; the stream table is as it was then.
+    /// The errors of the query; an object that depends on columns which go. The stream table then stays as it
+    /// was.
     pub(crate) async fn replace(
         &mut self,
         relation: Relation,
@@ -147,7 +150,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Notes what a design says beside its query. No row is computed anew.
+    /// Notes the schedule, the linking and the typed query of a design whose rows are those that are stored.
+    /// No row is recomputed.
     async fn keep_rows(&mut self, old: &Entry, design: &Design) -> Result<Created> {
         let fail = |e| Error::server(format!("change {}", shown(old)), e);
         let t = self.db_mut().transaction().await.map_err(fail)?;
@@ -163,7 +167,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name: shown(old), made: false, mode: design.mode(), reasons })
     }
 
-    /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
+    /// Makes the stored tables fit a design and marks the stream table for a full refresh. Its rows stay
+    /// until then.
     pub(crate) async fn redo(&mut self, old: &Entry, design: &Design, readers: Readers) -> Result<()> {
         let captured = design.captured.iter().map(|(t, _)| t.id);
         let read = old.dependencies.iter().map(|d| d.relation.id);
@@ -186,11 +191,12 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Stops capturing the changes of a table at once: the way out where capture is in the way. What reads the table is
-    /// kept by full refreshes until [`Trickle::enable`], whatever else is created, altered or planned anew.
+    /// Stops capturing the changes of a table at once, where capture is in the way. Stream tables that read
+    /// the table are kept by full refreshes until [`Trickle::enable`], whatever else is created, altered or
+    /// planned again.
     ///
     /// # Errors
-    /// A table that nothing reads; the server.
+    /// No stream table reads the table; the server's errors.
     pub async fn disable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
         let released = self.release_writers(oid).await?;
@@ -206,13 +212,14 @@ impl<C: Connection> Trickle<C> {
         Ok(shown)
     }
 
-    /// Captures the changes of a table again. What reads it is recomputed once. Where they are captured, does nothing.
+    /// Captures the changes of a table again, and has its readers recomputed once. Does nothing where its
+    /// changes are captured.
     ///
     /// # Errors
-    /// A table that nothing reads, or nothing that means anything any more; the server.
+    /// No stream table reads the table, or none that does can be planned any more; the server's errors.
     pub async fn enable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
-        // From here on it is switched on by whatever plans a reader anew, if not by what follows.
+        // From here on, planning any reader again switches capture on, even if the code below fails to.
         let unhold =
             "UPDATE pgtrickle.pgt_buffers SET capture = 'OFF' WHERE source_relid = $1 AND capture = 'HELD'";
         let fail = |e| Error::server("switch capture on", e);
@@ -239,7 +246,7 @@ impl<C: Connection> Trickle<C> {
                 other => other?,
             }
         }
-        // Writers keep what they kept from when it is computed.
+        // Writers keep IMMEDIATE stream tables again only once these are computed.
         let kept = registry.entries().filter(reads).filter(|e| e.own && e.mode == Mode::Immediate);
         let kept: Vec<TableId> = kept.map(|e| e.relation.id).collect();
         if why.is_none() && !kept.is_empty() {
@@ -266,7 +273,8 @@ impl<C: Connection> Trickle<C> {
         Ok(row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0))
     }
 
-    /// A table that some stream table reads, or whose capture is held off.
+    /// Finds a table that some stream table reads, or whose capture is held off. Returns its oid and its name
+    /// for messages.
     pub(crate) async fn source(&self, name: &Name) -> Result<(u32, String)> {
         let text = "SELECT c.oid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b JOIN pg_class c ON c.oid = b.source_relid \
              JOIN pg_namespace n ON n.oid = c.relnamespace WHERE b.capture = 'HELD' ORDER BY 1";
@@ -293,7 +301,8 @@ impl<C: Connection> Trickle<C> {
 }
 
 impl Entry {
-    /// What would make this stream table: its query as it was resolved, under the settings that it was made under.
+    /// Returns the request that would create this stream table: its resolved query, under the settings with
+    /// which it was made.
     pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
         NewStreamTable {
             mode: Some(self.requested),
@@ -306,14 +315,15 @@ impl Entry {
     }
 }
 
-/// Notes the new design; what the old one has read counts no more. What the user suspended stays suspended; what failures
-/// did, which left errors, gets another chance.
+/// Notes the new design in the place of the old one, with its dependencies. A stream table that the user
+/// suspended stays suspended. One that failures suspended, which left errors, gets another chance.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
     let why = why_planned(&**t, id).await?;
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
     t.execute(
-        // Who gives the canonical text that is stored changes nothing of the query: what was typed stays.
+        // A caller that gives the stored canonical text changes nothing of the query, so the typed text
+        // stays.
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \

@@ -1,7 +1,8 @@
-//! Change capture on a live database: triggers and buffers come, grow, are drained and go.
+//! Makes, widens and removes the capture of changes in a live database: triggers and change buffers.
 //!
-//! What is made is the core's ([`trickle_core::cdc`]); here is when, under which locks, and what the catalog notes.
-//! Everything that touches a user's table runs under a short `lock_timeout` ([`crate::locks`]).
+//! The core decides which objects are made ([`trickle_core::cdc`]). This module decides when they are made,
+//! under which locks, and how the catalog notes them. Every statement that touches a user's table runs under
+//! a short `lock_timeout` ([`crate::locks`]).
 
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Json, Row, Transaction};
@@ -14,10 +15,10 @@ use trickle_core::sql::ast::{DropObject, ObjectKind, Statement};
 use trickle_core::sql::{Qualified, print};
 use trickle_core::vocabulary::Capture;
 
-/// The schema of buffers and hidden state tables.
+/// The schema of buffers and states.
 pub(crate) const HIDDEN: &str = "pgtrickle_changes";
 
-/// How changes are to be captured, where nothing is captured yet.
+/// The way to capture changes of a table that is not captured yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
     /// Statement or row triggers (`cdc_trigger_mode`).
@@ -26,7 +27,8 @@ pub struct CaptureOptions {
     pub unlogged: bool,
 }
 
-/// A segment as the catalog notes it: columns as attribute numbers, which neither renaming nor dropping others changes.
+/// A segment as the catalog notes it. Columns are attribute numbers, which stay when other columns are
+/// renamed or dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoredSegment {
     number: u32,
@@ -42,12 +44,12 @@ pub(crate) struct Captured {
     pub(crate) attnums: Vec<i16>,
 }
 
-/// In the order of [`TableDef::columns`].
+/// The attribute numbers of a table's columns, in the order of [`TableDef::columns`].
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
      ORDER BY attnum";
 
-/// A table, then its partitions and children on every level: a statement fires the triggers of the table that
-/// it names only.
+/// Table `$1`, then its partitions and children on every level. Each has triggers of its own, since a
+/// statement fires the triggers only of the table that it names.
 const CHILDREN: &str = "
 WITH RECURSIVE tree(oid) AS (
     SELECT $1::oid
@@ -60,7 +62,7 @@ const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, captu
      ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (children) AND c.relkind = 'p' ORDER BY 1) \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
 
-/// All partitions and children of a table, and those of them that have partitions.
+/// All partitions and children of a table, and which of them have partitions themselves.
 const KNOWN: &str = "SELECT t.known, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (t.known) AND c.relkind = 'p' ORDER BY 1) \
      FROM (SELECT pgtrickle.children($1)) t(known)";
 
@@ -69,8 +71,8 @@ pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing
     db.batch_execute(&texts(statements).join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL: otherwise
-/// the server refuses its updates while a publication FOR ALL TABLES exists.
+/// Returns statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL.
+/// Otherwise the server refuses its updates while a publication FOR ALL TABLES exists.
 pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
     let identified = |s: &Statement| {
         let Statement::CreateTable(made) = s else { return None };
@@ -79,21 +81,22 @@ pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
     statements.iter().flat_map(|s| [Some(print(s).text), identified(s)]).flatten().collect()
 }
 
-/// The statement after which a published table is written though it has no primary key: all columns tell its
-/// rows apart.
+/// Returns the statement after which a published table can be written without a primary key: all columns tell
+/// its rows apart.
 pub(crate) fn whole_rows(table: &Qualified) -> String {
     format!("ALTER TABLE {table} REPLICA IDENTITY FULL")
 }
 
-/// The same as the catalog's owner, to whom belongs what they make.
+/// Runs the statements of a list in order, as the catalog's owner, who owns the objects that they make.
 pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
     let mut texts = texts(statements);
     texts.push("SELECT pgtrickle.without_statistics()".to_owned());
     db.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Makes what captures the changes of a table, as the catalog's owner, for a role that has the table and all its partitions and
-/// children. That is looked at before, so that nobody has others' tables locked, and again under the locks.
+/// Runs the statements that make the capture of a table, as the catalog's owner. The current role must own
+/// the table and all its partitions and children. Ownership is checked before, so that nobody has tables of
+/// others locked, and again under the locks.
 async fn make(t: &Transaction<'_>, table: TableId, statements: &[Statement], doing: &str) -> Result<()> {
     require_owner(t, table, doing).await?;
     run_as_keeper(t, statements, doing).await?;
@@ -105,7 +108,7 @@ async fn require_owner(t: &Transaction<'_>, table: TableId, doing: &str) -> Resu
     owned.map(drop).map_err(|e| Error::server(doing, e))
 }
 
-/// What the catalog knows of the capture of a table.
+/// Reads from the catalog how a table is captured; `None` where it is not noted there.
 pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<Option<Captured>> {
     let doing = |e| Error::server("read how changes are captured", e);
     let Some(row) = db.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
@@ -141,15 +144,15 @@ async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
     Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
 }
 
-/// The buffer with triggers that know all partitions and children that there are now.
+/// Returns the buffer with triggers that know all partitions and children which its table has now.
 async fn knowing(t: &Transaction<'_>, buffer: Buffer) -> Result<Buffer> {
     let row = t.query_one(KNOWN, &[&buffer.table().id.0]).await;
     let row = row.map_err(|e| Error::server("read the partitions of a table", e))?;
     Ok(buffer.knowing(Children { all: row.get(0), partitioned: row.get(1) }))
 }
 
-/// Fails where, under the lock of the table by now, it has other partitions or children than its triggers
-/// were made for: who attached one was waited for.
+/// Fails where a table has other partitions or children than its triggers were made for. The table is locked
+/// by now, so every session that was attaching one has ended.
 async fn require_known(t: &Transaction<'_>, buffer: &Buffer) -> Result<()> {
     let Some(known) = buffer.known() else { return Ok(()) };
     let text = "SELECT pgtrickle.children($1) = $2::oid[]";
@@ -161,12 +164,12 @@ async fn require_known(t: &Transaction<'_>, buffer: &Buffer) -> Result<()> {
     Err(Error::stale(format!("partitions of {}.{} come and go", table.schema, table.name)))
 }
 
-/// The buffer with the partitions or children that its table has now.
+/// Returns the buffer with the partitions or children that its table has now.
 pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
     let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
     let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
     let partitioned = rows.first().is_some_and(|r| r.get(2));
-    // The first row is the table itself: one without partitions may get some.
+    // The first row is the table itself. A partitioned table without partitions may get some.
     let names = rows.iter().skip(1).map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))).collect();
     Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
@@ -179,7 +182,7 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
     Json(buffer.segments().iter().map(segment).collect())
 }
 
-/// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
+/// Notes in the catalog a buffer whose triggers have just been made, for the source as it is now.
 async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     let paired: Vec<i64> =
@@ -208,21 +211,21 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
     Ok(())
 }
 
-/// Notes the segments of a buffer and its limit; its triggers are the same as before.
+/// Notes the segments of a buffer and its limit. Its triggers stay as they were noted.
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3, \
          relied = pgtrickle.relied(source_relid, pgtrickle.held_columns($2) || paired) WHERE source_relid = $1";
     let noted = t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()]).await;
     if noted.map_err(|e| Error::server("note the segments of a buffer", e))? == 0 {
-        // Triggers are not to write a segment that the catalog does not list.
+        // Triggers must not write to a segment that the catalog does not list.
         let table = &buffer.table().name;
         return Err(Error::input(format!("the buffer of {table} is another role's")).coded("42501"));
     }
     Ok(())
 }
 
-/// Makes sure that the changes of these columns of a table are captured from the commit of `t` on, unless the user holds
-/// its capture off. Waits for open writers of the table where anything must be made.
+/// Makes sure that changes of these columns of a table are captured from the commit of `t` on, unless the
+/// user holds its capture off. Waits for transactions that write the table, if any object must be made.
 pub(crate) async fn ensure(
     t: &Transaction<'_>,
     table: &Arc<TableDef>,
@@ -246,7 +249,8 @@ pub(crate) async fn ensure(
             return note(t, &wide, c.mode, &c.attnums).await;
         }
         Some(c) => {
-            // The source is another table than the triggers were made for, or they were off: all over again.
+            // The triggers were made for another definition of the table, or were off: all objects are made
+            // again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
             remove(t, table.id.0).await?;
@@ -260,8 +264,8 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Readers of the table `$1` that were planned for it without the partitions `$2` go on: they read the same
-/// rows. One that somebody else refreshes now is planned anew.
+/// Keeps the plans of readers of table `$1` that were planned for it without the partitions `$2`: they read
+/// the same rows. A reader that somebody else refreshes now is planned again.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END)
@@ -270,8 +274,8 @@ WHERE d.source_relid = $1 AND d.pgt_id IN (
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
     FOR UPDATE OF r SKIP LOCKED)";
 
-/// Captures the changes of partitions that came to a table in the transaction and are empty, as far as there
-/// are such: a partition without a row changes no result. Waits for nobody.
+/// Captures the changes of partitions that a table got in this transaction, as far as they are empty: a
+/// partition without a row changes no result. Waits for nobody.
 pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let doing = "capture the changes of a new partition";
     let fail = |e| Error::server(doing, e);
@@ -293,12 +297,13 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Whether a buffer holds what it held before its table was altered: the table has got columns, or nothing was altered that its
-/// triggers rely on.
+/// Whether the rows of a buffer still fit its table after an ALTER. They do if the table only got columns, or
+/// if no property was altered that its triggers rely on.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
      OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, 'TRIGGERS') IS TRUE)";
 
-/// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
+/// Notes the present definition of a table if it was altered in nothing that its triggers rely on. The
+/// triggers are right for it as they are.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     let text = format!(
         "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
@@ -309,16 +314,17 @@ pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
 }
 
-/// Whether statements change the table whose triggers for statements do not fire: one that names the parent of a partition or
-/// child fires those of the parent only, and what a subscription applies fires none.
+/// Whether the table needs row triggers, since statements may change it without firing its statement
+/// triggers. A statement that names the parent of a partition or child fires only the parent's triggers. A
+/// subscription fires none.
 async fn is_by_row(t: &Transaction<'_>, table: &TableDef, doing: &str) -> Result<bool> {
     let text = "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)";
     let row = t.query_one(text, &[&table.id.0]).await.map_err(|e| Error::server(doing, e))?;
     Ok(row.get(0))
 }
 
-/// Makes the capture of a table anew where its triggers are not as they should be, or not of the kind that `options` say; what
-/// reads it is recomputed then. Whether it was.
+/// Makes the capture of a table again where its triggers are not as they should be, or not of the kind that
+/// `options` say. Its readers are recomputed then. Returns whether it did.
 pub(crate) async fn rebuild(
     t: &Transaction<'_>,
     table: &Arc<TableDef>,
@@ -336,16 +342,17 @@ pub(crate) async fn rebuild(
     Ok(true)
 }
 
-/// The bytes that a buffer may have. All clients share it, in the catalog: of two with different ones, each would make
-/// all triggers anew after the other.
+/// Returns the bytes that a buffer may have. All clients share this limit, in the catalog: two clients with
+/// different limits would each make all triggers again after the other.
 pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
     let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
     Ok(row.map_err(|e| Error::server("read the limit of buffers", e))?.get(0))
 }
 
-/// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
-/// reason or the one that it has already. All are written: a refresh of one over an older snapshot must not finish.
+/// Has all readers of a table recomputed, since not all of its changes were captured. A reader that has a
+/// reason for a recompute already keeps it; others get `why`. All their catalog rows are written, so that no
+/// refresh over an older snapshot can finish.
 pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) -> Result<()> {
     let text = "SELECT pgtrickle.mark_readers($1, NULL, $2)";
     let done = t.execute(text, &[&source, &why]).await;
@@ -357,17 +364,18 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     let table = buffer.table().clone();
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
     require_known(t, &buffer).await?;
-    // Whoever left a mark has ended: the table is locked.
+    // The table is locked, so every session that left a mark has ended.
     t.as_keeper(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await
 }
 
-/// Has the triggers that the extension runs do the same in PL/pgSQL, so that it can go. Takes no lock on their tables.
+/// Makes the triggers that the extension runs do the same in PL/pgSQL, so that the extension can be dropped.
+/// Takes no lock on their tables.
 ///
 /// # Errors
-/// Functions of another role; the server.
+/// A function belongs to another role; the server's errors.
 pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
     let doing = "have triggers written in PL/pgSQL";
     let fail = |e| Error::server(doing, e);
@@ -411,8 +419,8 @@ pub(crate) async fn fresh(t: &dyn Connection, c: &Captured) -> Result<bool> {
     Ok(row.get(0))
 }
 
-/// Stops capturing the changes of a table that no stream table reads any more; false where one does. That the user holds
-/// its capture off stays noted for as long as there is the table.
+/// Stops capturing the changes of a table that no stream table reads any more; returns false where one does.
+/// The note that the user holds its capture off stays as long as the table exists.
 pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     let doing = "stop capturing changes";
     let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
@@ -427,13 +435,14 @@ pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone, or another role's by
-/// now, whose triggers go with their functions.
+/// Drops the triggers and the buffer of a table, with all changes in it. The table itself may be gone, or
+/// belong to another role by now: then its triggers go with their functions.
 pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
     drop_capture(t, source, format!("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = {source}")).await
 }
 
-/// Drops the triggers and the buffer of a table, and has the catalog know of it by `forgotten`.
+/// Drops the triggers and the buffer of a table, and runs `forgotten`, the statement that changes its row in
+/// the catalog.
 async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Result<()> {
     let doing = "stop capturing changes";
     let triggers = t
@@ -472,12 +481,13 @@ async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Res
     t.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Forgets which changes of a table were not captured: what reads it is computed anew, or nothing reads it.
+/// Returns the statement that deletes the marks of changes that were not captured. The readers of the table
+/// are recomputed, or there is no reader.
 fn unmark(source: u32) -> String {
     format!("DELETE FROM pgtrickle.pgt_marks WHERE source_relid = {source} AND pgt_id IS NULL")
 }
 
-/// The tables whose changes are captured.
+/// Returns the tables whose changes are captured.
 async fn captured(db: &dyn Connection, doing: &str) -> Result<Vec<Captured>> {
     let text = "SELECT b.source_relid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b \
          JOIN pg_class c ON c.oid = b.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -493,11 +503,12 @@ async fn captured(db: &dyn Connection, doing: &str) -> Result<Vec<Captured>> {
     Ok(found)
 }
 
-/// Makes the functions of all triggers anew, which an earlier version of the catalog had, over segments of their own. Takes
-/// no lock on the tables, and loses no change. What writers keep (IMMEDIATE) is kept again from its next refresh on.
+/// Makes the functions of all capture triggers again, which are of an earlier version of the catalog, over
+/// new segments. Takes no lock on the tables, and loses no change. Writers keep IMMEDIATE stream tables again
+/// from the next refresh on.
 ///
 /// # Errors
-/// Those of the server.
+/// The server's errors.
 pub async fn renew(db: &dyn Connection) -> Result<()> {
     let doing = "make capture triggers anew";
     let fail = |e| Error::server(doing, e);
@@ -510,7 +521,7 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
         }
         let drop = DropObject { kind: ObjectKind::View, name: c.buffer.view(), cascade: false };
         let (next, made) = c.mode.source().rotate(&c.buffer);
-        // The columns of the view may have other modifiers in the new segment, which a view cannot be given.
+        // Columns may have other type modifiers in the new segment. An existing view cannot be given those.
         run_as_keeper(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
         note_segments(db, &next, &c.attnums).await?;
     }
@@ -521,8 +532,8 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
     stopped.map(drop).map_err(fail)
 }
 
-/// Has triggers call nothing of this version's any more, for an earlier one of the catalog. What writers keep
-/// (IMMEDIATE) is computed anew there.
+/// Makes triggers for an earlier version of the catalog, which call nothing of this version. IMMEDIATE stream
+/// tables are recomputed there.
 pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
     let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);
@@ -538,7 +549,7 @@ pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
         .map_err(fail)
 }
 
-/// What keeps stream tables within the statements that write their sources goes.
+/// The statements that drop all triggers, functions and tables by which writers keep IMMEDIATE stream tables.
 const KEPT_BY_WRITERS: &str = "
 WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, 'immediate_'))
 SELECT pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass), 0 AS turn FROM pg_trigger g
@@ -551,7 +562,7 @@ ORDER BY turn, 1";
 const REBUILD_KEPT: &str = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $1, updated_at = now() \
      WHERE refresh_mode = 'IMMEDIATE'";
 
-/// The definition of a table by oid, read into `catalog`.
+/// Reads the definition of a table into `catalog`, by its name, and returns it.
 pub(crate) async fn table_by_oid(
     db: &dyn Connection,
     catalog: &mut PgCatalog,
@@ -562,8 +573,8 @@ pub(crate) async fn table_by_oid(
     Ok(catalog.table(Some(schema), name))
 }
 
-/// Switches the capture of a table off for as long as the user wants it so. `kept_by_writers`: triggers of stream tables that are
-/// kept within writers' statements went already, so there need not be a buffer.
+/// Switches the capture of a table off for as long as the user wants. With `kept_by_writers`, triggers that
+/// kept IMMEDIATE stream tables over it have gone already, so there need not be a buffer.
 pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: bool) -> Result<()> {
     let there = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1)";
     let fail = |e| Error::server("switch capture off", e);
@@ -575,8 +586,8 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
     t.execute(text, &[&source]).await.map(|_| ()).map_err(fail)
 }
 
-/// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by
-/// full refreshes from now on. What the user holds off stays so.
+/// Drops the triggers and the buffer of a table, and notes that its changes are not captured. Its readers are
+/// then kept by full refreshes. A capture that the user holds off stays so.
 pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: Capture) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
     let text = "SELECT capture FROM pgtrickle.pgt_buffers WHERE source_relid = $1";

@@ -1,4 +1,4 @@
-//! Stored against recomputed.
+//! Compares the stored rows of a stream table with the result of its query.
 
 use crate::catalog::{PgCatalog, spelled};
 use crate::db::Connection;
@@ -16,42 +16,45 @@ use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
 use trickle_core::vocabulary::{Activity, Initiator};
 
-/// A row that is there too often or too seldom.
+/// A row that is stored too often or too seldom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// How often it is stored.
+    /// How often the row is stored.
     pub stored: i64,
-    /// How often the query gives it.
+    /// How often the query returns the row.
     pub expected: i64,
     /// The row, as PostgreSQL prints a record.
     pub row: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// `schema.name`, quoted where needed.
     pub name: String,
-    /// Rows stored.
+    /// The number of rows stored.
     pub rows: i64,
-    /// Rows that differ, all together.
+    /// The number of rows that differ, each counted as often as it is too much or missing.
     pub different: i64,
-    /// Rows that agree but for how sums of floats are rounded.
+    /// The number of rows that agree but for the rounding of sums of floats.
     pub rounded: i64,
-    /// The first of them.
+    /// The first rows that differ.
     pub differences: Vec<Difference>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
-    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Floats that were
-    /// added up may differ by [`ROUNDING`] of themselves: each addition is rounded, so their last digits depend on the
-    /// order in which the server reads rows. Of lists that the query puts together in any order, `array_agg(x)` without a
-    /// total ORDER BY, the parts are compared: the elements of arrays, the characters of texts. Shows at most `show` rows
-    /// that differ. Nobody is kept from writing meanwhile.
+    /// Brings a stream table up to date and, in the same snapshot, compares its stored rows with the result
+    /// of its query, as bags over all columns. Shows at most `show` rows that differ. Nobody is kept from
+    /// writing meanwhile.
+    ///
+    /// Values must be equal, and have the same image wherever the query decides the image. There are two
+    /// exceptions. Floats that were added up may differ by [`ROUNDING`] of themselves: each addition is
+    /// rounded, so their last digits depend on the order in which the server reads rows. Lists that the query
+    /// puts together in any order, by `array_agg(x)` without a total ORDER BY, are compared by their parts:
+    /// the elements of arrays, the characters of texts.
     ///
     /// # Errors
-    /// Those of a refresh; the query itself fails.
+    /// The errors of a refresh; the query itself fails.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
         require_own(e)?;
         let registry = self.adapt(&[e.relation.id], Initiator::Manual).await?.registry;
@@ -81,7 +84,8 @@ impl<C: Connection> Trickle<C> {
         again.map(|()| checked)
     }
 
-    /// A check puts nothing back on schedule, as a refresh does with what errors had suspended.
+    /// Suspends again the stream tables that errors had suspended. A refresh puts these back on schedule; a
+    /// check must not.
     async fn suspend_again(&self, group: &[Entry]) -> Result<()> {
         let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = $2, last_error_message = $3, \
              updated_at = now() WHERE pgt_id = $1 AND status = 'ACTIVE'";
@@ -97,7 +101,7 @@ fn not_compared(name: &str) -> Error {
     Error::input(format!("{name} was not compared"))
 }
 
-/// Compares just before the refresh commits: in its snapshot, with what it wrote.
+/// Compares just before the refresh commits: in its snapshot, with the rows that it wrote.
 struct Compare<'c> {
     db: &'c dyn Connection,
     settings: &'c [Setting],
@@ -141,10 +145,14 @@ impl Compare<'_> {
     }
 }
 
-/// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints, and so
-/// are equal values, where the query does not leave open which is shown. The user's own canonical query is run, not the
-/// plan: so the plan is judged as well. But for a query that goes on computing with what it leaves open (the text of a group's
-/// key, the first rows of an order with ties): run by hand it may have other rows, which are right too.
+/// Returns the query that compares both bags, grouped by row. Values without equality are compared as they
+/// print. Values with equality are compared by their image too, unless the query leaves open which of several
+/// equal values is shown.
+///
+/// The comparison runs the user's own canonical query and not the plan, so that it judges the plan as well.
+/// The exception is a query that goes on computing with values that it leaves open: the text of a group's
+/// key, the first rows of an order with ties. Run by hand, such a query may return other rows, which are
+/// right too, so the recompute of the plan is run.
 async fn comparison(
     db: &dyn Connection,
     e: &Entry,
@@ -214,7 +222,8 @@ async fn comparison(
     ))
 }
 
-/// What a list of values is but for its order: its elements, or the characters that write it.
+/// Returns an expression for a list of values without their order: its elements, or the characters that write
+/// it.
 fn parts(list: &str, ty: &Type) -> String {
     match ty.element() {
         Some(_) => format!("(SELECT array_agg(x::text ORDER BY x::text) FROM unnest({list}) AS x)::text"),
@@ -224,19 +233,19 @@ fn parts(list: &str, ty: &Type) -> String {
     }
 }
 
-/// How far floats that were added up may lie apart, as a part of themselves: a sum of as many values as a table can have
-/// keeps more digits than that, unless values that are larger by as much cancelled in it.
+/// The largest allowed distance of two sums of floats, as a part of the sums. A sum of as many values as a
+/// table can have keeps more digits than that, unless values that are larger by this factor cancelled in it.
 pub const ROUNDING: f64 = 1e-9;
 
-/// The relation `judged`: the rows of `exact`, each with whether it is `far` from what it should be. Of rows that agree in
-/// what is `settled`, those that are stored and those that the query gives are paired in the order of their `rounded`
-/// columns, copy by copy. `more` columns come along.
+/// Returns the relation `judged`: the rows of `exact`, each with the flag `far`, which says that no row
+/// matches it. Rows with the same `settled` columns are paired copy by copy, in the order of their `rounded`
+/// columns: a stored row with a row that the query returns. `more` columns come along.
 fn judged(settled: &[&str], rounded: &[&str], more: &str) -> String {
     if rounded.is_empty() {
         return "judged AS MATERIALIZED (SELECT *, true AS far FROM exact)".to_owned();
     }
     let (settled, order) = (settled.join(", "), rounded.join(", "));
-    // In numerics nothing overflows, and infinities are themselves.
+    // As numerics, differences do not overflow, and an infinity equals itself.
     let near = rounded.iter().map(|c| {
         let [high, low] = ["max", "min"].map(|f| format!("{f}({c}::numeric) OVER pair"));
         format!(

@@ -1,9 +1,10 @@
-//! Copies of what cannot be captured: materialized views and foreign tables.
+//! Copies of relations whose changes cannot be captured: materialized views and foreign tables.
 //!
-//! A copy is a stream table in the schema of buffers whose query is its source and which each refresh makes equal to it by
-//! writing what differs ([`Copied`](trickle_core::refresh::Copied)). Its changes are captured as those of any table; what is
-//! to follow the source reads the copy in its place. So everything downstream sees one state of the source, read once, and
-//! a refresh costs what reading the whole source costs, whatever changed.
+//! A copy is a stream table in the schema of buffers. Its query reads all of its source, and each refresh
+//! makes it equal to the source by writing the difference ([`Copied`](trickle_core::refresh::Copied)). Its
+//! changes are captured as in any table, and stream tables that follow the source read the copy in its place.
+//! So all of them see one state of the source, read once. A refresh costs as much as reading the whole
+//! source, whatever changed.
 
 use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
@@ -22,8 +23,9 @@ use trickle_core::refresh::Relation;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::RefreshMode;
 
-/// Copies of the current role's by the qualified names of their sources, as they are called now: a source that was dropped
-/// and made anew is another table of the same name. What another role may read of a source need not be the same.
+/// The current role's copies, by the present qualified names of their sources. A source that was dropped and
+/// made again is another table of the same name. Each role has copies of its own, since another role may see
+/// other rows of the source.
 const COPIES: &str = "
 SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name), s.pgt_name, s.pgt_relid
 FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
@@ -32,15 +34,15 @@ LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid
 WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
 ORDER BY s.pgt_id DESC";
 
-/// What the catalog notes of a copy as of a source.
+/// The facts about a copy that the catalog notes for a source.
 const OF_TABLE: &str = "
 SELECT pgtrickle.fingerprint(c.oid), c.relowner::regrole::text, pg_has_role(current_user, c.relowner, 'USAGE')
 FROM pg_class c WHERE c.oid = $1";
 
-/// The name of a new copy of the current role's.
+/// The name of a new copy that the current role makes of source `$1`.
 const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, quote_ident(current_user)::regrole::oid)";
 
-/// Copies of the current role's that nothing reads.
+/// The current role's copies that nothing reads.
 const UNREAD: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
 JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user)::regrole
@@ -48,10 +50,10 @@ WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%'
     AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
 ORDER BY s.pgt_id";
 
-/// The names of copies by those of their sources.
+/// Copies by the schemas and names of their sources.
 pub(crate) type Copies = BTreeMap<(String, String), Copy>;
 
-/// A copy by name and oid.
+/// A copy, by name and oid.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) name: String,
@@ -68,7 +70,7 @@ pub(crate) fn reads_copies(e: &Entry) -> bool {
     e.dependencies.iter().any(|d| is_copy(&d.relation))
 }
 
-/// All copies that there are.
+/// Returns all copies of the current role.
 pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
     let rows = db.query(COPIES, &[]).await.map_err(|e| Error::server("look for copies", e))?;
     let copy = |r: &Row| ((r.get(0), r.get(1)), Copy { name: r.get(2), oid: r.get(3) });
@@ -76,8 +78,8 @@ pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and widens one
-    /// that lacks a column. They are filled with the first refresh of what reads them.
+    /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and
+    /// widens a copy that lacks a column. Copies are filled by the first refresh of a reader.
     pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
         let typed = self.search_path.clone();
         let resolved = resolve(&mut self.connection, query, &[], &typed, None).await?;
@@ -114,7 +116,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// The columns of a source: first those that its copy has, in the order of the copy.
+    /// Returns the columns of a source: first those that its copy has, in the order of the copy.
     async fn columns_in_order(&self, source: &Dependency, copy: Option<&Copy>) -> Result<String> {
         let text = "SELECT coalesce(string_agg(quote_ident(a.attname), ', ' ORDER BY c.attnum NULLS LAST, a.attnum), '') \
              FROM pg_attribute a LEFT JOIN pg_attribute c ON c.attrelid = $2 AND c.attname = a.attname AND c.attnum > 0 \
@@ -141,7 +143,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// The copies that take the place of what a query reads, which become sources of it.
+    /// Returns the copies that take the place of relations which a query reads, and adds them to its sources.
     pub(crate) async fn put_copies(&self, resolved: &mut Resolved) -> Result<Copies> {
         let mut there = copies(self.db()).await?;
         there.retain(|(schema, name), _| {
@@ -169,7 +171,7 @@ impl<C: Connection> Trickle<C> {
         Ok(there)
     }
 
-    /// A copy as a stream table: its query is all of its source.
+    /// Designs a copy as a stream table: its query is all of its source.
     pub(crate) async fn design_copy(
         &mut self,
         relation: Relation,
@@ -204,7 +206,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// The sources of a query that copies take the place of.
+/// Returns the sources of a query in whose place copies are read.
 pub(crate) fn compared(resolved: &Resolved) -> Vec<String> {
     if !resolved.dependencies.iter().any(|d| d.schema == HIDDEN) {
         return Vec::new();

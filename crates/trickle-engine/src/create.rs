@@ -1,4 +1,4 @@
-//! Making a stream table.
+//! Creates stream tables.
 
 mod design;
 
@@ -30,52 +30,52 @@ use trickle_core::{Cause, Reason, ReasonKind};
 
 pub(crate) use design::Design;
 
-/// What to do where the name is taken by a stream table.
+/// The action where a stream table of the name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfExists {
-    /// An error.
+    /// Return an error.
     #[default]
     Fail,
-    /// Nothing.
+    /// Do nothing.
     Skip,
     /// Give it the new query; indexes, grants, comments and dependent views stay.
     Replace,
 }
 
-/// A stream table to be made.
+/// A request for a new stream table.
 #[derive(Clone, Debug)]
 pub struct NewStreamTable {
-    /// Its name; without a schema in the first schema of the search path.
+    /// The name; without a schema, the table is made in the first schema of the search path.
     pub name: Name,
-    /// Its query.
+    /// The defining query.
     pub query: String,
-    /// Its schedule; `Some(None)` is manual. `None` says nothing: that of the one that is replaced, else
-    /// `calculated`.
+    /// The schedule; `Some(None)` leaves refreshes to be begun by hand. `None` takes the schedule of the
+    /// stream table that is replaced, else `calculated`.
     pub schedule: Option<Option<String>>,
-    /// How it is to be kept. `None` says nothing: as the one that is replaced, else as the query allows.
+    /// The mode; `None` takes the mode of the stream table that is replaced, else [`RefreshMode::Auto`].
     pub mode: Option<RefreshMode>,
-    /// Whether to fill it at once.
+    /// Whether to fill the stream table at once.
     pub initialize: bool,
-    /// Where the name is taken.
+    /// The action where the name is taken.
     pub if_exists: IfExists,
     /// Whether materialized views and foreign tables are followed: each refresh reads all of them and
-    /// compares them with copies. Where not, or where what is replaced was made so, they stand in the way of
-    /// deltas.
+    /// compares them with copies. If not, they rule out deltas, unless the stream table that is replaced was
+    /// made to follow them.
     pub snapshots: bool,
-    /// Whether it is refreshed by itself, after the stream tables that it reads, rather than with them over
-    /// one snapshot ([`StreamTableNode::apart`]). `None` says nothing: as the one that is replaced, else with
-    /// them.
+    /// Whether the stream table is refreshed by itself, after the stream tables that it reads, rather than
+    /// linked with them over one snapshot ([`StreamTableNode::apart`]). `None` takes the value of the one
+    /// that is replaced, else links them.
     pub apart: Option<bool>,
-    /// The settings that its query means what it means under; `None`: those in force.
+    /// The settings that decide the meaning of the query; `None` takes the settings in force.
     pub settings: Option<Vec<Setting>>,
-    /// To what of others its owner has agreed, and to no more. `None`: its declaration agrees to all that it
-    /// has now.
+    /// The code and tables of other roles to which the owner has agreed, and no more. With `None`, the
+    /// request agrees to all that the query uses now.
     pub agreed: Option<Agreed>,
 }
 
 impl NewStreamTable {
-    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once; where
-    /// it is to replace one, on the schedule and in the mode of that.
+    /// Makes a request with the defaults: as fresh as its readers need, incremental where possible, filled at
+    /// once. Where it replaces a stream table, it takes the schedule and the mode of that table.
     pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
         NewStreamTable {
             name,
@@ -91,16 +91,16 @@ impl NewStreamTable {
         }
     }
 
-    /// What is to be put in force.
+    /// Returns the settings to put in force.
     pub(crate) fn settings(&self) -> &[Setting] {
         self.settings.as_deref().unwrap_or_default()
     }
 }
 
-/// What came of it.
+/// The result of creating or changing a stream table.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// `pgt_id`; of the one that was there where it was skipped.
+    /// The `pgt_id` of the stream table, also where creation was skipped because it was there.
     pub id: i64,
     /// `schema.name`, quoted where needed.
     pub name: String,
@@ -108,11 +108,11 @@ pub struct Created {
     pub made: bool,
     /// The mode in force.
     pub mode: Mode,
-    /// Why it is not incremental.
+    /// The reasons why it is not incremental.
     pub reasons: Vec<Reason>,
 }
 
-/// Settings that can change a value, as they are stored and put in force for every refresh.
+/// Settings that can change a value, and are therefore stored and put in force for every refresh.
 const SETTINGS: &str = "
 SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'IntervalStyle', 'lc_monetary',
     'lc_numeric', 'lc_time', 'extra_float_digits', 'bytea_output', 'xmlbinary', 'xmloption',
@@ -123,7 +123,7 @@ impl<C: Connection> Trickle<C> {
     /// Makes a stream table and fills it.
     ///
     /// # Errors
-    /// Whatever is wrong with name, query, schedule or mode; nothing is changed then.
+    /// Name, query, schedule or mode is wrong. Nothing is changed then.
     pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
         self.require_foreign_schema(&new.name)?;
         if !new.snapshots {
@@ -133,12 +133,12 @@ impl<C: Connection> Trickle<C> {
             Ok(()) => self.create_over(new).await,
             Err(e) => Err(e),
         };
-        // Whatever came of it, no copy is kept that nothing reads.
+        // Even after an error, no copy stays that nothing reads.
         let swept = self.sweep_copies().await;
         made.and_then(|made| swept.map(|()| made))
     }
 
-    /// Refuses the schemas of trickle, which come and go with the catalog.
+    /// Refuses trickle's own schemas, which come and go with the catalog.
     fn require_foreign_schema(&self, name: &Name) -> Result<()> {
         match name.schema.as_ref().or(self.search_path.first()) {
             Some(own) if own == schema::CATALOG || own == capture::HIDDEN => {
@@ -149,7 +149,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Makes a stream table over the copies that there are.
+    /// Makes a stream table over the copies that exist.
     pub(crate) async fn create_over(&mut self, new: &NewStreamTable) -> Result<Created> {
         let (relation, taken) = self.place(&new.name).await?;
         if let Some(id) = taken {
@@ -182,8 +182,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Says which schemas are not in the search path of refreshes; not of what is built beside, for which
-    /// that was said.
+    /// Tells which schemas are left out of the search path of refreshes. For a table that is built beside,
+    /// this was told for its stream table already.
     pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
         if &*design.relation.schema != capture::HIDDEN
             && let Some(left) = left_out(self.db(), design).await?
@@ -204,7 +204,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Where a name is taken by a stream table already.
+    /// Does as [`IfExists`] says where a stream table has the name already.
     async fn taken(&mut self, new: &NewStreamTable, relation: Relation, id: i64) -> Result<Created> {
         let name = Qualified::new(&relation.schema, &relation.name).to_string();
         let registry = self.linked(&[relation.id]).await?;
@@ -240,7 +240,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
+    /// Returns the place where a new table of this name goes, and the `pgt_id` of the stream table that is
+    /// there.
     pub(crate) async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
         let doing = |e| {
             let e = Error::server(format!("look for {name}"), e);
@@ -321,7 +322,8 @@ impl<C: Connection> Trickle<C> {
             .get(0))
     }
 
-    /// Checks everything about a query that can be checked without changing anything.
+    /// Designs a stream table. Checks everything about its query that can be checked without changing
+    /// anything.
     pub(crate) async fn design(
         &mut self,
         relation: Relation,
@@ -331,7 +333,7 @@ impl<C: Connection> Trickle<C> {
         self.design_with(relation, id, new, BTreeMap::new()).await
     }
 
-    /// The design by a plan that knows no more of these tables than a former one did.
+    /// Designs a stream table by a plan that knows no more of the tables in `former` than a former plan did.
     pub(crate) async fn design_with(
         &mut self,
         relation: Relation,
@@ -368,7 +370,7 @@ impl<C: Connection> Trickle<C> {
             Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
             Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
             Err(e) if e.is_connection() => return Err(e),
-            // PostgreSQL knows what the query means: what the engine cannot read it cannot maintain.
+            // PostgreSQL accepted the query. The engine cannot read it, so it cannot compile deltas.
             Err(e) => (None, vec![unread(&e)]),
         };
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
@@ -381,14 +383,13 @@ impl<C: Connection> Trickle<C> {
         let mut captured = Vec::new();
         let full = mode == RefreshMode::Full;
         if table.is_none() || full {
-            // What is computed anew reads the sources themselves.
+            // A recompute reads the sources themselves, and no copies.
             resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
             catalog = PgCatalog::under(path);
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
-            // The clock and settings change without a trigger: such a query is recomputed whenever it is
-            // refreshed.
+            // The clock and settings change without a trigger, so such a query is recomputed at each refresh.
             _ if reasons.iter().any(depends_on_more) => {}
             _ => captured = self.watched(&mut catalog, &resolved).await?,
         }
@@ -415,8 +416,8 @@ impl<C: Connection> Trickle<C> {
         })
     }
 
-    /// Reasons with places in the query as it was typed, rather than in its canonical text; none where the
-    /// engine sees that construct in the canonical text only.
+    /// Gives reasons their places in the query as it was typed, rather than in its canonical text. A reason
+    /// has no place where the engine sees its construct in the canonical text only.
     async fn as_typed(
         &self,
         mut reasons: Vec<Reason>,
@@ -478,7 +479,8 @@ impl<C: Connection> Trickle<C> {
         Ok(dag.put(&node)?)
     }
 
-    /// The sources of an incremental query; each that cannot be captured is a reason against it.
+    /// Returns the sources of an incremental query whose changes can be captured. Every other source becomes
+    /// a reason against deltas.
     fn capturable(
         &self,
         resolved: &Resolved,
@@ -542,8 +544,8 @@ impl<C: Connection> Trickle<C> {
         captured
     }
 
-    /// The sources of a query that is kept by full refreshes: their changes tell when there is anything to
-    /// do. Where that cannot be told of every source, of none.
+    /// Returns the sources of a query that is kept by full refreshes, if the changes of all of them can be
+    /// captured, else none. Their changes tell whether there is anything to do.
     async fn watched(
         &self,
         catalog: &mut PgCatalog,
@@ -572,7 +574,7 @@ impl<C: Connection> Trickle<C> {
         Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
     }
 
-    /// The settings that a query is to have in every refresh.
+    /// Returns the settings that a query is to have in every refresh.
     pub(crate) async fn settings_of(&self, new: &NewStreamTable) -> Result<Vec<StoredSetting>> {
         match &new.settings {
             Some(kept) => {
@@ -589,14 +591,14 @@ impl<C: Connection> Trickle<C> {
         let mut settings: Vec<StoredSetting> =
             rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
         settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
-        // The canonical text is written so, whatever the query was typed under.
+        // Canonical text is written under this setting, whatever the query was typed under.
         settings
             .push(StoredSetting { name: "standard_conforming_strings".into(), values: vec!["on".into()] });
         Ok(settings)
     }
 }
 
-/// Somebody else made a table of this name since it was looked for.
+/// Adds a hint to the error that another session has made an object of this name meanwhile.
 fn overtaken(e: Error) -> Error {
     match e.sqlstate() {
         Some("42P07" | "42710" | "23505") => e.blamed_on_input().hint(format!(
@@ -607,7 +609,7 @@ fn overtaken(e: Error) -> Error {
     }
 }
 
-/// Deltas were asked for, and these stand against them.
+/// Makes the error for a request for deltas that these reasons rule out.
 fn impossible(reasons: &[Reason]) -> Error {
     let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
     let mut help: Vec<&str> = Vec::new();
@@ -634,7 +636,7 @@ fn depends_on_more(reason: &Reason) -> bool {
     matches!(reason.cause, Cause::Surroundings | Cause::Unread)
 }
 
-/// What the engine could not read, as a reason.
+/// Returns the reason for a full refresh where the engine could not read the query.
 fn unread(e: &Error) -> Reason {
     Reason {
         span: e.span(),
@@ -645,21 +647,21 @@ fn unread(e: &Error) -> Reason {
     }
 }
 
-/// With what a stream table agrees, as the catalog writes it.
+/// Returns the catalog's word for a stream table that is refreshed by itself (`apart`), or linked.
 pub(crate) fn consistency(apart: bool) -> &'static str {
     if apart { "none" } else { "atomic" }
 }
 
-/// What says of a stored table whose it is.
+/// Returns the statement that notes in the comment of a stored table which stream table it belongs to.
 pub(crate) fn comment(id: i64, table: &Qualified) -> String {
     format!(
         "COMMENT ON TABLE {table} IS 'Stream table {id} of trickle: kept equal to its query; do not write it.'"
     )
 }
 
-/// Refuses writes to a stored table that are not a refresh's. It says of which stream table that is, which
-/// nobody but the table's owner could: what finds the tables of a restored catalog again by their names
-/// believes no other.
+/// Makes the trigger that refuses writes to a stored table, except by a refresh. The trigger also tells the
+/// id of the stream table, and only the owner of the table can make it. So a search for the tables of a
+/// restored catalog by name believes this trigger alone.
 pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
     let text = format!(
         "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \

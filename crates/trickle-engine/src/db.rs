@@ -1,7 +1,8 @@
-//! The server, as all of this speaks to it: from outside over a connection, or from inside.
+//! The interface to the server. A driver implements it, outside the server over a connection or inside one of
+//! its processes.
 //!
-//! A [`Connection`] is what a driver must be able to do; what is asked of it is written over `dyn Connection`, with values
-//! whose types are told, so that no question needs another one first.
+//! A [`Connection`] is all that a driver must provide. The engine asks its questions over `dyn Connection`.
+//! Each value is bound with its type, so that no question needs another one first.
 
 mod bind;
 mod cell;
@@ -22,67 +23,74 @@ use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 use trickle_core::refresh::{Answer, Statement, Value};
 
-/// Event triggers of the extension are not to follow what the program alters and drops: they know it by this lock, where whoever has
-/// the catalog holds it. It conflicts with nothing but with what makes the catalog another one.
+/// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
+/// do not follow them. The event triggers look for this lock, and believe it of roles that have the rights of
+/// the catalog's owner. The lock conflicts only with statements that exchange the catalog itself.
 const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
 
-/// What comes of a question.
+/// The answer to a question, as a future.
 pub type Answering<'a, T, E = Refusal> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
-/// A way to one database, as one role. Statements run in the order in which their answers are first waited for.
+/// A session in one database, as one role. Statements run in the order in which their answers are first
+/// awaited.
 pub trait Connection {
-    /// Runs one statement. One that is to be `kept` comes again with this text: the server may keep it prepared.
+    /// Runs one statement. `kept` says that the same text comes again, so that the driver may keep it
+    /// prepared.
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows>;
 
-    /// Runs statements that take no values and return nothing, in order, up to the first that fails.
+    /// Runs statements without values and results in order, up to the first that fails.
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()>;
 
-    /// The same as whoever owns the catalog, to whom all belongs that is hidden: it makes, changes, locks, empties and drops such
-    /// objects, and triggers that use them. What the current role may do to the tables concerned was looked at before. A
-    /// connection whose one role has the catalog is that role already.
+    /// Runs statements like [`Connection::batch`], but as the catalog's owner, to whom all hidden objects
+    /// belong. Such statements make, change, lock, empty and drop hidden objects, and triggers that use
+    /// these. The caller has checked before what the current role may do to the tables concerned. By default
+    /// the role of the connection is the catalog's owner already.
     fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.batch(text)
     }
 
-    /// The rows of a query as the server writes their values.
+    /// Runs a query and returns its rows, each value as the server writes it.
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>>;
 
-    /// Prepares a statement that takes no values, for as long as what comes of it is kept.
+    /// Prepares a statement that takes no values, for as long as the returned value is kept.
     fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared>;
 
-    /// The rows of a statement that was prepared on this connection.
+    /// Runs a statement that was prepared on this connection, and returns its rows.
     fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>>;
 
-    /// Names and types (as oids) of the columns that a query would give. Runs nothing.
+    /// Returns names and types (as oids) of the columns of a query, without running it.
     fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>>;
 
-    /// Begins a transaction; where `fresh`, one in which each statement sees what was committed before it.
+    /// Begins a transaction. Where `fresh`, each of its statements sees all that was committed before that
+    /// statement.
     fn begin(&self, fresh: bool) -> Answering<'_, ()>;
 
-    /// Makes the transaction last.
+    /// Commits the transaction.
     fn commit(&self) -> Answering<'_, ()>;
 
-    /// Undoes the transaction.
+    /// Rolls the transaction back.
     fn rollback(&self) -> Answering<'_, ()>;
 
-    /// Undoes the transaction before anything else is done, without being waited for.
+    /// Has the transaction rolled back before the next statement, without being awaited.
     fn abandon(&self);
 
-    /// Does nothing for a while.
+    /// Waits for this time.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-    /// What says within a transaction that trickle itself alters and drops what is altered and dropped there, where the server
-    /// cannot see it otherwise.
+    /// Returns the statement that marks a transaction as one in which trickle itself alters and drops
+    /// objects. `None` where the server can see that without a mark.
     fn mark_of_work(&self) -> Option<&'static str> {
         Some(AT_WORK)
     }
 
-    /// The same as [`Connection::as_keeper`], within a transaction that goes on where it fails, as it was before.
+    /// Runs statements like [`Connection::as_keeper`], within a transaction. If they fail, they alone are
+    /// undone, and the transaction goes on.
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.attempt(text)
     }
 
-    /// The same as [`Connection::batch`], within a transaction that goes on where it fails, as it was before.
+    /// Runs statements like [`Connection::batch`], within a transaction. If they fail, they alone are undone,
+    /// and the transaction goes on.
     fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         Box::pin(async move {
             self.batch("SAVEPOINT trickle_attempt").await?;
@@ -96,33 +104,35 @@ pub trait Connection {
         })
     }
 
-    /// The transaction that somebody else has begun and will end, where refreshes run in one.
+    /// Returns the caller's transaction, where refreshes run in one that the caller begins and ends.
     fn callers(&self) -> Option<Callers> {
         None
     }
 
-    /// Fails where this very connection is in the middle of reading or changing one of these tables, so that what it sees of
-    /// them, and what was captured of that, is not of one moment.
+    /// Fails where this session is itself in the middle of reading or changing one of these tables. The rows
+    /// that it sees, and the changes that were captured of them, would then not be of one moment.
     fn idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Whether this is a security-restricted operation: what is run is somebody's who is not asked for it, and nothing is to
-    /// outlive it in the session.
+    /// Whether this is a security-restricted operation. Such an operation acts for a role that did not ask
+    /// for it, and leaves nothing behind in the session.
     fn is_restricted(&self) -> bool {
         false
     }
 
-    /// For whom the statement that failed just now was cancelled, where somebody else has refreshes of this process give way
-    /// ([`give_way`](crate::give_way)). It is told once.
+    /// Returns the session for which the last failed statement was cancelled, where another process makes
+    /// refreshes of this process give way ([`give_way`](crate::give_way)). The session is returned once.
     fn gives_way_to(&self) -> Option<String> {
         None
     }
 
-    /// A refresh begins: until it ends it is run by [`Connection::steps`], and reads the snapshot of its decision.
+    /// Tells the connection that a refresh begins. Until the refresh ends, its statements come through
+    /// [`Connection::steps`], and read the snapshot of its decision query.
     fn refresh_begins(&self) {}
 
-    /// A refresh ends: what it did stays, or is undone where it failed.
+    /// Tells the connection that a refresh ends. The work of the refresh stays if it is `_done`, and is
+    /// undone if it failed.
     fn refresh_ends(&self, _done: bool) {}
 
     /// Runs one statement of a refresh.
@@ -150,77 +160,80 @@ pub trait Connection {
         })
     }
 
-    /// Sets `name = value` for the session, and keeps it so as long as the connection lasts, whatever users'
-    /// code sets in refreshes.
+    /// Sets `name = value` for as long as the connection lasts, whatever users' code sets in refreshes.
     fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
         Box::pin(async move { self.batch(&format!("SET {setting}")).await })
     }
 
-    /// Keeps the statements of refreshes prepared that come again, from now on.
+    /// Makes the connection keep those statements of refreshes prepared that come again.
     fn keep_prepared(&mut self) {}
 
-    /// The number of the server process as it was told when the connection was made. It is another than that of the process
-    /// which answers where a pooler stands between, since a pooler makes one up for each of its clients.
+    /// Returns the number of the server process, as it was told when the connection was made. Behind a pooler
+    /// it is not the number of the process that answers, since a pooler makes one up for each of its clients.
     fn greeted(&self) -> Option<i32> {
         None
     }
 
-    /// From now on each transaction may run in another server process, which others use between two: nothing is left in one,
-    /// and nothing is expected there. Each transaction begins with these statements, which must last no longer than it.
+    /// Makes the connection expect another server process in each transaction, which other clients use in
+    /// between. The connection then leaves nothing in a process, and expects nothing there. Each transaction
+    /// begins with these statements, whose effect must end with it.
     fn share(&mut self, _locals: &'static [&'static str]) {}
 
-    /// The server process of the last refresh that began, where each may have another; 0 before the first.
+    /// Returns the number of the server process of the last refresh that began, and 0 before the first, where
+    /// each refresh may have another process.
     fn process(&self) -> Option<Arc<AtomicI32>> {
         None
     }
 
-    /// What was sent of statements that come again; nothing is counted where none is kept prepared.
+    /// Counts the statements that come again. All counts are 0 where no statement is kept prepared.
     fn sent(&self) -> Sent {
         Sent::default()
     }
 }
 
-/// Somebody's transaction, seen by a refresh that runs in it.
+/// The caller's transaction, as a refresh that runs in it sees it.
 #[derive(Clone, Debug)]
 pub struct Callers {
-    /// A query that returns its last command so far, as `bigint`.
+    /// A query that returns the last command of the transaction so far, as `bigint`.
     pub command: Arc<str>,
-    /// Whether each of its statements sees what was committed before it, and none an older moment.
+    /// Whether each statement of the transaction sees all that was committed before it, and none reads an
+    /// older snapshot.
     pub fresh: bool,
-    /// Whether it ends with the statement that asks: what it locks is free soon.
+    /// Whether the transaction ends with the statement that asks, so that its locks are free soon.
     pub brief: bool,
 }
 
-/// What a connection sent of statements that come again.
+/// The number of statements that come again which a connection sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// All.
+    /// All of them.
     pub all: u64,
-    /// Those that were prepared before.
+    /// Those that were prepared before they were sent.
     pub kept: u64,
 }
 
-/// The way to more connections like one: to the same database, as the same role.
+/// Opens more connections like a given one: to the same database, as the same role.
 pub trait Connections: Send + Sync {
-    /// A new one.
+    /// Opens a new connection.
     fn another(&self) -> Answering<'_, Box<dyn Connection>, Error>;
 }
 
-/// A statement that a connection prepared; what it is, the connection knows.
+/// A statement that a connection prepared, in a form that only the connection knows.
 #[derive(Clone, Debug)]
 pub struct Prepared(pub Arc<dyn Any + Send + Sync>);
 
-/// What one statement gave.
+/// The result of one statement.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// Its rows.
+    /// The rows of the statement.
     pub rows: Vec<Row>,
-    /// The number of rows in its command tag.
+    /// The number of rows in the command tag.
     pub affected: u64,
 }
 
 impl Rows {
-    /// What the machine is told of them.
+    /// Converts the result for the refresh machine. Rows are left out where the statement does not fetch
+    /// them.
     pub fn answer(&self, statement: &Statement) -> Answer {
         let told = |cell: &Cell| match cell {
             Cell::Bool(b) => Value::Bool(*b),
@@ -239,78 +252,78 @@ impl Rows {
 }
 
 impl dyn Connection + '_ {
-    /// The rows of a statement.
+    /// Runs a statement and returns its rows.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn query(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.rows)
     }
 
-    /// The rows of a statement that comes again and again.
+    /// Runs a statement that comes again and again, and returns its rows.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn ask(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, true).await?.rows)
     }
 
-    /// The first row of a statement, if it gives any.
+    /// Runs a statement and returns its first row, if there is one.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn query_opt(&self, text: &str, params: &[&dyn Bind]) -> Result<Option<Row>, Refusal> {
         Ok(self.query(text, params).await?.into_iter().next())
     }
 
-    /// The first row of a statement.
+    /// Runs a statement and returns its first row.
     ///
     /// # Errors
-    /// What the server says; no row.
+    /// The server's error; SQLSTATE 02000 where there is no row.
     pub async fn query_one(&self, text: &str, params: &[&dyn Bind]) -> Result<Row, Refusal> {
         let row = self.query_opt(text, params).await?;
         row.ok_or_else(|| Refusal::new("02000", "the question has no answer"))
     }
 
-    /// Runs a statement; how many rows it touched.
+    /// Runs a statement and returns the number of rows that it touched.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn execute(&self, text: &str, params: &[&dyn Bind]) -> Result<u64, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.affected)
     }
 
-    /// Runs statements that return nothing.
+    /// Runs statements that return no rows.
     ///
     /// # Errors
-    /// What the server says of the first that fails; those after it did not run.
+    /// The server's error for the first statement that fails; those after it did not run.
     pub async fn batch_execute(&self, text: &str) -> Result<(), Refusal> {
         self.batch(text).await
     }
 
-    /// Begins a transaction of the isolation level that this role's transactions have.
+    /// Begins a transaction at the default isolation level of this role.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
         self.begin(false).await?;
         Ok(Transaction { connection: self, open: true })
     }
 
-    /// Begins a transaction in which each statement sees what was committed before it.
+    /// Begins a transaction whose every statement sees all that was committed before it.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub async fn fresh_transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
         self.begin(true).await?;
         Ok(Transaction { connection: self, open: true })
     }
 }
 
-/// An open transaction. Dropping it undoes it.
+/// An open transaction. Dropping it rolls it back.
 pub struct Transaction<'c> {
     connection: &'c (dyn Connection + 'c),
     open: bool,
@@ -323,7 +336,7 @@ impl<'c> Deref for Transaction<'c> {
     }
 }
 
-/// What is asked within it is asked of the connection.
+/// Every question within the transaction is passed on to the connection.
 impl Connection for Transaction<'_> {
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
         self.connection.run(text, params, kept)
@@ -376,16 +389,16 @@ impl Connection for Transaction<'_> {
 }
 
 impl Transaction<'_> {
-    /// Makes it last.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// What the server says; it is undone then.
+    /// The server's error; the transaction is rolled back then.
     pub async fn commit(mut self) -> Result<(), Refusal> {
         self.open = false;
         self.connection.commit().await
     }
 
-    /// Undoes it.
+    /// Rolls the transaction back.
     ///
     /// # Errors
     /// The connection is lost, and with it the transaction.
@@ -403,10 +416,10 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// Why a question has no answer: what the server said of it, or how the connection was lost.
+/// The reason why a question has no answer: the server's error, or the loss of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// Five characters; `None` where it was not the server who said it.
+    /// Five characters; `None` where the error is not the server's.
     pub sqlstate: Option<String>,
     /// The primary message.
     pub message: String,
@@ -414,16 +427,16 @@ pub struct Refusal {
     pub detail: Option<String>,
     /// HINT, if any.
     pub hint: Option<String>,
-    /// Where in the statement, as a number of characters from 1.
+    /// The position in the statement, in characters from 1.
     pub position: Option<usize>,
 }
 
 impl Refusal {
-    /// What a server says.
+    /// Makes the error of a server.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Refusal {
         Refusal { sqlstate: Some(sqlstate.to_owned()), message: message.into(), ..Refusal::default() }
     }
-    /// The connection is lost, or was never there.
+    /// Makes the error of a connection that is lost, or was never there.
     pub fn lost(message: impl Into<String>) -> Refusal {
         Refusal { message: message.into(), ..Refusal::default() }
     }

@@ -1,11 +1,16 @@
-//! Consumed changes leave the buffers.
+//! Drains change buffers: deletes changes that every reader has counted.
 //!
-//! A segment that has grown large is emptied where it is, if nobody writes it at the time and every reader has counted all
-//! of its rows; a writer that comes meanwhile waits as long as a TRUNCATE takes. Else it is closed, and another one begun or
-//! opened again. A closed one, all of whose rows every reader has counted, is emptied; it is dropped only if it is from
-//! before a widening, since a session that still knows the old trigger function may write it later. A segment that reached its limit (`trickle_core::cdc`) is closed too, and
-//! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
-//! done now is done after another refresh.
+//! A segment that has grown large is emptied in place, if nobody writes it at the time and every reader has
+//! counted all of its rows. A writer that comes meanwhile waits as long as a TRUNCATE takes. Otherwise the
+//! segment is closed, and another one is begun or opened again.
+//!
+//! A closed segment is emptied once every reader has counted all of its rows. The empty table is kept, since
+//! a session that still knows the old trigger function may write it later. Only a segment from before a
+//! widening is dropped.
+//!
+//! A segment that reached its limit (`trickle_core::cdc`) is closed too, and emptied as soon as nobody writes
+//! it: its readers are recomputed. All this is done in transactions that wait for nobody. A drain that is not
+//! possible at once is tried again after another refresh.
 
 use crate::capture;
 use crate::catalog::PgCatalog;
@@ -22,9 +27,10 @@ use trickle_core::sql::{Qualified, print};
 use trickle_core::vocabulary::Capture;
 
 impl<C: Connection> Trickle<C> {
-    /// Drains the buffers of what these stream tables read.
+    /// Drains the buffers that these stream tables read.
     pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
-        // Whoever writes a source would wait for the end of a transaction that is not ours, and what that sees may be old.
+        // Writers of a source would wait for the end of the caller's transaction, and that transaction may
+        // see an old state.
         if self.connection.callers().is_some_and(|c| !c.brief || !c.fresh) {
             return Ok(());
         }
@@ -46,7 +52,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Empties the buffers of these sources, however small they are, as far as that takes nothing but emptying where they are.
+    /// Empties the buffers of these sources, however small they are, as far as they can be emptied in place.
     pub async fn empty_counted(&mut self, sources: &[u32]) -> Result<()> {
         for (source, open) in self.drainable(sources, 1).await? {
             if let Some(number) = open {
@@ -56,8 +62,8 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Begins new segments for the full buffers of what these stream tables read, so that the refresh that follows is
-    /// the one that makes good for them.
+    /// Begins new segments for the full buffers that these stream tables read. So the refresh that follows is
+    /// the one that makes good for the changes left out.
     pub(crate) async fn relieve(&mut self, group: &[Entry]) -> Result<()> {
         let full = group.iter().flat_map(|e| &e.dependencies).filter(|d| d.full).map(|d| d.relation.id.0);
         let full: BTreeSet<u32> = full.collect();
@@ -71,8 +77,9 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Sources of which the open segment has so many bytes or a closed one any, or whose triggers have another limit: one
-    /// question for all. With the number of the open one, where that is all that there is to empty.
+    /// Returns the sources whose buffers are to be drained, by one query. Their open segment has `bytes`
+    /// bytes, or a closed one has any, or their triggers have another limit. If only the open segment is to
+    /// be emptied, its number comes along.
     async fn drainable(&self, sources: &[u32], bytes: i64) -> Result<Vec<(u32, Option<i64>)>> {
         let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
              FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
@@ -91,8 +98,8 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
     }
 
-    /// A transaction that waits for nobody for long, and sees with each statement what was committed before that: whatever the
-    /// role's default is, what a lock keeps from changing must be seen as it is under the lock.
+    /// Begins a transaction that waits for nobody for long. Whatever the role's default is, each statement
+    /// sees all that was committed before it: facts that a lock keeps unchanged must be read under that lock.
     async fn draining(&mut self) -> Result<Transaction<'_>> {
         let t = self.db_mut().fresh_transaction().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
@@ -101,17 +108,17 @@ impl<C: Connection> Trickle<C> {
         Ok(t)
     }
 
-    /// Empties the open segment of a source's buffer where it is; whether it could. Not one without WAL, which needs another
-    /// sentinel then.
+    /// Empties the open segment of a source's buffer in place, and returns whether it could. Segments without
+    /// WAL are not emptied so: they need another sentinel then.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
         let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
-        // One drainer at a time, of the buffer that is known.
+        // One drainer at a time, and only if this segment is still the open one.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
         let held =
             t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        // The mark that a limit was reached is in no frontier.
+        // No frontier counts the mark that a limit was reached, so a segment with the mark stays.
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
@@ -121,7 +128,7 @@ impl<C: Connection> Trickle<C> {
         Ok(true)
     }
 
-    /// Makes good for a crash of the server that emptied the buffers of what these stream tables read.
+    /// Makes good for a crash of the server that emptied buffers which these stream tables read.
     pub(crate) async fn heal(&mut self, group: &[Entry]) -> Result<()> {
         let unlogged: BTreeSet<u32> = group
             .iter()
@@ -134,7 +141,8 @@ impl<C: Connection> Trickle<C> {
             let fail = |e| Error::server("look for what a crash emptied", e);
             let known = capture::read(self.db(), &table).await?.filter(|c| c.state == Capture::On);
             let Some(lost) = known.and_then(|c| c.buffer.has_lost()) else { continue };
-            // Without a lock: what heals locks out the other readers, in a caller's transaction for as long as that lasts.
+            // This question takes no lock. Healing locks out other readers, in a caller's transaction for as
+            // long as it lasts.
             if self.db().query_opt(&print(&lost).text, &[]).await.map_err(fail)?.is_none() {
                 continue;
             }
@@ -150,7 +158,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// The definition of a source; `None` where it is gone.
+    /// Returns the definition of a source; `None` where it is gone.
     async fn source_table(&self, source: u32) -> Result<Option<Arc<TableDef>>> {
         let name = self
             .db()
@@ -170,7 +178,7 @@ impl<C: Connection> Trickle<C> {
         let Some(table) = self.source_table(source).await? else { return Ok(()) };
         let bytes = self.settings.segment_bytes;
         let t = self.draining().await?;
-        // One drainer at a time; the row is what all of them change.
+        // One drainer at a time: all of them change this row.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
         let Some(captured) =
@@ -178,7 +186,7 @@ impl<C: Connection> Trickle<C> {
         else {
             return Ok(());
         };
-        // Who is to work with the source as it is now will make all of it anew.
+        // The next session that captures the source as it is now makes all of its capture again.
         if !capture::fresh(&t, &captured).await? {
             return Ok(());
         }
@@ -209,7 +217,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// What cannot be done now is done after another refresh.
+/// Returns `None` for an error which says that the drain is not possible now. The drain is tried again after
+/// another refresh.
 fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Ok(done) => Ok(Some(done)),
@@ -218,7 +227,7 @@ fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Whether the segment that is written is at its limit, and some statement kept its changes to itself for that.
+/// Whether the open segment is at its limit, and a statement has left out its changes for that reason.
 async fn is_full(t: &Transaction<'_>, buffer: &Buffer) -> Result<bool> {
     let Some(current) = buffer.current() else { return Ok(false) };
     Ok(size(t, buffer).await? >= buffer.limit() && is_marked(t, &buffer.segment_name(current)).await?)
@@ -231,8 +240,8 @@ async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
 }
 
-/// Past a size, readers that have not counted the oldest segment (suspended ones, mostly) are to be recomputed instead:
-/// who does not read must not fill the disk.
+/// Where a buffer is past its limit, marks readers that have not counted the oldest segment for a recompute.
+/// Most of these are suspended: a stream table that is not refreshed must not fill the disk.
 async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
     let fail = |e| Error::server("look for readers that lag behind", e);
     let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();
@@ -249,11 +258,11 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     Ok(())
 }
 
-/// The segments that are not written, and one of them that can be written again.
+/// The state of the closed segments, with the number of one that can be opened again.
 enum Closed {
-    /// One holds rows that somebody has not counted.
+    /// A closed segment holds rows that some reader has not counted.
     Needed(Option<u32>),
-    /// None holds any.
+    /// No closed segment holds such rows.
     Empty(Option<u32>),
 }
 
@@ -265,7 +274,7 @@ impl Closed {
     }
 }
 
-/// Empties the closed segments that everybody has counted; drops those that lack columns.
+/// Empties the closed segments that every reader has counted, and drops those among them that lack columns.
 async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, Closed)> {
     let fail = |e| Error::server("drop consumed changes", e);
     let (mut left, mut spare, mut needed) = (buffer.clone(), None, false);
@@ -289,7 +298,7 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
     Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
 }
 
-/// `schema.name` as the reasons of refreshes show it.
+/// Returns `schema.name` of a source, as the reasons of refreshes show it.
 fn shown_source(buffer: &Buffer) -> String {
     Qualified::new(&buffer.table().schema, &buffer.table().name).to_string()
 }
@@ -301,22 +310,22 @@ async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
     Ok(row.map_err(|e| Error::server("measure a segment", e))?.get(0))
 }
 
-/// Which stream tables read the changes of `$1`.
+/// The stream tables that read the captured changes of `$1`.
 const READERS: &str = "pgt_id IN (SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = $1) \
      AND refresh_mode <> 'IMMEDIATE'";
 
-/// What is rebuilt by its next refresh, whatever was captured before that.
+/// The stream tables that their next refresh recomputes, whatever was captured before.
 const REBUILT: &str = "(needs_reinit OR NOT is_populated OR frontier IS NULL)";
 
-/// Whether nobody writes a segment now and every reader has counted all of its rows, or will never count them. The lock
-/// tells the first; the snapshot that is taken after it, the second.
+/// Whether nobody writes a segment now, and every reader has counted all of its rows or will never count
+/// them. The lock tells the first; the snapshot that is taken after it tells the second.
 async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
     let name = buffer.segment_name(segment);
     if !lock(t, &name).await? {
         return Ok(false);
     }
     if is_marked(t, &name).await? {
-        // Whoever kept silent on account of the mark has ended, or would hold a lock.
+        // Every statement that left out its changes because of the mark has ended, or it would hold a lock.
         let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
         capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
         return Ok(true);
@@ -324,7 +333,7 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
     is_counted(t, buffer.table().id.0, &name).await
 }
 
-/// Locks a segment against everybody, if nobody uses it now.
+/// Locks a segment against everybody, if nobody uses it now. Returns whether it did.
 async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
     match t.attempt_as_keeper(&lock).await {
@@ -334,7 +343,8 @@ async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     }
 }
 
-/// Whether every reader of a source has counted all rows of a segment that is locked, or will never count them.
+/// Whether every reader of a source has counted all rows of a segment that is locked, or will never count
+/// them.
 async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Result<bool> {
     let fail = |e| Error::server("look for consumed changes", e);
     let text = format!(
@@ -347,9 +357,9 @@ async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Re
     if !row.get::<bool>(1) || rebuilt.is_empty() {
         return Ok(row.get(1));
     }
-    // What is being rebuilt may read a snapshot that is older than rows that the others have counted. A refresh locks
-    // its table before it takes its snapshot: who holds no lock now, and has not finished since the question above,
-    // will see all that was committed then.
+    // A stream table that is being recomputed may read a snapshot older than rows that the others have
+    // counted. A refresh locks its table before it takes its snapshot. So a stream table that is not locked
+    // now, and has not been refreshed since the question above, will see all that was committed then.
     let locked = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
          WHERE d.datname = current_database() AND l.relation = ANY ($1) AND l.granted \
          AND l.mode = 'ShareUpdateExclusiveLock')";

@@ -1,4 +1,5 @@
-//! The driver of refreshes: carries out what the machine asks for, over any connection.
+//! Runs refreshes: sends the statements that the refresh machine asks for over any connection, and returns
+//! their outcomes.
 
 use crate::db::{Bind, Connection, Json};
 use crate::error::{Error, Result};
@@ -7,16 +8,18 @@ use std::pin::Pin;
 use std::time::Instant;
 use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step};
 
-/// What came of a statement, and when its answer was complete.
+/// The answer to a statement, and the time at which it was complete.
 pub type Timed = (Result<Answer>, Instant);
 
-/// Sees each statement of a refresh before it is sent, and may do its work: for traces, for work on several connections,
-/// and for tests that stop at a step.
+/// An observer that sees each statement of a refresh before it is sent, and may do its work. It serves
+/// traces, work on several connections, and tests that stop at a step.
 pub trait Watch {
-    /// An error here is taken for the statement's, which is not sent then.
+    /// Sees a statement before it is sent. An error here counts as the statement's own, and the statement is
+    /// not sent.
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
 
-    /// Answers a statement of a connection's in the place of the server, which does not see it then; `None` sends it.
+    /// Answers a statement in the place of the server, which does not see it then. `None` sends the
+    /// statement.
     fn instead<'s>(
         &'s mut self,
         _: &'s Statement,
@@ -29,7 +32,7 @@ pub trait Watch {
 /// Drives a refresh to its end.
 ///
 /// # Errors
-/// What made the machine give up; nothing has changed then.
+/// The reason why the machine gave up; nothing has changed then.
 pub async fn drive(
     connection: &dyn Connection,
     plan: Plan,
@@ -55,7 +58,7 @@ pub async fn drive(
     end
 }
 
-/// Runs a batch. Watched statements are sent one by one.
+/// Runs a batch. Where somebody watches, its statements are sent one by one.
 async fn run(
     connection: &dyn Connection,
     batch: &[Statement],
@@ -107,7 +110,7 @@ async fn watched(
     answers
 }
 
-/// Runs a statement, and returns how the server did it.
+/// Runs a statement under EXPLAIN ANALYZE, and returns the server's report.
 pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) -> Result<serde_json::Value> {
     let text = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", statement.text);
     let params: Vec<&dyn Bind> = statement.params.iter().map(|p| p as &dyn Bind).collect();
@@ -116,14 +119,15 @@ pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) 
     Ok(row.get::<Json<serde_json::Value>>(0).0)
 }
 
-/// Puts of a search path in force what is safe for the current role. Each name in it means the server's own: it may itself stand
-/// under a path that is not.
+/// Puts those schemas of the search path `$1` in force that are safe for the current role. All names in the
+/// statement are qualified, since it may itself run under an unsafe path.
 const SAFE_PATH: &str = "
 SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
     SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],
         pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid)) p(name)), ', '), true)";
 
-/// Puts settings in force for the rest of the transaction, of the search path what is safe for the current role; takes its snapshot.
+/// Puts settings in force for the rest of the transaction; of a search path, only the schemas that are safe
+/// for the current role. The transaction takes its snapshot here.
 pub(crate) async fn put_in_force(
     db: &dyn Connection,
     settings: &[Setting],
@@ -139,7 +143,7 @@ pub(crate) async fn put_in_force(
     Ok(())
 }
 
-/// `run "first words of the statement"`.
+/// Returns `run "first words of the statement"`, for messages.
 pub fn first_words(statement: &str) -> String {
     let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
     match first.char_indices().nth(60) {

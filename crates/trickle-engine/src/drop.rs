@@ -1,4 +1,4 @@
-//! Stream tables and the catalog go.
+//! Drops stream tables, and takes the catalog out of a database.
 
 use crate::capture;
 use crate::db::{Connection, Transaction};
@@ -12,17 +12,17 @@ use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 
-/// The hidden state tables of a stream table.
+/// The states of a stream table, by the pattern `$1` of their names.
 const STATES: &str = "
 SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE $1 ORDER BY c.oid";
 
 impl<C: Connection> Trickle<C> {
-    /// Drops a stream table with what belongs to it; `cascade` also those that read it, and dependent views. Returns
-    /// the names of the stream tables that went.
+    /// Drops a stream table with all that belongs to it; with `cascade`, also its readers and dependent
+    /// views. Returns the names of the dropped stream tables.
     ///
     /// # Errors
-    /// None of that name; something depends on it.
+    /// There is no stream table of that name; an object depends on it.
     pub async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
         let e = self.find(name).await?;
         self.drop_left(Some(e.id)).await?;
@@ -51,10 +51,10 @@ impl<C: Connection> Trickle<C> {
         Ok(gone.iter().map(shown).collect())
     }
 
-    /// Takes the catalog out, and with it every stream table, trigger and buffer.
+    /// Takes the catalog out of the database, and with it every stream table, trigger and buffer.
     ///
     /// # Errors
-    /// Something of a user's depends on a stream table; the server.
+    /// An object of a user's depends on a stream table; the server's errors.
     pub async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let dag = registry.dag()?;
@@ -83,7 +83,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// A stream table and, where they may go too, those downstream of it, readers first.
+/// Returns a stream table and, with `cascade`, all stream tables downstream of it, readers first.
 fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     let Some(e) = registry.get(id) else { return Ok(Vec::new()) };
     let dag = registry.dag()?;
@@ -102,7 +102,7 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     for e in gone.iter().filter(|e| e.exists) {
         require_own(e)?;
     }
-    // A table that was dropped behind our back is in no order of tables that exist.
+    // A stream table whose table somebody has dropped is in no order of existing tables.
     Ok(if gone.iter().any(|g| g.id == id) { gone } else { vec![e.clone()] })
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
     let doing = format!("drop {}", shown(e));
     let fail = |err| {
         let e = Error::server(&doing, err).blamed_on_input();
-        // Something that is no stream table stands on it: a view, a foreign key, a function.
+        // An object that is no stream table depends on it: a view, a foreign key, a function.
         if e.sqlstate() == Some("2BP01") {
             e.hint(format!(
                 "Use {} to drop what depends on it too.",
@@ -126,10 +126,10 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
     let there: bool = there.map_err(fail)?.get(0);
     if there {
-        // As a refresh does: the table, then its row.
+        // The locks are taken in the order of a refresh: the table, then its row.
         t.batch_execute(&format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", shown(e))).await.map_err(fail)?;
     }
-    // The row goes while the table is there: row security knows whose it is by that.
+    // The row goes while the table is there: row security finds its owner by the table.
     forget_row(t, e).await?;
     if there {
         t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
@@ -137,14 +137,14 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
     clear(t, e).await
 }
 
-/// Drops what belongs to a stream table whose table is gone, and forgets it.
+/// Drops all that belongs to a stream table whose table is gone, and forgets it.
 pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     forget_row(t, e).await?;
     immediate::remove(t, e.id).await?;
     clear(t, e).await
 }
 
-/// Takes a stream table out of the catalog; where its table is gone the catalog's owner alone may.
+/// Takes a stream table out of the catalog. Where its table is gone, the catalog's owner alone may do so.
 async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
     let fail = |err| Error::server(format!("drop {}", shown(e)), err);
@@ -161,14 +161,14 @@ async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     }
 }
 
-/// Drops what is left of a stream table that the catalog does not know any more.
+/// Drops the rest of a stream table that is not in the catalog any more.
 async fn clear(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     drop_states(t, e.id, &format!("drop {}", shown(e))).await?;
-    // Its own changes were captured for those that read it.
+    // Its own changes were captured for its readers.
     capture::release(t, e.relation.id.0).await.map(drop)
 }
 
-/// Drops the hidden state tables of a stream table.
+/// Drops the states of a stream table.
 pub(crate) async fn drop_states(t: &dyn Connection, id: i64, doing: &str) -> Result<()> {
     let fail = |err| Error::server(doing, err);
     for r in t.query(STATES, &[&format!("state\\_{id}\\_%")]).await.map_err(fail)? {
@@ -177,7 +177,7 @@ pub(crate) async fn drop_states(t: &dyn Connection, id: i64, doing: &str) -> Res
     Ok(())
 }
 
-/// Stops capturing what nobody reads any more.
+/// Stops capturing the sources that no stream table reads any more.
 pub(crate) async fn release_sources(t: &Transaction<'_>, gone: &[Entry]) -> Result<()> {
     let sources: BTreeSet<u32> =
         gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0)).collect();

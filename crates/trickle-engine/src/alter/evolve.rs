@@ -1,4 +1,5 @@
-//! The table of a stream table becomes that of another query, and stays what users know it as.
+//! Changes the result table of a stream table in place, so that it fits another query. For users it stays the
+//! same table.
 
 use crate::alter::Readers;
 use crate::capture;
@@ -14,7 +15,8 @@ use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 use trickle_core::vocabulary::Capture;
 
-/// Makes the result table fit; hidden tables go. It stays the same object: its columns must be kept in order.
+/// Makes the result table fit a design, and drops the states. The result table stays the same object, so its
+/// columns must keep their order.
 pub(super) async fn evolve(
     t: &Transaction<'_>,
     old: &Entry,
@@ -40,7 +42,7 @@ pub(super) async fn evolve(
     for text in changes(&table, &before, &after).ok_or_else(|| another_order(&table))? {
         t.batch_execute(&text).await.map_err(fail)?;
     }
-    // Rows of another query need not obey the new key: they go where it would be violated.
+    // Rows of the former query need not obey the new key. If they violate it, all of them are deleted.
     let new = |s: &&Statement| kept_key.is_empty() || !matches!(s, Statement::AddPrimaryKey(_));
     let identity: Vec<String> = design.identity().iter().filter(new).map(|s| print(s).text).collect();
     if !identity.is_empty() && t.attempt(&identity.join(";\n")).await.is_err() {
@@ -51,8 +53,9 @@ pub(super) async fn evolve(
     guard(t, old.id, &design.name(), &doing).await
 }
 
-/// The statement that gives a stored table its replica identity where it has another: the primary key, or all
-/// columns without one. An index that the user chose stays. Empty where nothing is to be done.
+/// Returns the statement that gives a stored table its replica identity where it has another one: the primary
+/// key, or all columns without one. An index that the user chose stays. The text is empty where there is
+/// nothing to do.
 async fn replica_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<String> {
     let text = "SELECT coalesce(pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY ', c.oid::regclass) || \
          CASE WHEN k.is_keyed AND c.relreplident = 'f' THEN 'DEFAULT' WHEN NOT k.is_keyed AND c.relreplident = 'd' THEN 'FULL' END, '') \
@@ -70,11 +73,11 @@ fn another_order(table: &str) -> Error {
         .hint("Put new columns last, or drop the stream table and create it anew.")
 }
 
-/// The columns of a table that others do not keep.
+/// The columns of a table that its new columns do not keep.
 pub(super) struct Gone {
-    /// There is none of the name any more.
+    /// Columns whose name is not among the new ones.
     pub(super) dropped: Vec<String>,
-    /// It is of another type.
+    /// Columns whose type is another.
     pub(super) retyped: Vec<String>,
 }
 
@@ -87,16 +90,17 @@ fn gone(before: &[OutputColumn], after: &[OutputColumn]) -> Gone {
     Gone { dropped: names(dropped), retyped: names(retyped.collect()) }
 }
 
-/// What a stream table loses with columns that take the place of those that it has.
+/// Returns the columns that a stream table loses if it gets these ones.
 ///
 /// # Errors
-/// It cannot be given them.
+/// The table cannot be given these columns, which are in another order.
 pub(super) async fn lost(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Gone> {
     let (before, table) = (columns_of(db, old).await?, shown(old));
     changes(&table, &before, after).map(|_| gone(&before, after)).ok_or_else(|| another_order(&table))
 }
 
-/// What is over columns that go, and is the user's: indexes, constraints and statistics go with them.
+/// The user's indexes, constraints and statistics over the columns `$2` of table `$1`, which go with these
+/// columns. `$3` are the indexes that trickle made.
 const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
     JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
     WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND a.attname = ANY ($2) AND d.deptype = 'a'
@@ -104,10 +108,11 @@ const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FR
     AND NOT EXISTS (SELECT FROM pg_constraint k WHERE d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
         AND k.contype IN ('p', 'n')) ORDER BY 1";
 
-/// What a stream table that becomes one of these columns loses, and what goes with that, in words.
+/// Returns in words the columns that a stream table loses if it gets these ones, and the user's objects that
+/// go with them.
 ///
 /// # Errors
-/// It cannot be given them.
+/// The table cannot be given these columns, which are in another order.
 pub(crate) async fn loses(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Vec<String>> {
     let dropped = lost(db, old, after).await?.dropped;
     let own = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
@@ -118,7 +123,7 @@ pub(crate) async fn loses(db: &dyn Connection, old: &Entry, after: &[OutputColum
     Ok(columns.chain(over.iter().map(|r| r.get(0))).collect())
 }
 
-/// Refuses to let columns go that another stream table reads.
+/// Refuses to drop columns that another stream table reads.
 pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[String]) -> Result<()> {
     let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name \
          FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -132,8 +137,9 @@ pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[
         .hint(format!("Give {reader} a query without it first, or drop it.")))
 }
 
-/// What captures changes of columns that go, or that become others, is for other columns, whether or not anybody reads these still:
-/// whoever reads the table is planned anew, and captures what there is then.
+/// Switches off the capture of the result table where it captures a column that goes or changes its type,
+/// whether or not anybody still reads that column. Readers of the table are planned again, and capture the
+/// columns that it has then.
 async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
     let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL jsonb_array_elements(b.segments) s \
          CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n JOIN pg_attribute a \
@@ -147,7 +153,7 @@ async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> R
     }
 }
 
-/// The columns of the result table as it is.
+/// Returns the columns of the result table.
 async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn>> {
     let text = format!(
         "SELECT attname, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -163,12 +169,13 @@ pub(crate) async fn has_columns(db: &dyn Connection, e: &Entry, columns: &[Outpu
     Ok(columns_of(db, e).await? == columns)
 }
 
-/// Whether the result table can be given these columns, and stay the same object.
+/// Whether the result table can be given these columns and stay the same object.
 pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<bool> {
     Ok(changes("", &columns_of(db, old).await?, after).is_some())
 }
 
-/// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
+/// Adds a hint to the error with which PostgreSQL refuses a change because of a dependent object. trickle
+/// drops no object of the user's.
 pub(super) fn kept(e: Error) -> Error {
     match e.sqlstate() {
         Some("2BP01" | "0A000") => {
@@ -178,7 +185,7 @@ pub(super) fn kept(e: Error) -> Error {
     }
 }
 
-/// The columns of the primary key that a stored table has.
+/// Returns the columns of the primary key of a stored table.
 async fn primary_key(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Vec<String>> {
     let text = "SELECT a.attname FROM pg_constraint c CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY k(attnum, n) \
          JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum \
@@ -187,7 +194,8 @@ async fn primary_key(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Ve
     Ok(rows.iter().map(|r| r.get(0)).collect())
 }
 
-/// The primary key, where the new design has the same of the same columns: foreign keys of the user's may depend on it.
+/// Returns the columns of the primary key where the new design has the same key of unchanged columns, else
+/// none. Such a key is kept, since foreign keys of the user's may depend on it.
 fn kept_key(
     present: &[String],
     design: &Design,
@@ -206,7 +214,8 @@ fn kept_key(
     if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
 }
 
-/// What takes the primary key, but for one that is kept, the own index and NOT NULL from a stored table.
+/// Returns the statements that drop a stored table's primary key (unless it is kept), the index that trickle
+/// made, and NOT NULL.
 async fn drop_identity(
     t: &Transaction<'_>,
     old: &Entry,
@@ -239,8 +248,8 @@ async fn drop_identity(
     Ok(texts)
 }
 
-/// What turns a table's columns into others: drops, changes of type, additions at the end. `None` where the order of
-/// those that stay differs, or a new one would stand among them.
+/// Returns the statements that turn a table's columns into others: drops, changes of type, additions at the
+/// end. `None` where the columns that stay are in another order, or a new one would stand among them.
 fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Option<Vec<String>> {
     let stays: Vec<&OutputColumn> =
         before.iter().filter(|b| after.iter().any(|a| a.name == b.name)).collect();
@@ -253,7 +262,7 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
         texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
     }
     for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
-        // The old value is of no use: it is filled anew.
+        // The old values are of no use: the table is filled afterwards.
         let (name, ty) = (Ident::new(&b.name), &a.spelled);
         texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
     }
@@ -264,7 +273,7 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
 }
 
 impl Design {
-    /// Columns of the result table.
+    /// Returns the columns of the result table.
     pub(crate) fn columns(&self) -> Vec<OutputColumn> {
         match &self.table {
             Some(table) => {
@@ -278,12 +287,12 @@ impl Design {
         }
     }
 
-    /// What gives the result table its identity: its key or index.
+    /// Returns the statements that make the key or the index by which rows of the result table are found.
     pub(crate) fn identity(&self) -> Vec<Statement> {
         self.table.iter().flat_map(|t| t.identity_ddl()).collect()
     }
 
-    /// The hidden tables.
+    /// Returns the statements that make the states.
     pub(super) fn state_tables(&self) -> Vec<Statement> {
         self.table.iter().flat_map(|t| t.state_ddl()).collect()
     }

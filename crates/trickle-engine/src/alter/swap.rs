@@ -1,12 +1,14 @@
-//! Another query takes over. Its result is built beside, as a stream table of its own; then it takes the place of the
-//! former one in one transaction.
+//! Replaces the result of a stream table by the result of another query. The new result is built beside, as a
+//! stream table of its own, here called the table beside. Then it takes the place of the former one in one
+//! transaction.
 //!
-//! - Readers see the former result until that transaction ends, and the new one from then on, whoever dies when. While rows
-//!   are written into a table whose columns change, readers wait.
-//! - The former query is refreshed as before until then. What the new one raises, it raises beside.
-//! - What is stored beside is read up to its own frontier, which becomes that of the stream table: no change is lost or
-//!   applied twice.
-//! - What somebody who died left beside is dropped by whoever builds the next, or by a refresher.
+//! - Readers see the former result until that transaction ends, and the new one afterwards, even if a process
+//!   dies at any time. While rows are written into a table whose columns change, readers wait.
+//! - The former query is refreshed as before until then. Errors that the new query raises concern the table
+//!   beside alone.
+//! - The table beside has a frontier of its own, which becomes the frontier of the stream table. So no change
+//!   is lost or applied twice.
+//! - A table that a dead process left beside is dropped by the next swap or by a refresher.
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
@@ -27,19 +29,21 @@ use trickle_core::catalog::TableId;
 use trickle_core::sql::{Ident, Qualified, print};
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// How often what was built beside is brought up to date, since its sources were altered meanwhile.
+/// The most attempts to bring the table beside up to date where its sources are altered meanwhile.
 const ATTEMPTS: u32 = 3;
 
 /// How a new result takes the place of the former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The table stays the same object and takes the new columns and rows: what depends on it stays too.
+    /// The table stays the same object and takes the new columns and rows. Objects that depend on it stay
+    /// too.
     Same(Readers),
-    /// The new table is called so from now on, and the former one dropped. Stream tables that read it are planned anew.
+    /// The new table takes the name, and the former one is dropped. Stream tables that read it are planned
+    /// again.
     Another,
 }
 
-/// The rows of a result table that were written as another result took its place.
+/// Numbers of the rows of a result table that were written as another result took its place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) inserted: i64,
@@ -47,17 +51,19 @@ pub(crate) struct Written {
     pub(crate) deleted: i64,
 }
 
-/// Keeps sources from being drained of what was not kept: who does marks their readers, which the new ones are not yet.
+/// Locks the buffers of sources, so that nobody drops changes that are still needed. A session that drops
+/// such changes marks the readers of the source, and the stream table is not yet among these.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
 
-/// What was built as `$1` beside, where it is filled and of no altered source or function, and the names `$2` and `$4` lead to
-/// the tables `$3` and `$5` still.
+/// The stream table `$1` that was built beside, if it is filled and none of its sources and functions was
+/// altered. The names `$2` and `$4` must still lead to the tables `$3` and `$5`.
 const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND is_populated AND NOT needs_reinit \
      AND frontier IS NOT NULL AND EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[$1]) u(id) WHERE u.id = $1) \
      AND to_regclass($2)::oid = $3 AND to_regclass($4)::oid = $5 FOR UPDATE";
 
-/// What is known of the rows that were built as `$2` becomes what is known of those of `$1`.
+/// The statements that give stream table `$1` the frontier, the times, the cost model and the history of
+/// `$2`, whose rows it gets.
 const ADOPT: [&str; 2] = [
     "UPDATE pgtrickle.pgt_stream_tables o SET frontier = b.frontier, is_populated = true, needs_reinit = false, \
      reinit_reason = NULL, data_timestamp = b.data_timestamp, last_refresh_at = b.last_refresh_at, cost_model = b.cost_model, \
@@ -66,7 +72,8 @@ const ADOPT: [&str; 2] = [
     "UPDATE pgtrickle.pgt_refresh_history SET pgt_id = $1 WHERE pgt_id = $2",
 ];
 
-/// What renames hidden tables whose names begin with `$1`, and their indexes: that beginning becomes `$2`.
+/// The statements that rename hidden tables whose names begin with `$1`, and their indexes: that beginning
+/// becomes `$2`.
 const RENAMES: &str = "
 SELECT DISTINCT pg_catalog.format('ALTER %s pgtrickle_changes.%I RENAME TO %I',
     CASE c.relkind WHEN 'i' THEN 'INDEX' ELSE 'TABLE' END, c.relname, $2::text || substr(c.relname, length($1::text) + 1))
@@ -74,7 +81,8 @@ FROM pg_class t LEFT JOIN pg_index i ON i.indrelid = t.oid JOIN pg_class c ON c.
 WHERE t.relnamespace = 'pgtrickle_changes'::regnamespace AND t.relkind = 'r' AND starts_with(t.relname, $1)
     AND starts_with(c.relname, $1) ORDER BY 1";
 
-/// What was built beside and left, of the current role's: for `$1`, or for anything, where nobody works on it any more.
+/// The stream tables of the current role that were built beside and left: with `$1`, only for that stream
+/// table; without, all that nobody works on any more.
 const LEFT: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
 JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = quote_ident(current_user)::regrole
@@ -83,7 +91,8 @@ WHERE s.pgt_schema = 'pgtrickle_changes' AND CASE WHEN $1::int8 IS NULL THEN s.p
     AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid AND l.granted)
     ELSE starts_with(s.pgt_name, pg_catalog.format('new_%s_', $1::int8)) END";
 
-/// What depends on a table, of columns or of whatever of it, and does not go with it.
+/// The first object that depends on table `$1` and does not go with it: on its columns `$2`, or, without
+/// `$2`, on any part.
 const DEPENDENTS: &str = "
 SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
     SELECT CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS classid,
@@ -97,10 +106,11 @@ SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
 WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
 
 impl<C: Connection> Trickle<C> {
-    /// Refuses columns that a stream table cannot be given without harm to what depends on it.
+    /// Refuses columns that a stream table cannot be given without harm to its dependent objects.
     ///
     /// # Errors
-    /// What depends on it, or reads it; columns in another order.
+    /// An object that depends on a column which goes, or a stream table that reads it; columns in another
+    /// order.
     pub(crate) async fn require_takes(&self, old: &Entry, columns: &[OutputColumn], way: Way) -> Result<()> {
         match way {
             Way::Same(readers) => {
@@ -119,7 +129,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refuses to take columns away from writers who keep a stream table over them: they would count what goes as nothing.
+    /// Refuses to take away columns by which writers keep an IMMEDIATE stream table: their triggers would
+    /// count the missing values as nothing.
     async fn require_not_kept_over(&self, old: &Entry, gone: &[String]) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         let mut read =
@@ -141,7 +152,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refuses to let another table take the place of one that a stream table reads which cannot be planned anew from here.
+    /// Refuses to let another table take the place of this one while it has a reader that cannot be planned
+    /// again from here. Such a reader has another owner, or is IMMEDIATE.
     async fn require_movable(&self, old: &Entry) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         match registry.readers(old.relation.id).find(|e| !e.own || e.mode == Mode::Immediate) {
@@ -154,8 +166,8 @@ impl<C: Connection> Trickle<C> {
         .map_err(|e| e.hint("Drop what reads it, or give the columns another order."))
     }
 
-    /// Refuses what is to be done with these columns of a stream table, or all of it, while something depends on them that is no
-    /// stream table.
+    /// Refuses a change of these columns of a stream table, or of all of it, while an object depends on them
+    /// that is no stream table.
     pub(crate) async fn require_free(&self, old: &Entry, columns: Option<Vec<String>>) -> Result<()> {
         let params: [&dyn Bind; 2] = [&old.relation.id.0, &columns];
         let found = self.db().query_opt(DEPENDENTS, &params).await;
@@ -168,7 +180,7 @@ impl<C: Connection> Trickle<C> {
             .hint("Drop what depends on it, alter the stream table, and make it again."))
     }
 
-    /// Builds what a new query gives beside a stream table and lets it take its place.
+    /// Builds the result of a new query beside a stream table and lets it take the place of the former one.
     pub(crate) async fn swap(
         &mut self,
         old: &Entry,
@@ -179,7 +191,7 @@ impl<C: Connection> Trickle<C> {
         self.drop_left(Some(old.id)).await?;
         self.drop_left(None).await?;
         let beside = beside(old);
-        // Writers keep what is in place alone.
+        // Writers keep only the table that is in place.
         let mode = new.mode.filter(|m| *m != RefreshMode::Immediate);
         let made = NewStreamTable {
             name: beside.clone(),
@@ -194,7 +206,7 @@ impl<C: Connection> Trickle<C> {
             Ok(done) => Ok(done),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
-                // Where it cannot be dropped now, whoever comes next does.
+                // If it cannot be dropped now, the next swap or a refresher drops it.
                 let _ = self.drop_id(built.id, false).await;
                 Err(about(e, &beside, old))
             }
@@ -212,7 +224,7 @@ impl<C: Connection> Trickle<C> {
         loop {
             let beside = self.built(built).await?;
             if beside.mode != Mode::Full || attempt > 1 {
-                // What changed while it was built.
+                // Applies the changes that came while it was built.
                 self.refresh_linked(&[beside.relation.id], &RefreshOptions::initial()).await?;
             }
             let beside = self.built(built).await?;
@@ -238,7 +250,7 @@ impl<C: Connection> Trickle<C> {
         self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
     }
 
-    /// What was built takes the place of what was there.
+    /// Lets the table beside take the place of the former one.
     async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<Written> {
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
@@ -247,7 +259,7 @@ impl<C: Connection> Trickle<C> {
         let written = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             t.batch_execute(&limits).await.map_err(|e| Error::server(changing(old), e))?;
             lock(t, old, beside).await?;
-            // Rows are compared by operators that the path decides.
+            // The search path decides which operators compare rows.
             put_in_force(&**t, &beside.in_force).await.map_err(|e| Error::server(changing(old), e))?;
             let written = match way {
                 Way::Same(readers) => {
@@ -270,7 +282,8 @@ impl<C: Connection> Trickle<C> {
         self.memory.compiled.remove(&old.id);
         self.memory.compiled.remove(&beside.id);
         self.memory.recent.clear();
-        // By itself: who reads a source for long would have all rows written again and again.
+        // This is another transaction. Otherwise, while a session reads a source for long, each new attempt
+        // would write all rows again.
         let released = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             release_sources(t, &[old.clone(), beside.clone()]).await
         });
@@ -283,21 +296,23 @@ impl<C: Connection> Trickle<C> {
         Ok(written)
     }
 
-    /// What is in force in refreshes and where rows are compared as there.
+    /// Returns the statements that put the limits of refreshes in force, since rows are compared here as
+    /// there.
     fn limits(&self) -> String {
         let statement = self.settings.statement_timeout_ms;
         let statement = statement.map(|ms| format!("; SET LOCAL statement_timeout = {ms}"));
         format!("SET LOCAL jit = off{}", statement.unwrap_or_default())
     }
 
-    /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
+    /// Drops the table that was built beside stream table `of` and left there. Without `of`, drops all such
+    /// tables that nobody works on any more.
     pub(crate) async fn drop_left(&mut self, of: Option<i64>) -> Result<()> {
         let fail = |e| Error::server("look for what was built and left", e);
         let left: Vec<i64> =
             self.db().query(LEFT, &[&of]).await.map_err(fail)?.iter().map(|r| r.get(0)).collect();
         let patience = self.settings.patience;
         for id in left {
-            // What somebody is in the way of waits for the next who looks, unless its name is needed now.
+            // A table that another session uses waits for the next call, unless its name is needed now.
             self.settings.patience.attempts = if of.is_some() { patience.attempts } else { 1 };
             let dropped = Box::pin(self.drop_id(id, false)).await;
             self.settings.patience = patience;
@@ -314,10 +329,11 @@ fn changing(old: &Entry) -> String {
     format!("change {}", shown(old))
 }
 
-/// Keeps everybody else from both, and sees that both are what they are taken for.
+/// Keeps other sessions from changing either table, and checks that both are still the tables that the caller
+/// knows.
 async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
-    // Writers who keep it lock what they write before it.
+    // Writers that keep this table lock the source first, and the table afterwards.
     immediate::remove(t, old.id).await?;
     let (there, built) = (shown(old), shown(beside));
     let locks = format!(
@@ -333,14 +349,14 @@ async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     }
 }
 
-/// The catalog says of the stream table what it said of what was built: frontier, states, history.
+/// Gives the stream table the frontier, the states and the history of the table beside in the catalog.
 async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
     renote(t, old.id, design).await?;
     require_one(t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?, old)?;
     t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
     if design.requested == RefreshMode::Immediate {
-        // Writers keep it from when it is computed among them.
+        // Writers keep the stream table once a refresh has computed it while nobody writes.
         let text =
             "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
         t.execute(text, &[&old.id]).await.map_err(fail)?;
@@ -348,13 +364,14 @@ async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     rename_states(t, old, beside, &changing(old)).await
 }
 
-/// Where the result of a new query is built: nobody's name is in the way there.
+/// Returns the name under which a new result is built: in the hidden schema, where no user's name is in the
+/// way.
 fn beside(old: &Entry) -> Name {
     let name = Ident::new(format!("new_{}_{}", old.id, old.relation.name)).with_suffix("");
     Name { schema: Some(HIDDEN.to_owned()), name: name.as_str().to_owned() }
 }
 
-/// An error of what is built, told of the stream table that it is built for.
+/// Turns an error about the table beside into one about the stream table that it is built for.
 fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     let name = Qualified::new(HIDDEN, &beside.name).to_string();
     let message =
@@ -363,8 +380,8 @@ fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     e.saying(message)
 }
 
-/// Makes the rows of a stream table those that were built beside, once it has their columns: the difference alone, where the engine
-/// can compare them.
+/// Makes the rows of a stream table equal to the rows of the table beside, once it has their columns. Writes
+/// the difference alone, where the engine can compare rows, else all rows.
 async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<Written> {
     let fail = |e| Error::server(changing(old), e);
     let built = Qualified::new(&beside.relation.schema, &beside.relation.name);
@@ -381,7 +398,8 @@ async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     Ok(Written { inserted: rows(inserted.map_err(fail)?), updated: 0, deleted: rows(deleted) })
 }
 
-/// Whether what was built and a design were planned for the same sources, as they were then.
+/// Whether the table beside and a design were planned for the same query over the same sources, with nothing
+/// altered in between.
 fn alike(beside: &Entry, design: &Design) -> bool {
     let built: BTreeSet<(u32, &str)> =
         beside.dependencies.iter().map(|d| (d.relation.id.0, &*d.fingerprint)).collect();
@@ -389,7 +407,7 @@ fn alike(beside: &Entry, design: &Design) -> bool {
     built == planned && beside.query == design.resolved.canonical
 }
 
-/// The states that were built become those of the stream table.
+/// Renames the states of the table beside as states of the stream table.
 async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: &str) -> Result<()> {
     let fail = |e| Error::server(doing, e);
     let (from, to) = (format!("state_{}_", beside.id), format!("state_{}_", old.id));
@@ -398,7 +416,7 @@ async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: 
     t.as_keeper(&texts.join(";\n")).await.map_err(fail)
 }
 
-/// Whether the catalog let the row of a stream table be written.
+/// Fails where the catalog did not let the row of a stream table be written.
 fn require_one(rows: u64, e: &Entry) -> Result<()> {
     if rows == 1 {
         return Ok(());
@@ -406,8 +424,8 @@ fn require_one(rows: u64, e: &Entry) -> Result<()> {
     Err(Error::input(format!("{} is not this role's in the catalog any more", shown(e))))
 }
 
-/// Gives the table that was built the name and the place in the catalog of the one that goes. The catalog comes first: it lets
-/// nobody write the row of a table that is gone.
+/// Gives the table beside the name and the place in the catalog of the table that goes. The catalog comes
+/// first: it lets nobody write the row of a table that is gone.
 async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |e| Error::server(&doing, e);
@@ -415,7 +433,7 @@ async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<
     let (former, table) = (old.relation.id.0, beside.relation.id.0);
     let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
     require_one(t.execute(text, &[&old.id, &table]).await.map_err(fail)?, old)?;
-    // Of no definition that there is: whatever read the former one is planned anew.
+    // An empty fingerprint matches no definition, so every reader of the former table is planned again.
     let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, keeps_plan = false, column_names = NULL, named_columns = NULL \
          WHERE source_relid = $1";
     t.execute(text, &[&former, &table]).await.map_err(fail)?;

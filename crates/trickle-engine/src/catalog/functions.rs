@@ -8,7 +8,8 @@ use std::sync::Arc;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
 use trickle_core::types::Type;
 
-/// Without a schema the name is one of the server's own, as it is in canonical texts; where it has none, what the connection finds.
+/// The functions of name `$2` in schema `$1`. Without a schema the name is one of the server's own, as it is
+/// in canonical texts. If the server has none of that name, the search path of the connection finds it.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
     c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
@@ -41,7 +42,7 @@ pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
     }
 }
 
-/// All functions of a name whose types the engine can say.
+/// Reads all functions of a name whose types the engine can express.
 pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
     let rows = db.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
@@ -78,7 +79,7 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
             never_null: false,
             raises: true,
         };
-        // What is left out has a default. The canonical text has variadic arguments in an array.
+        // Arguments that are left out have defaults. In canonical text, variadic arguments stand in an array.
         let least = sig.args.len().saturating_sub(usize::try_from(r.get::<i16>(10)).unwrap_or(0));
         for n in (least..sig.args.len()).rev() {
             found.push(Arc::new(FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() }));
@@ -88,7 +89,8 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
     Ok(found)
 }
 
-/// The one that a call with these argument types means: the exact one, else the first that implicit casts lead to.
+/// Returns the function that a call with these argument types means: the exact one, else the first that
+/// implicit casts lead to.
 pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
     let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
         f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))

@@ -1,7 +1,8 @@
 //! The server's own catalog, as the engine sees it.
 //!
-//! The engine asks without waiting, so what it may ask for must be there before. [`PgCatalog`] holds what was read so
-//! far and notes what was asked for in vain; [`compile`] reads that and compiles again, until nothing new is asked.
+//! The engine cannot wait when it asks the catalog, so all answers must be there before. The definitions that
+//! were read so far are in [`PgCatalog`], which notes each question that it cannot answer. The function
+//! [`compile`] reads the answers and compiles again, until no question is left.
 
 mod functions;
 mod operators;
@@ -34,7 +35,7 @@ type Name = (Option<String>, String);
 /// The fields of a composite type, in order.
 type Fields = Vec<(Arc<str>, Type)>;
 
-/// What the engine asked for in vain.
+/// A question that the catalog could not answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
     Relation(Name),
@@ -52,8 +53,9 @@ enum Relation {
     Absent,
 }
 
-/// What was read of a database's catalog. Names without a schema are the server's own, as they are in canonical texts; where it has
-/// no relation of that name, those of the schemas under which a query was typed.
+/// The definitions that were read from a database's catalog. A name without a schema is the server's own, as
+/// it is in canonical texts. If the server has no relation of that name, it is one in the schemas under which
+/// the query was typed.
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
@@ -61,46 +63,48 @@ pub struct PgCatalog {
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
     fields: BTreeMap<String, Option<Fields>>,
     collations: BTreeMap<Name, Option<Collation>>,
-    /// Where relations are looked for that are named without a schema, by whoever typed a query.
+    /// The schemas in which to look for relations that the typed query names without a schema.
     typed: Vec<String>,
-    /// What is read in the place of others.
+    /// The copies that are read in the place of their sources.
     copies: Copies,
-    /// Tables of which plans know no more than this.
+    /// For some tables, the only keys and columns without NULL that plans may know.
     planned_with: BTreeMap<TableId, PlannedWith>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
 
 impl PgCatalog {
-    /// With nothing read yet.
+    /// Makes a catalog of which nothing is read yet.
     pub fn new() -> PgCatalog {
         PgCatalog::default()
     }
 
-    /// With nothing read yet, for statements that run under a search path: their operators are found in these schemas.
+    /// Makes a catalog of which nothing is read yet, for statements that run under a search path: their
+    /// operators are found in these schemas.
     pub(crate) fn under(path: Vec<String>) -> PgCatalog {
         PgCatalog { types: Types::under(path), ..PgCatalog::default() }
     }
 
-    /// Looks for relations without a schema as a query does that was typed under this search path.
+    /// Makes the catalog look for relations without a schema as a query does that was typed under this search
+    /// path.
     pub(crate) fn typed_under(&mut self, path: &[String]) {
         self.typed = path.to_vec();
     }
 
-    /// Reads copies in the place of their sources.
+    /// Makes the catalog read copies in the place of their sources.
     pub(crate) fn put_copies(&mut self, copies: Copies) {
         self.copies = copies;
     }
 
-    /// Knows no more keys and columns without NULL of these tables than these.
+    /// Hides all keys and columns without NULL of these tables but the given ones.
     pub(crate) fn plan_with(&mut self, former: BTreeMap<TableId, PlannedWith>) {
         self.planned_with = former;
     }
 
-    /// The types of columns, each from its oid and what `format_type` says of it.
+    /// Returns the types of columns, each from its oid and the text that `format_type` returns for it.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's errors.
     pub(crate) async fn column_types(
         &mut self,
         db: &dyn Connection,
@@ -113,13 +117,13 @@ impl PgCatalog {
     /// Reads a relation if it is not known yet.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's errors.
     pub async fn fetch(&mut self, db: &dyn Connection, schema: Option<&str>, name: &str) -> Result<()> {
         self.relation(schema, name);
         self.catch_up(db).await.map(|_| ())
     }
 
-    /// Reads what was asked for in vain; false where nothing was.
+    /// Reads the answers to all noted questions; returns false where there was none.
     async fn catch_up(&mut self, db: &dyn Connection) -> Result<bool> {
         let wanted = self.wanted.take();
         for w in &wanted {
@@ -245,7 +249,7 @@ impl Catalog for PgCatalog {
         found.flatten()
     }
 
-    /// Of a type that was looked for.
+    /// Knows only types that were looked for before.
     fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
         self.types.is_constrained(&(schema.map(str::to_owned), name.to_owned()))
     }
@@ -254,7 +258,7 @@ impl Catalog for PgCatalog {
 /// Compiles a parsed query against the database that `db` is connected to.
 ///
 /// # Errors
-/// Those of the engine and of the server.
+/// The errors of the engine and of the server.
 pub async fn compile(
     db: &dyn Connection,
     catalog: &mut PgCatalog,

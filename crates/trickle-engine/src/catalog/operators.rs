@@ -1,5 +1,5 @@
-//! Operators, functions of any type, fields and collations: what the server itself must say of types that the engine
-//! knows by name only.
+//! Operators, functions with parameters of any type, fields and collations. The server itself must describe
+//! them for types that the engine knows by name only.
 
 use super::types::{Types, spelled};
 use super::{Name, Wanted};
@@ -10,10 +10,16 @@ use trickle_core::catalog::Collation;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility};
 use trickle_core::types::Type;
 
-/// The operators, or functions with a parameter of any type of a sort, that take arguments of these types, nearest first:
-/// types as they are before pseudo-types that stand for them, before types that they are binary-coercible to. What returns a
-/// pseudo-type returns the argument's type of that sort, or what belongs to the range that is an argument. Without a schema those of
-/// the server alone: the canonical text names every other, and one that fits better may have been made by anybody since.
+/// Operators, or functions with a pseudo-type among their parameters, that take arguments of these types,
+/// nearest first. A parameter of the argument's own type is nearest. Then come a pseudo-type for arguments of
+/// that sort, a type that the argument is binary-coercible to, and a pseudo-type for any argument.
+///
+/// A result of a pseudo-type is the argument's type of that sort, or a type that belongs to the range among
+/// the arguments.
+///
+/// Without a schema, an operator is the server's own: the canonical text names the schema of every other, and
+/// anybody may have made one since that fits better. A function without a schema is the server's own too, but
+/// if the server has none of that name, the search path of the connection finds it.
 const CALLS: &str = "
 WITH arg AS (
     SELECT a.at, t.oid, t.typtype, t.typcategory = 'A' AND t.typlen = -1 AS is_array
@@ -80,14 +86,15 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// As something that is wanted; `None` where a type is not known yet.
+    /// Returns the call as a question to the server; `None` where a type is not known yet.
     pub(super) fn wanted(self) -> Option<Wanted> {
         let open = |t: &Type| matches!(t, Type::Unknown | Type::Record(_));
         (!self.args.iter().any(open)).then_some(Wanted::Call(self))
     }
 }
 
-/// The one that PostgreSQL means; `None` where that is not sure. The text was accepted by it, so what fits best is meant.
+/// Returns the function that PostgreSQL means by a call; `None` where that is not sure. PostgreSQL accepted
+/// the text, so the best fit is meant.
 pub(super) async fn call(
     db: &dyn Connection,
     types: &mut Types,
@@ -107,7 +114,7 @@ pub(super) async fn call(
     if call.operator && volatility != Volatility::Immutable {
         return Ok(None);
     }
-    // An operator is written with its schema: the engine knows by that that it is none of its own.
+    // An operator keeps its schema. By that the engine knows that it is none of its own.
     let schema = (call.operator || !builtin).then(|| Arc::from(schema.as_str()));
     Ok(Some(Arc::new(FuncSig {
         schema,
@@ -124,7 +131,7 @@ pub(super) async fn call(
     })))
 }
 
-/// The fields of a composite type.
+/// Reads the fields of a composite type.
 pub(super) async fn fields(
     db: &dyn Connection,
     types: &mut Types,
@@ -138,7 +145,7 @@ pub(super) async fn fields(
     Ok((!rows.is_empty()).then(|| rows.iter().map(field).collect()))
 }
 
-/// A collation by name.
+/// Reads a collation by name.
 pub(super) async fn collation(db: &dyn Connection, name: &Name) -> Result<Option<Collation>> {
     let doing = |e| Error::server(format!("look for collation \"{}\"", name.1), e);
     let row = db.query_opt(COLLATION, &[&name.0, &name.1]).await.map_err(doing)?;

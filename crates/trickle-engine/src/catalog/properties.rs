@@ -1,18 +1,18 @@
-//! Properties of tables, types and functions that a plan may take from the server's catalog. Each stands here
-//! with its guarantee on PostgreSQL 15 to 18, the place where it is read, and the cases without it;
-//! docs/properties.md is made from this list. A test of this module looks for columns of the catalog that say
-//! such properties and are read outside of `catalog` and `schema`.
+//! Properties of tables, types and functions that a plan may take from the server's catalog. Each is listed
+//! with its guarantee on PostgreSQL 15 to 18, the place where it is read, and the cases without the
+//! guarantee. docs/properties.md is made from this list. A test of this module looks for catalog columns that
+//! tell such properties and are read outside of `catalog` and `schema`.
 //!
-//! Rule for a new one: the server must hold it for every row that a query can see, whatever role, setting or
-//! kind of table wrote the row, and a plan must be made anew where it goes (`pgtrickle.relied`, the
-//! fingerprints). A declaration that nobody enforces is none.
+//! For a new property, the server must guarantee it for every row that a query can see, whatever role,
+//! setting or kind of table wrote the row. A plan must be made again where the property goes
+//! (`pgtrickle.relied`, the fingerprints). A declaration that nobody enforces is no property.
 
-/// A property.
+/// A property that the server's catalog declares.
 #[derive(Clone, Copy, Debug)]
 pub struct Property {
-    /// Short, as a heading of the table.
+    /// A short name, which begins its row of the table.
     pub name: &'static str,
-    /// The use that plans make of it; empty: none.
+    /// The use that plans make of it; empty where they make none.
     pub used: &'static str,
     /// The guarantee of the server, with the chapter or view of the PostgreSQL manual that gives it.
     pub holds: &'static str,
@@ -23,7 +23,7 @@ pub struct Property {
     pub without: &'static [(&'static str, &'static str)],
 }
 
-/// All of them.
+/// All properties.
 pub const PROPERTIES: &[Property] = &[
     Property {
         name: "A column has no NULL",
@@ -168,7 +168,7 @@ pub const PROPERTIES: &[Property] = &[
     },
 ];
 
-/// The table of docs/properties.md.
+/// Returns the table of docs/properties.md.
 pub fn table() -> String {
     let mut text = "| property | plans use it | guarantee | without it |\n|---|---|---|---|\n".to_owned();
     for p in PROPERTIES {

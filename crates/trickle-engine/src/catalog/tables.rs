@@ -10,9 +10,9 @@ use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId,
 use trickle_core::refresh::size;
 use trickle_core::types::{OtherType, Type};
 
-/// An expression that writes a definition, under settings that make it mean the same under all of a user's: dates and intervals
-/// that are read in one way, floats to their last digit, backslashes that stand for themselves. They hold to the end of the
-/// statement's transaction.
+/// Returns an SQL expression that writes a definition, under settings that make the text mean the same under
+/// all settings of a user. Dates and intervals are read in one way, floats have their last digit, backslashes
+/// stand for themselves. The settings hold to the end of the statement's transaction.
 pub(crate) fn canonical(definition: &str) -> String {
     format!(
         "CASE WHEN (SELECT count(set_config(name, value, true)) FROM (VALUES ('DateStyle', 'ISO, YMD'), \
@@ -21,9 +21,9 @@ pub(crate) fn canonical(definition: &str) -> String {
     )
 }
 
-/// The kind of the relation `c`, as `pg_class.relkind` says it: one that has foreign tables for partitions or
-/// children is as a foreign one. Their changes happen elsewhere, and the server runs no statement that writes
-/// one of them beside triggers with transition tables.
+/// The kind of relation `c`, as `pg_class.relkind` says it, but foreign for a table that has a foreign table
+/// among its partitions or children. The changes of foreign tables happen elsewhere. And the server runs no
+/// statement that writes one of them beside triggers with transition tables.
 pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FROM unnest(pgtrickle.children(c.oid)) h(oid) \
      JOIN pg_class f ON f.oid = h.oid AND f.relkind = 'f') THEN 'f' ELSE c.relkind::text END";
 
@@ -35,7 +35,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE pg_catalog.format('%I.%I', $1, $2) END)
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
-/// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
+/// The columns of a table. A collation that is not the type's own decides about order; a nondeterministic one
+/// decides about equality too.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, {spelled}, a.attnum = ANY (g.columns),
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
@@ -46,7 +47,7 @@ LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.at
 LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Included columns of a covering index come after its key columns.
+/// The keys of a table. Included columns of a covering index come after its key columns, and are left out.
 const KEYS: &str = "
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i
 WHERE i.indrelid = $1 AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY i.indisprimary DESC, i.indexrelid";
@@ -57,8 +58,8 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
           ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
-/// The keys and the columns without NULL that a table had when a plan was made. Where it has got more since,
-/// rows that were stored or captured before need not have those.
+/// The keys and the columns without NULL that a table had when a plan was made. If the table has got more
+/// since, rows that were stored or captured before need not obey them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedWith {
     /// Keys, by the attribute numbers of their columns.
@@ -68,10 +69,10 @@ pub struct PlannedWith {
 }
 
 impl PlannedWith {
-    /// As `pgtrickle.relied` writes keys and columns that are never NULL.
+    /// Reads keys and columns that are never NULL as `pgtrickle.relied` writes them.
     ///
     /// # Errors
-    /// A text that it does not write.
+    /// A text that `pgtrickle.relied` does not write.
     pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<PlannedWith> {
         let number = |text: &str| {
             let fail = |_| Error::input(format!("the catalog has {text:?} for the number of a column"));
@@ -87,14 +88,14 @@ impl PlannedWith {
         })
     }
 
-    /// Whether a table may be known to have this key.
+    /// Whether plans may know that the table has this key.
     pub(crate) fn has_key(&self, columns: &[i16]) -> bool {
         self.keys.iter().any(|k| k == columns)
     }
 }
 
-/// Reads a relation; `None` where there is none of that name. Of some tables plans know no
-/// more than a `former` plan did.
+/// Reads a relation; `None` where there is none of that name. Of tables in `former`, it reads no more keys
+/// and columns without NULL than a former plan knew.
 pub(super) async fn read(
     db: &dyn Connection,
     types: &mut Types,
@@ -149,13 +150,15 @@ pub(super) async fn read(
     }))))
 }
 
-/// Indexes by which rows can be looked up, as columns up to the first expression; keys are among them.
+/// The indexes by which rows can be looked up, each as its columns up to the first expression. Keys are among
+/// them.
 const INDEXES: &str = "
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 JOIN pg_am m ON m.oid = c.relam
 WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
 
-/// What the server knows of a table's values (`pg_stats.n_distinct`), and, for `{rows}`, how many rows it has.
+/// The server's statistics of a table's values (`pg_stats.n_distinct`), and, for `{rows}`, the number of its
+/// rows.
 const STATISTICS: &str = "
 SELECT {rows}::float8,
     ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -165,18 +168,18 @@ SELECT {rows}::float8,
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1";
 
-/// How the rows of a table are found, and how many there are.
+/// The indexes by which the rows of a table are found, and statistics of the rows.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
-    /// Its indexes, each as the columns (positions) that it starts with.
+    /// The indexes, each as the columns (positions) that it starts with.
     pub indexes: Vec<Vec<usize>>,
-    /// Its rows, as the server estimates them; `None` where there is no server to ask.
+    /// The number of rows, as the server estimates it; `None` where there is no server to ask.
     pub rows: Option<f64>,
-    /// How many different values a column has, where that is known.
+    /// The number of different values of a column (position), where it is known.
     pub distinct: BTreeMap<usize, f64>,
 }
 
-/// How the rows of a table are found; of none, nothing is known.
+/// Reads the indexes and statistics of a table; both are unknown where there is no such table.
 pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> {
     let doing = |e| Error::server("read the indexes and statistics of a table", e);
     let Some(row) =
@@ -186,7 +189,7 @@ pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> 
     };
     let (all, attnums): (f64, Vec<i16>) = (row.get(0), row.get(1));
     let distinct = row.get::<Vec<Option<f64>>>(2).into_iter().enumerate();
-    // Below zero it is a part of the rows.
+    // A negative number is a fraction of the rows.
     let distinct = distinct.filter_map(|(c, n)| Some((c, n.map(|n| if n < 0.0 { -n * all } else { n })?)));
     let rows = db.query(INDEXES, &[&table.0]).await.map_err(doing)?;
     let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
@@ -194,8 +197,8 @@ pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> 
     Ok(Reach { indexes, rows: Some(all), distinct: distinct.filter(|(_, n)| *n > 0.0).collect() })
 }
 
-/// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such
-/// a table is read whole, like a view.
+/// Returns the kind of a relation. Under row security, different readers see different rows, so changes of
+/// the table are not changes of the rows that are read. Such a table is read whole, like a view.
 fn kind(row: &Row) -> Result<TableKind> {
     let (relkind, hidden, stream): (String, bool, bool) = (row.get(3), row.get(4), row.get(7));
     match relkind.as_str() {
@@ -250,7 +253,7 @@ fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
     })
 }
 
-/// Attribute numbers as positions; `None` where one is not a column.
+/// Returns attribute numbers as positions; `None` where one is not a column.
 fn positions(attnums: &[i16], wanted: &[i16]) -> Option<Vec<usize>> {
     wanted.iter().map(|w| attnums.iter().position(|a| a == w)).collect()
 }

@@ -7,14 +7,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use trickle_core::types::{OtherType, Type};
 
-/// These types, and those that they are made of, with what the engine must know of each. Enums, ranges and arrays use the
-/// operator classes of the pseudo-type they belong to; a type without its own may use those of one that it is
+/// The types `$1` and their parts, with all facts that the engine needs. Enums, ranges and arrays use the
+/// operator classes of their pseudo-type. A type without an operator class may use one of a type that it is
 /// binary-coercible to.
 ///
-/// A type is taken to have no operator where the engine could not write it: where `=` is in none of the schemas `$2`, and
-/// other types' would be meant; and for composites, of which IS NULL asks for the fields and not for the value, so that one
-/// with some NULL in it is neither NULL nor not. An extension's type is taken to have equal values that are written
-/// differently, as citext does: that costs a little where it is not so.
+/// A type counts as one without operators where the engine could not write them. One case is a type whose `=`
+/// is in none of the schemas `$2`, so that the text would mean the operator of another type. The other case
+/// is a composite type. IS NULL asks for its fields and not for the value, so a composite with some NULL in
+/// it is neither NULL nor NOT NULL.
+///
+/// A type of an extension counts as one whose equal values may be written differently, as citext values are.
+/// That costs a little where they are not.
 const TYPES: &str = "
 WITH RECURSIVE wanted AS (
     SELECT unnest($1::oid[]) AS oid
@@ -56,26 +59,27 @@ SELECT t.oid, {type},
 FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
-/// The oid of a name, in the first of these schemas that has it.
+/// The oid of a type name, in the first of these schemas that has it.
 const NAMED: &str = "
 SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname = ANY ($1) AND t.typname = $2 ORDER BY array_position($1, n.nspname::text) LIMIT 1";
 
-/// The types that were asked for.
+/// The types that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    /// `None` for what the engine cannot say (pseudo-types) and what is not there.
+    /// `None` for types that the engine cannot express (pseudo-types), and for types that are not there.
     by_oid: HashMap<u32, Option<Type>>,
     by_name: HashMap<Name, Option<u32>>,
     /// Domains with constraints.
     constrained: HashSet<u32>,
-    /// Arrays of domains, which the operators of arrays do not take for arrays of what the domain is made of.
+    /// Arrays of domains. Operators of arrays do not take them for arrays of the base type.
     of_domains: HashSet<u32>,
-    /// Where what is written finds its operators; `None`: where the connection does.
+    /// The schemas in which statements find their operators; `None` for the search path of the connection.
     path: Option<Vec<String>>,
 }
 
-/// What `format_type` says of a type, with its schema whatever the search path is, unless it is the server's own.
+/// Returns an SQL expression for the text that `format_type` returns for a type, with the schema of the type
+/// whatever the search path is. The server's own types have no schema there.
 pub(crate) fn spelled(oid: &str, modifier: &str) -> String {
     format!(
         "(SELECT CASE WHEN n.nspname <> 'pg_catalog' AND pg_type_is_visible(b.oid) THEN quote_ident(n.nspname::text) || '.' ELSE '' END \
@@ -99,7 +103,7 @@ struct Domain {
     /// The base type with its modifiers.
     spelled: String,
     constrained: bool,
-    /// Its collation, where that is not the database's, and whether it is deterministic.
+    /// The collation of the domain, where it is not the database's, and whether it is deterministic.
     collation: Option<(String, bool)>,
 }
 
@@ -111,7 +115,7 @@ impl Domain {
 }
 
 impl Types {
-    /// For what is written under a search path.
+    /// Makes an empty list of types, for statements that run under a search path.
     pub(super) fn under(path: Vec<String>) -> Types {
         Types { path: Some(path), ..Types::default() }
     }
@@ -150,7 +154,7 @@ impl Types {
         Ok(())
     }
 
-    /// Reads what [`Types::column`] needs for columns, by oid and what `format_type` says.
+    /// Reads the types that [`Types::column`] needs, by oid and by the text that `format_type` returns.
     pub(super) async fn load_columns<'s>(
         &mut self,
         db: &dyn Connection,
@@ -160,7 +164,7 @@ impl Types {
         self.load(db, unknown.map(|(oid, _)| oid)).await
     }
 
-    /// Reads a type by name; without a schema, in `pg_catalog` or else in `public`.
+    /// Reads a type by name. Without a schema, looks in `pg_catalog` and then in `public`.
     pub(super) async fn load_named(&mut self, db: &dyn Connection, name: &Name) -> Result<()> {
         let schemas = name.0.as_deref().map_or(vec!["pg_catalog", "public"], |s| vec![s]);
         let doing = |e| Error::server(format!("look for type \"{}\"", name.1), e);
@@ -170,16 +174,16 @@ impl Types {
         Ok(())
     }
 
-    /// The type of an oid that was loaded.
+    /// Returns the type of an oid that was loaded.
     pub(super) fn by_oid(&self, oid: u32) -> Option<Type> {
         self.by_oid.get(&oid).cloned().flatten()
     }
 
-    /// The type of a column: `spelled` is what `format_type` says with its modifiers.
+    /// Returns the type of a column; `spelled` is the text that `format_type` returns with its modifiers.
     pub(super) fn column(&self, oid: u32, spelled: &str) -> Type {
         let known = Type::parse(spelled).or_else(|| self.by_oid(oid));
         match known {
-            // Of one of an extension, the modifiers.
+            // A type of an extension gets its modifiers.
             Some(Type::Other(o)) if spelled.starts_with(&o.sql_name) => {
                 Type::Other(Arc::new(OtherType { sql_name: spelled.to_owned(), ..(*o).clone() }))
             }
@@ -193,18 +197,20 @@ impl Types {
         self.of_domains.contains(&oid)
     }
 
-    /// Whether a name is that of a domain with constraints.
+    /// Whether a name means a domain with constraints.
     pub(super) fn is_constrained(&self, name: &Name) -> bool {
         self.by_name.get(name).copied().flatten().is_some_and(|oid| self.constrained.contains(&oid))
     }
 
-    /// The type of a name: `None` where it was not looked for yet.
+    /// Returns the type of a name: `None` where it was not looked for yet, `Some(None)` where there is no
+    /// such type.
     pub(super) fn by_name(&self, name: &Name) -> Option<Option<Type>> {
         self.by_name.get(name).map(|oid| oid.and_then(|oid| self.by_oid(oid)))
     }
 }
 
-/// A domain computes as its base type does and compares as that does under its collation, an array as its elements do.
+/// Returns a type as the engine sees it. A domain computes as its base type does, and compares as that type
+/// does under the domain's collation. An array compares as its elements do.
 fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     let Some(e) = entries.get(&oid) else { return opaque("unknown", false, false, false) };
     if let Some(known) = Type::parse(&e.spelled) {
@@ -223,7 +229,7 @@ fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     opaque(&e.spelled, e.ordered, e.hashable, e.exact)
 }
 
-/// Whether a domain or one that it is made of has constraints.
+/// Whether a domain, or a domain that it is made of, has constraints.
 fn is_constrained(entries: &HashMap<u32, Entry>, oid: u32) -> bool {
     let domain = entries.get(&oid).and_then(|e| e.domain.as_ref());
     domain.is_some_and(|d| d.constrained || is_constrained(entries, d.base))

@@ -1,4 +1,5 @@
-//! The design of a stream table: its tables are made by it, and the catalog notes it.
+//! The design of a stream table. Its tables are made, and its rows in the catalog are written, from the
+//! design.
 
 use super::{comment, consistency, guard};
 use crate::capture::{run_all, run_as_keeper, whole_rows};
@@ -30,12 +31,12 @@ pub(crate) struct Design {
     /// The tables whose changes are captured, with the columns that matter.
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
-    /// Code and tables of others to which its owner agreed.
+    /// Code and tables of other roles to which the owner agreed.
     pub(crate) agreed: Agreed,
 }
 
 impl Design {
-    /// The mode in force.
+    /// Returns the mode in force.
     pub(crate) fn mode(&self) -> Mode {
         let is_incremental = self.table.is_some() && !is_copy(&self.relation);
         match (self.requested, is_incremental) {
@@ -45,12 +46,12 @@ impl Design {
         }
     }
 
-    /// The tables whose changes are kept in buffers, with the columns that matter.
+    /// Returns the tables whose changes are kept in buffers, with the columns that matter.
     pub(crate) fn buffered(&self) -> &[(Arc<TableDef>, Vec<usize>)] {
         if self.requested == RefreshMode::Immediate { &[] } else { &self.captured }
     }
 
-    /// Why it is not incremental.
+    /// Returns the reasons why the stream table is not incremental.
     pub(crate) fn mode_reason(&self) -> Option<String> {
         if is_copy(&self.relation) {
             return Some("it is a copy of what is not captured: all of that is read and compared".to_owned());
@@ -58,18 +59,18 @@ impl Design {
         if self.requested == RefreshMode::Full {
             return Some("full refreshes were asked for".to_owned());
         }
-        // Places are left out: who reads the reason later has another text before them.
+        // Places in the query are left out: a session that reads the reason later has another text before it.
         let anywhere = |r: &Reason| Reason { span: None, ..r.clone() }.to_string();
         let all: Vec<String> = self.reasons.iter().map(anywhere).collect();
         (!all.is_empty()).then(|| all.join("\n"))
     }
 
-    /// With what it agrees, as the catalog writes it.
+    /// Returns the catalog's word for a stream table that is refreshed by itself, or linked.
     pub(crate) fn consistency(&self) -> &'static str {
         consistency(self.apart)
     }
 
-    /// The relations of its query, with the columns that matter.
+    /// Returns the relations of the query, with the columns that matter.
     pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
         let columns = |oid: u32| {
             let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
@@ -83,28 +84,28 @@ impl Design {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
 
-    /// Whether it is kept by deltas of which time alone brings some.
+    /// Whether the stream table is kept by deltas, and time alone may bring a delta.
     pub(crate) fn reads_clock(&self) -> bool {
         self.table.as_deref().is_some_and(StreamTable::reads_clock)
     }
 
-    /// Identifies the stored tables of an incremental query.
+    /// Returns the hash that identifies the stored tables of an incremental query.
     pub(crate) fn layout_hash(&self) -> Option<String> {
         self.table.as_deref().map(layout_hash)
     }
 
-    /// Identifies the plans whose results are stored.
+    /// Returns the hash that identifies the plans whose results are stored.
     pub(crate) fn stored_hash(&self) -> Result<Option<String>> {
         self.table.as_deref().map(stored_hash).transpose()
     }
 
-    /// Makes the one stored table of a query that is kept by full refreshes.
+    /// Returns the statement that makes the one stored table of a query that is kept by full refreshes.
     pub(crate) fn create_table(&self) -> String {
         let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
         format!("CREATE TABLE {} ({})", self.name(), columns.collect::<Vec<_>>().join(", "))
     }
 
-    /// Makes the stored tables, which nobody but their refreshes may write.
+    /// Makes the stored tables, which only refreshes of the stream table may write.
     pub(super) async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = format!("create {}", self.name());
         match &self.table {
@@ -122,7 +123,7 @@ impl Design {
         t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
     }
 
-    /// Notes the stream table in the catalog: from the commit on, nothing that it has not read is drained.
+    /// Notes the stream table in the catalog. From the commit on, no change is drained that it has not read.
     pub(super) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = |e| Error::server("note the stream table", e);
         t.execute(
@@ -162,22 +163,22 @@ impl Design {
         self.note_dependencies(t, id).await
     }
 
-    /// The columns that matter of something that it reads.
+    /// Returns the columns of a source that matter.
     fn columns_of(&self, d: &Dependency) -> impl Iterator<Item = &str> {
         let captured = self.captured.iter().filter(|(t, _)| t.id.0 == d.oid);
         captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
     }
 
-    /// The relations of its query, with the columns that matter.
+    /// Returns the relations of the query, with the columns that matter.
     pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
 
-    /// Notes what the query reads, in the state in which it was planned.
+    /// Notes the relations that the query reads, in the state in which it was planned.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
-            // See the manual, pg_class: sequences are read as tables are, and so are those of values out of
-            // line.
+            // Sequences are read as tables are, and so are TOAST tables, which hold values out of line (see
+            // the manual, pg_class).
             let kind = match (d.is_stream_table, d.relkind.as_str()) {
                 (true, _) => "STREAM_TABLE",
                 (false, "v") => "VIEW",

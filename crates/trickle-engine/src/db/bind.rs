@@ -3,7 +3,7 @@
 use super::cell::Json;
 use serde::Serialize;
 
-/// A value with its type, or the NULL of one.
+/// A value with its type, or a NULL with or without one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Param<'v> {
     /// A NULL whose type the server takes from the text around it.
@@ -32,15 +32,15 @@ pub enum Param<'v> {
     Texts(Option<Vec<Option<&'v str>>>),
 }
 
-/// What can be bound.
+/// A type whose values can be bound to parameters.
 pub trait Bind {
-    /// Its value.
+    /// Returns the value with its type.
     fn bind(&self) -> Param<'_>;
 }
 
-/// What has a NULL of its type.
+/// A type whose NULL can be bound.
 pub trait Nullable: Bind {
-    /// It.
+    /// The NULL of the type.
     const NULL: Param<'static>;
 }
 
@@ -94,7 +94,7 @@ impl<T: Nullable> Bind for Option<T> {
     }
 }
 
-/// A value that cannot be written as JSON is NULL: none of those that are bound is one.
+/// A value that cannot be written as JSON is bound as NULL. Every value that trickle binds can be written.
 impl<T: Serialize> Bind for Json<T> {
     fn bind(&self) -> Param<'_> {
         Param::Jsonb(serde_json::to_string(&self.0).ok())
@@ -109,7 +109,7 @@ impl Bind for trickle_core::refresh::Value {
     fn bind(&self) -> Param<'_> {
         use trickle_core::refresh::Value;
         match self {
-            // PostgreSQL takes an untyped NULL for whatever stands around it.
+            // PostgreSQL gives an untyped NULL the type that the text around it asks for.
             Value::Null => Param::Null,
             Value::Bool(b) => Param::Bool(Some(*b)),
             Value::Int8(n) => Param::Int8(Some(*n)),

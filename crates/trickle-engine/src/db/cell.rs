@@ -1,4 +1,4 @@
-//! Rows that come back.
+//! Rows of results, and the Rust types that their values are read as.
 
 use serde::de::DeserializeOwned;
 
@@ -28,7 +28,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// What it is, for people.
+    /// Returns the name of its type, for messages.
     fn what(&self) -> &'static str {
         match self {
             Cell::Null => "NULL",
@@ -45,25 +45,26 @@ impl Cell {
     }
 }
 
-/// A row.
+/// A row of a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(Vec<Cell>);
 
 impl Row {
-    /// Of these values.
+    /// Makes a row of these values.
     pub fn new(cells: Vec<Cell>) -> Row {
         Row(cells)
     }
 
-    /// Its values.
+    /// Returns the values of the row.
     pub fn cells(&self) -> &[Cell] {
         &self.0
     }
 
-    /// The value of column `i`.
+    /// Returns the value of column `i`.
     ///
     /// # Panics
-    /// A column of another type, which the question's text decides: every such text is asked by some test.
+    /// The column has another type. The text of the question decides the type, and a test asks each such
+    /// text.
     #[expect(
         clippy::panic,
         reason = "what a text asks for and what is taken of its answer stand side by side"
@@ -76,9 +77,9 @@ impl Row {
     }
 }
 
-/// What a value can be taken for.
+/// A type that a value of a row can be read as.
 pub trait FromCell<'r>: Sized {
-    /// `None` where its type is another.
+    /// Reads a value; `None` where it has another type.
     fn from_cell(cell: &'r Cell) -> Option<Self>;
 }
 
@@ -132,7 +133,7 @@ impl<'r, T: FromCell<'r>> FromCell<'r> for Vec<T> {
     }
 }
 
-/// What is stored as JSON.
+/// A value that is stored as JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 

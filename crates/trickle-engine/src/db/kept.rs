@@ -1,8 +1,11 @@
-//! Which statements a connection keeps prepared: what a refresher sends again and again is parsed and analysed once.
+//! The statements that a connection keeps prepared: those that a refresher sends again and again are parsed
+//! and analysed once.
 //!
-//! A statement is prepared when it is sent for the second time. What it means may hang on the settings under which it was
-//! analysed (a literal of type `timestamptz` on the time zone), and its plan, which is kept with it, on how large the tables
-//! are that it reads: both are part of what it is found by. How many rows changed stands in its text, by powers of two.
+//! A statement is prepared when it is sent for the second time. The connection finds it by its text, by the
+//! settings under which it was analysed, and by the magnitude of the tables that it reads. The settings may
+//! decide what the text means: a literal of type `timestamptz` depends on the time zone. The magnitude
+//! decides the plan, which is kept with the statement. The text has the number of changed rows, rounded to a
+//! power of two.
 
 use super::Sent;
 use std::collections::HashMap;
@@ -12,19 +15,21 @@ use std::sync::Arc;
 use trickle_core::refresh::{Kind, Statement};
 use xxhash_rust::xxh64::Xxh64;
 
-/// How many statements a connection knows: each that is prepared takes some hundred kilobytes of its server process.
+/// The most statements that a connection knows. Each prepared one takes some hundred kilobytes of its server
+/// process.
 const MOST: usize = 200;
 
-/// Stands for the settings of a connection outside refreshes.
+/// The number that stands for the settings of a connection outside refreshes.
 const OUTSIDE: u64 = 0;
 
-/// The statements of one connection, by the settings in force and their text; `P` is what a prepared one is to its driver.
+/// The statements of one connection, by their text and the settings in force. `P` is the driver's form of a
+/// prepared statement.
 pub struct Kept<P> {
     known: HashMap<(u64, Arc<str>), Known<P>>,
     settings: Xxh64,
-    /// Counts uses, to tell which is the oldest.
+    /// Counts uses, to find the statement that was used longest ago.
     clock: u64,
-    /// How many of them found a statement prepared.
+    /// The number of uses that found a statement prepared.
     kept: u64,
 }
 
@@ -45,25 +50,25 @@ impl<P> Default for Kept<P> {
     }
 }
 
-/// How a statement is to be sent.
+/// The way to send a statement.
 #[derive(Debug)]
 pub enum Way<P> {
-    /// As a text, once.
+    /// As a text, without preparing it.
     Text,
-    /// It comes again: it is to be prepared, and kept under this number of settings.
+    /// As a statement to prepare first, since it has come before, and to keep under this number of settings.
     Prepare(u64),
-    /// As it was prepared.
+    /// As this statement, which is prepared.
     Kept(P),
 }
 
 impl<P: Clone> Kept<P> {
-    /// A transaction of a refresh begins: settings are those of the connection.
+    /// Begins a transaction of a refresh, under the settings of the connection.
     pub fn begin(&mut self) {
         self.settings.reset(0);
     }
 
-    /// How to send the next statement of the connection. All must be shown, in the order in which they are sent. One that was
-    /// prepared is kept only if it `fits` the types of the values.
+    /// Decides how to send the next statement of the connection. The caller must show all statements, in the
+    /// order in which they are sent. A prepared statement is used only if it `fits` the types of the values.
     pub fn way(&mut self, s: &Statement, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         match s.kind {
             Kind::Begin => self.begin(),
@@ -93,7 +98,7 @@ impl<P: Clone> Kept<P> {
         Way::Text
     }
 
-    /// How to ask a question outside refreshes, under the settings of the connection.
+    /// Decides how to send a question outside refreshes, under the settings of the connection.
     pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         self.seen(OUTSIDE, &Arc::from(text), fits)
     }
@@ -113,12 +118,13 @@ impl<P: Clone> Kept<P> {
                 self.kept += 1;
                 Way::Kept(kept.clone())
             }
-            // Where a value was NULL when it was prepared, the server found its type in the text, and took another.
+            // A value was NULL when the statement was prepared, so the server took the type from the text,
+            // and took another one.
             Some(_) => Way::Text,
         }
     }
 
-    /// What was sent by now.
+    /// Returns the counts of statements sent so far.
     pub fn sent(&self) -> Sent {
         Sent { all: self.clock, kept: self.kept }
     }
@@ -129,7 +135,7 @@ impl<P: Clone> Kept<P> {
         self.known.insert((settings, Arc::from(text)), known);
     }
 
-    /// Forgets all that was prepared, where the server has: what comes next is sent as a text.
+    /// Forgets all prepared statements, where the server has: the next statements are sent as text.
     pub fn forget(&mut self) {
         self.known.clear();
     }

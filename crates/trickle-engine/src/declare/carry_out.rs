@@ -1,4 +1,4 @@
-//! Doing what a plan says, step by step.
+//! Takes the steps of a plan, one by one.
 
 use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::Alteration;
@@ -14,10 +14,10 @@ use trickle_core::refresh::Relation;
 use trickle_core::sql::Ident;
 
 impl<C: Connection> Trickle<C> {
-    /// Does a step of a plan.
+    /// Takes one step of a plan.
     ///
     /// # Errors
-    /// Those of what it does; then the stream table is as it was before the step.
+    /// The errors of its action; the stream table is then as it was before the step.
     pub async fn do_step(&mut self, plan: &Plan, step: &Step) -> std::result::Result<(), Refused> {
         let done = match step.declared.and_then(|at| plan.declared.get(at)) {
             Some(d) => self.do_declared(plan, step, d).await,
@@ -45,7 +45,7 @@ impl<C: Connection> Trickle<C> {
         self.note(&Name::parse(&step.name)?, d, &plan.label).await
     }
 
-    /// Notes of which declarations a stream table is.
+    /// Notes the label of the declarations of a stream table.
     async fn note(&mut self, name: &Name, d: &Declared, label: &str) -> Result<()> {
         let text =
             "UPDATE pgtrickle.pgt_stream_tables SET declared = $2, original_query = $3 WHERE pgt_id = $1";
@@ -66,17 +66,18 @@ impl<C: Connection> Trickle<C> {
             self.require_loses_nothing(&e, d).await?;
         }
         let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), way).await;
-        // Whatever came of it, no copy is kept that nothing reads.
+        // Even after an error, no copy stays that nothing reads.
         let swept = self.sweep_copies().await;
         changed.and(swept)
     }
 
-    /// Refuses to take from a stream table what could not be foreseen to go, since its query read what was yet to come.
+    /// Refuses a change by which a stream table loses more than the plan could foresee. The query read
+    /// relations that did not exist yet when the plan was made.
     async fn require_loses_nothing(&mut self, e: &Entry, d: &Declared) -> Result<()> {
         let design = self.design(e.relation.clone(), e.id, &d.stream_table()).await?;
         let columns = design.columns();
         if !can_become(self.db(), e, &columns).await? {
-            // What it would be is said by whoever tries.
+            // The change itself reports that the columns are in another order.
             return Ok(());
         }
         let lost = loses(self.db(), e, &columns).await?;
@@ -89,8 +90,9 @@ impl<C: Connection> Trickle<C> {
             .hint("Apply again: the plan shows it now. --allow-drop allows it."))
     }
 
-    /// Gives a stream table another name in its schema, and its indexes theirs. What is stored fits the plan as before, since
-    /// nothing but names differs; where it did not, the next refresh plans it anew.
+    /// Gives a stream table another name in its schema, and renames its indexes. The stored tables fit the
+    /// plan as before, since only names differ. If they do not, the next refresh plans the stream table
+    /// again.
     async fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let e = self.find(&Name::parse(from)?).await?;
         let (old, name) = (Ident::new(&e.relation.name), Name::parse(to)?);

@@ -1,7 +1,7 @@
-//! Stream tables as they are declared: what is to be done so that a database has these, and doing it.
+//! Plans and takes the steps after which a database has the stream tables that are declared.
 //!
-//! What was made from declarations carries their label. So what is not declared any more can be told from what somebody made by
-//! itself, which nobody touches.
+//! A stream table that was made from declarations carries their label. By this label, a stream table that is
+//! not declared any more is told from one that somebody made without declarations. The latter is left alone.
 
 mod carry_out;
 mod plan;
@@ -13,44 +13,45 @@ use crate::names::Name;
 use crate::registry::{Entry, Registry};
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// A stream table as it is to be.
+/// A stream table as it is declared.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// Its name.
     pub name: Name,
     /// Its query, with the comments around it.
     pub query: String,
-    /// Its schedule; `None` is manual.
+    /// Its schedule; `None` leaves refreshes to be begun by hand.
     pub schedule: Option<String>,
-    /// How it is to be kept.
+    /// Its mode.
     pub mode: RefreshMode,
-    /// Whether it is refreshed by itself ([`NewStreamTable::apart`]).
+    /// Whether the stream table is refreshed by itself ([`NewStreamTable::apart`]).
     pub apart: bool,
     /// Whether materialized views and foreign tables are followed ([`NewStreamTable::snapshots`]).
     pub snapshots: bool,
 }
 
-/// What is done with a stream table.
+/// The action of a step on a stream table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It gets its name; before, it was called so.
+    /// Give it its new name; the value is its former one.
     Rename(String),
-    /// It is made.
+    /// Make it.
     Create,
-    /// It stays the same table, and is filled with what another query or mode gives.
+    /// Keep the table, and fill it with the result of another query or mode.
     Change,
-    /// Another table takes its place: its columns cannot become the new ones. Indexes, grants and comments of the user's go.
+    /// Put another table in its place, since its columns cannot become the new ones. Indexes, grants and
+    /// comments of the user's go.
     Remake,
-    /// Only what the catalog says of it becomes another.
+    /// Change only its properties in the catalog.
     Set,
-    /// It was made by itself, and belongs to the declarations from now on.
+    /// Add it to the declarations, since it was made without them.
     Take,
-    /// It is dropped, since it is not declared any more.
+    /// Drop it, since no declaration has it any more.
     Drop,
 }
 
 impl What {
-    /// One word for it.
+    /// Returns the action in one word.
     pub fn name(&self) -> &'static str {
         match self {
             What::Rename(_) => "rename",
@@ -63,51 +64,52 @@ impl What {
         }
     }
 
-    /// Whether a table goes, with what is the user's of it.
+    /// Whether a table goes, with the user's objects that are on it.
     fn drops(&self) -> bool {
         matches!(self, What::Remake | What::Drop)
     }
 }
 
-/// One thing to do.
+/// A step of a plan.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What.
+    /// The action.
     pub what: What,
-    /// `schema.name` of the stream table, quoted where needed; of one that is renamed, as it is called then.
+    /// `schema.name` of the stream table, quoted where needed; the new name where the step renames it.
     pub name: String,
-    /// What is different, or why.
+    /// The differences, or the reasons.
     pub why: Vec<String>,
-    /// Its place among the declarations, if it is declared.
+    /// The position of the stream table among the declarations, if it is declared.
     pub declared: Option<usize>,
     /// `pgt_id` of the stream table, where there is one.
     pub id: Option<i64>,
-    /// The mode that it will be in force, where that can be told now.
+    /// The mode that will be in force, where it can be told before the step.
     pub mode: Option<Mode>,
-    /// What a table that stays loses: columns, and what is the user's over them, such as `index totals_by_region`. `None` where
-    /// that cannot be told now.
+    /// The losses of a table that stays: columns, and the user's objects over them, such as `index
+    /// totals_by_region`. `None` where they cannot be told before the step.
     pub loses: Option<Vec<String>>,
 }
 
 impl Step {
-    /// Whether something is lost that its declaration does not give back: a table, or columns of one.
+    /// Whether anything is lost that the declaration does not give back: a table, or columns of one.
     pub fn destroys(&self) -> bool {
         self.what.drops() || self.loses.as_ref().is_some_and(|l| !l.is_empty())
     }
 }
 
-/// All that is to be done, in this order.
+/// The steps from the stream tables that a database has to the declared ones.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What is declared.
+    /// The declarations.
     pub declared: Vec<Declared>,
     /// The label of these declarations.
     pub label: String,
-    /// The steps. Each is done by itself: where one fails those before it stay, and another plan begins where they end.
+    /// The steps, in their order. Each is done by itself: where one fails, the steps before it stay, and
+    /// another plan begins where they end.
     pub steps: Vec<Step>,
     /// Stream tables that are as they are declared.
     pub unchanged: Vec<String>,
-    /// Whether what was not foreseen to be lost may be.
+    /// Whether a step may destroy something that the plan did not foresee.
     pub may_destroy: bool,
 }
 
@@ -122,7 +124,8 @@ impl Plan {
         self.steps.iter().filter(changes).any(|s| s.id == Some(e.id))
     }
 
-    /// How a stream table gets its query. A column that goes may be read by those that change too.
+    /// Returns the way in which a stream table gets its query. Its readers may read a column that goes if all
+    /// of them change too.
     fn way(&self, registry: &Registry, e: &Entry, what: &What) -> Way {
         let mut readers = registry.readers(e.relation.id);
         match what {
@@ -139,12 +142,12 @@ impl Plan {
     }
 }
 
-/// Why something cannot be done, and for which of the declarations.
+/// The reason why a plan or a step is refused, with the declaration to blame.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its place among them, if one is to blame.
+    /// The position of the declaration, if one is to blame.
     pub declared: Option<usize>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 

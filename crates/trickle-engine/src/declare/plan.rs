@@ -1,4 +1,4 @@
-//! What is to be done so that a database has what is declared.
+//! Plans the steps after which a database has the declared stream tables.
 
 use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::Way;
@@ -18,26 +18,26 @@ use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::Mode;
 
-/// The declarations, with what the database has of them.
+/// The declarations, and the stream tables of the database that belong to them.
 struct Survey<'d> {
     declared: &'d [Declared],
     registry: Registry,
-    /// Where each is, or will be.
+    /// For each declaration, the place where its stream table is or will be.
     places: Vec<Relation>,
-    /// Of each, the stream table of its name or of its former name.
+    /// For each declaration, the stream table of its name or of its former name.
     found: Vec<Option<Entry>>,
-    /// Those whose names the database does not know yet.
+    /// Declarations whose names the database does not know yet.
     coming: BTreeSet<usize>,
-    /// Those of the label that are not declared any more.
+    /// Stream tables of the label that are not declared any more.
     missing: Vec<Entry>,
-    /// The columns of those whose queries can be read now.
+    /// Result columns, by declaration, where the query can be read now.
     columns: BTreeMap<usize, Vec<OutputColumn>>,
-    /// What they read, with its columns, by their `pgt_id`.
+    /// The relations and columns that these queries read, by `pgt_id`.
     reads: BTreeMap<i64, Vec<(TableId, Vec<String>)>>,
     plan: Plan,
 }
 
-/// What a query turned out to be.
+/// The properties of a query that could be read.
 struct Seen {
     canonical: String,
     columns: Vec<OutputColumn>,
@@ -48,10 +48,11 @@ struct Seen {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// What is to be done so that the database has these stream tables, and no others of this label. Changes nothing.
+    /// Plans the steps after which the database has these stream tables, and no others of this label. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// A name that is declared twice, taken by something else or of another label; a query or schedule that is wrong.
+    /// A name is declared twice, taken by another object, or has another label; a query or schedule is wrong.
     pub async fn plan_declared(
         &mut self,
         declared: &[Declared],
@@ -62,7 +63,7 @@ impl<C: Connection> Trickle<C> {
         for at in order(declared, &survey.places, &self.search_path)? {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
         }
-        // Readers go before what they read.
+        // Readers go before their sources.
         let dag = survey.registry.dag()?;
         for id in dag.order().iter().rev() {
             if let Some(e) = survey.missing.iter().find(|e| e.relation.id == *id) {
@@ -77,7 +78,7 @@ impl<C: Connection> Trickle<C> {
                 });
             }
         }
-        // What is renamed is so before anything reads it by its new name.
+        // Renames come first, since other steps read the new names.
         survey.plan.steps.sort_by_key(|s| !matches!(s.what, What::Rename(_)));
         for step in &survey.plan.steps {
             self.require_possible(&survey, step)
@@ -87,7 +88,8 @@ impl<C: Connection> Trickle<C> {
         Ok(survey.plan)
     }
 
-    /// Refuses what a step could not do with what depends on a stream table, before anything is done.
+    /// Refuses a step that must fail because of an object that depends on the stream table, before any step
+    /// is taken.
     async fn require_possible(&self, survey: &Survey<'_>, step: &Step) -> Result<()> {
         let Some(e) = step.id.and_then(|id| survey.registry.get(id)) else { return Ok(()) };
         match &step.what {
@@ -157,7 +159,7 @@ impl<C: Connection> Trickle<C> {
             found.push(entry);
         }
         let is_there = |e: &Entry| found.iter().flatten().any(|f| f.id == e.id);
-        // Making a stream table forgets the one of its name whose table was dropped.
+        // Creating a stream table forgets an entry of the same name whose table was dropped.
         let comes_again = |e: &Entry| {
             let same = |p: &Relation| (&p.schema, &p.name) == (&e.relation.schema, &e.relation.name);
             !e.exists && places.iter().any(same)
@@ -283,7 +285,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// What the query of a declaration is; `None` where it reads what is yet to come.
+    /// Reads the query of a declaration; returns `None` where it reads a relation that does not exist yet.
     async fn see(&mut self, survey: &Survey<'_>, at: usize) -> Result<Option<Seen>> {
         let d = &survey.declared[at];
         let place = &survey.places[at];
@@ -293,8 +295,9 @@ impl<C: Connection> Trickle<C> {
         }
         let found = survey.found[at].as_ref();
         let id = found.map_or(0, |e| e.id);
-        // A constant is written as the settings say that it was made under; its names are those of whoever
-        // declares it, who finds them in schemas, too, in which no refresh looks for anything.
+        // Constants are written under the settings with which the stream table was made. Names are looked up
+        // in the search path of the session that declares it, which may have schemas that refreshes leave
+        // out.
         let kept = |e: &Entry| e.settings.iter().filter(|s| s.name != "search_path").cloned().collect();
         let settings = found.map(kept);
         let new = NewStreamTable { snapshots: false, settings, ..d.stream_table() };
@@ -307,13 +310,14 @@ impl<C: Connection> Trickle<C> {
                 reads: design.reads(),
                 functions: design.resolved.functions.clone(),
             })),
-            // Over copies that are yet to be made, and over tables that change before it, it may be another.
+            // The error may be gone once the query's copies exist, or once earlier steps have changed its
+            // sources.
             Err(_) if d.snapshots || self.reads_changing(survey, at) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Whether a declaration reads what a step before it changes.
+    /// Whether a declaration reads a stream table that an earlier step changes.
     fn reads_changing(&self, survey: &Survey<'_>, at: usize) -> bool {
         let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake);
         let changing = survey.plan.steps.iter().filter(changes).filter_map(|s| s.declared);
@@ -321,7 +325,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Finds what is declared by another name: of the same query, and the only one.
+/// Finds stream tables that are declared under another name. One is renamed if it is the only one, in this
+/// schema and no longer declared, that has the query of exactly one new declaration.
 fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result::Result<(), Refused> {
     for at in survey.coming.clone() {
         let d = &survey.declared[at];
@@ -359,7 +364,7 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
     Ok(())
 }
 
-/// A stream table that reads this one by the name that it is to lose.
+/// Returns a stream table that reads this one by the name that it is to lose.
 fn left_behind(survey: &Survey<'_>, lost: &Entry, search_path: &[String]) -> Option<String> {
     let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id == lost.relation.id);
     let goes = |e: &Entry| survey.missing.iter().any(|m| m.id == e.id);
@@ -370,7 +375,7 @@ fn left_behind(survey: &Survey<'_>, lost: &Entry, search_path: &[String]) -> Opt
     survey.registry.entries().filter(reads).find(|e| !goes(e) && !changes(e)).map(shown)
 }
 
-/// Whether two texts are one query: but for what stands around it.
+/// Whether two texts are one query, apart from comments before it and semicolons after it.
 fn same_text(a: &str, b: &str) -> bool {
     let bare = |s: &str| {
         let lines = s.lines().skip_while(|l| l.trim().is_empty() || l.trim_start().starts_with("--"));
@@ -380,8 +385,8 @@ fn same_text(a: &str, b: &str) -> bool {
     bare(a) == bare(b)
 }
 
-/// Whether a query names this relation; without a schema it may mean one in any of the search path. Of what the engine cannot
-/// read, any word of this name counts.
+/// Whether a query names this relation; a name without a schema may mean a relation in any schema of the
+/// search path. In a query that the engine cannot read, every word of this name counts.
 fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
     let Ok(parsed) = parse_query(query) else {
         return find_name(query, &relation.name).is_ok_and(|found| found.is_some());
@@ -393,10 +398,10 @@ fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
     parsed.relations().iter().any(is)
 }
 
-/// The order in which each comes after those that it reads.
+/// Returns an order in which each declaration comes after the declarations that it reads.
 ///
 /// # Errors
-/// Those that read each other.
+/// Declarations read each other.
 fn order(
     declared: &[Declared],
     places: &[Relation],
@@ -421,8 +426,8 @@ fn order(
     Ok(order)
 }
 
-/// Refuses those that read each other, of which each left one reads another. Where the engine cannot read a query on the way it
-/// may only seem so.
+/// Refuses declarations that read each other. Each declaration in `left` reads another one in `left`. Where
+/// the engine cannot read a query on the circle, the circle may only be apparent, and is let pass.
 fn require_no_circle(
     declared: &[Declared],
     places: &[Relation],
