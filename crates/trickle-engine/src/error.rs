@@ -1,4 +1,4 @@
-//! The one error type of what works with a database.
+//! The one error type of the code that works with a database.
 
 use crate::db::Refusal;
 use std::fmt;
@@ -8,12 +8,12 @@ use trickle_core::refresh::{DbError, Failure, FailureKind};
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong: what was asked for cannot be, a server refused, or there is no server. Opaque: ask it with the
-/// methods.
+/// An error: the request is wrong, a server refused, or there is no server. Opaque: its methods give its
+/// properties.
 #[derive(Debug)]
 pub struct Error(Box<Parts>);
 
-/// On the heap, since results travel through many hands and errors are rare.
+/// The fields are on the heap, since results travel through many hands and errors are rare.
 #[derive(Debug)]
 struct Parts {
     kind: Kind,
@@ -27,15 +27,15 @@ struct Parts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// What was asked for cannot be: names, queries, options, states of things.
+    /// The request cannot be carried out: names, queries, options, states of objects.
     Input,
     /// A server answered with an error.
     Server,
-    /// No connection, or it was lost.
+    /// There is no connection, or it was lost.
     Connection,
-    /// Somebody else holds what is needed.
+    /// Somebody else holds a lock that is needed.
     Busy,
-    /// Something was altered since it was planned for.
+    /// An object was altered since the plan was made.
     Stale,
 }
 
@@ -52,33 +52,34 @@ impl Error {
         }))
     }
 
-    /// What was asked for cannot be.
+    /// Makes an error for a request that cannot be carried out.
     pub fn input(message: impl Into<String>) -> Error {
         Error::new(Kind::Input, message)
     }
 
-    /// A server that cannot be reached.
+    /// Makes an error for a server that cannot be reached.
     pub fn connection(message: impl Into<String>) -> Error {
         Error::new(Kind::Connection, message)
     }
 
-    /// Something was altered since it was planned for.
+    /// Makes an error for an object that was altered since the plan was made.
     pub(crate) fn stale(message: impl Into<String>) -> Error {
         Error::new(Kind::Stale, message)
     }
 
-    /// Somebody holds a lock that is needed.
+    /// Makes an error for a lock that is needed and that somebody else holds.
     pub fn busy(message: impl Into<String>) -> Error {
         Error::new(Kind::Busy, message)
     }
 
-    /// An error of the server or the connection, with what was being done, e.g. `read the catalog`.
+    /// Makes an error from one of the server or the connection. `doing` is the work that failed, e.g. `read
+    /// the catalog`.
     pub fn server(doing: impl AsRef<str>, source: impl Into<Refusal>) -> Error {
         let (doing, source) = (doing.as_ref(), source.into());
         let kind = match source.sqlstate.as_deref() {
             None => Kind::Connection,
             Some("55P03") => Kind::Busy,
-            // Another role may do it: it is this one that was chosen wrongly.
+            // Another role may do it: the user chose the wrong role.
             Some("42501") => Kind::Input,
             Some(code) if code.starts_with("08") || code.starts_with("57P") => Kind::Connection,
             Some(_) => Kind::Server,
@@ -109,7 +110,7 @@ impl Error {
         self.0.hint = Some(hint.into());
         self
     }
-    /// Gives it the SQLSTATE that the server has for this.
+    /// Sets the SQLSTATE that PostgreSQL has for such an error.
     #[must_use]
     pub fn coded(mut self, sqlstate: &str) -> Error {
         self.0.sqlstate = Some(sqlstate.to_owned());
@@ -121,7 +122,7 @@ impl Error {
         self.0.span = Some(span);
         self
     }
-    /// Without a place: that is in a text which the reader of the error does not have.
+    /// Removes the place, where it is in a text that the reader of the error does not have.
     #[must_use]
     pub fn anywhere(mut self) -> Error {
         self.0.span = None;
@@ -133,7 +134,7 @@ impl Error {
         self.0.message = message.into();
         self
     }
-    /// Says that it is the user's input that the server refused.
+    /// Marks an error of the server as the fault of the user's input.
     #[must_use]
     pub fn blamed_on_input(mut self) -> Error {
         if self.0.kind == Kind::Server {
@@ -142,32 +143,32 @@ impl Error {
         self
     }
 
-    /// The message, one sentence without a final stop.
+    /// Returns the message, one sentence without a final stop.
     pub fn message(&self) -> &str {
         &self.0.message
     }
-    /// The facts behind it.
+    /// Returns the DETAIL: the facts behind the message.
     pub fn detail_text(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
-    /// What to do.
+    /// Returns the HINT: what to do.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
-    /// Where in the query.
+    /// Returns the place in the query.
     pub fn span(&self) -> Option<Span> {
         self.0.span
     }
-    /// The SQLSTATE, if a server or the engine gave one.
+    /// Returns the SQLSTATE, if a server or the engine gave one.
     pub fn sqlstate(&self) -> Option<&str> {
         self.0.sqlstate.as_deref()
     }
 
-    /// Whether what was asked for is at fault.
+    /// Whether the request is at fault.
     pub fn is_input(&self) -> bool {
         self.0.kind == Kind::Input
     }
-    /// Whether there is no connection (any more).
+    /// Whether there is no connection, or it was lost.
     pub fn is_connection(&self) -> bool {
         self.0.kind == Kind::Connection
     }
@@ -175,20 +176,20 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         self.0.kind == Kind::Busy
     }
-    /// Whether something was altered since it was planned for: plan again.
+    /// Whether an object was altered since the plan was made: plan again.
     pub fn is_stale(&self) -> bool {
         self.0.kind == Kind::Stale
     }
-    /// Whether another try under a new snapshot may succeed: serialization failure (40001) or deadlock (40P01).
+    /// Whether a retry under a new snapshot may succeed: serialization failure (40001) or deadlock (40P01).
     pub fn is_transient(&self) -> bool {
         matches!(self.sqlstate(), Some("40001" | "40P01"))
     }
-    /// Whether the data of the query raised it (SQLSTATE class 21 or 22): a refresh then recomputes.
+    /// Whether the data of the query raised the error (SQLSTATE class 21 or 22): a refresh then recomputes.
     pub fn is_data(&self) -> bool {
         self.sqlstate().is_some_and(|s| s.starts_with("21") || s.starts_with("22"))
     }
 
-    /// What the refresh machine is told of it.
+    /// Returns the error in the form that the refresh machine takes.
     pub fn to_db(&self) -> DbError {
         let lost = self.0.kind == Kind::Connection && self.0.sqlstate.is_none();
         let sqlstate =

@@ -1,4 +1,4 @@
-//! How a query is kept, or would be.
+//! Explains how a query is kept, or would be kept.
 
 use crate::catalog::{self, Reach};
 use crate::copies::compared;
@@ -20,32 +20,33 @@ use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::vocabulary::RefreshMode;
 
-/// How a query is kept, or would be.
+/// The way in which a query is kept, or would be kept.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// What it is about: the stream table's name, or `query`.
+    /// The name of the stream table, or `query`.
     pub name: String,
-    /// The query; the reasons point into it.
+    /// The text of the query; the reasons point into it.
     pub query: String,
     /// The plan, where the query is incremental.
     pub table: Option<Arc<StreamTable>>,
-    /// Why it is not.
+    /// Why the query is not incremental.
     pub reasons: Vec<Reason>,
-    /// What is run for it where it is not: statements by when.
+    /// The statements that are run where the query is not incremental, each list under `create`, `refresh` or
+    /// `drop`.
     pub recompute: Vec<(&'static str, Vec<String>)>,
-    /// Where something that it reads is not captured: how often a refresher computes it anew.
+    /// The time between two recomputes by a refresher, where a source is not captured.
     pub polled_every: Option<Duration>,
-    /// What it follows without being told of changes: all of it is read at each refresh, and compared with a copy.
+    /// The sources without triggers: each refresh reads all of such a source and compares it with a copy.
     pub compared: Vec<String>,
-    /// How the rows of the tables that it reads are found.
+    /// How deltas find rows of each source.
     pub reach: BTreeMap<TableId, Reach>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// How a query would be kept in this database. Changes nothing.
+    /// Explains how a query would be kept in this database. Changes nothing.
     ///
     /// # Errors
-    /// What is wrong with the query.
+    /// The errors of the query.
     pub async fn explain_query(&mut self, query: &str) -> Result<Explained> {
         let name = Name { schema: None, name: "query".to_owned() };
         let schema = self.search_path.first().map_or("public", String::as_str);
@@ -53,16 +54,17 @@ impl<C: Connection> Trickle<C> {
         self.explained("query".to_owned(), relation, 0, &NewStreamTable::new(name, query)).await
     }
 
-    /// How a stream table is kept, planned anew.
+    /// Explains how a stream table is kept, with a new plan.
     ///
     /// # Errors
-    /// None of that name; its query means nothing any more.
+    /// There is no stream table of that name, or its query is no longer valid.
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
         let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
-        // To plan a query is to run its owner's functions.
+        // Planning a query runs functions of its owner.
         require_own(&e)?;
-        // Also where full refreshes were asked for: what would be possible is of interest.
+        // The mode is automatic even where the user asked for full refreshes, to show whether deltas are
+        // possible.
         let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..self.as_now(&e, name.clone()).await? };
         let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;
         let period = registry.periods(&schedule::Options::default())?.remove(&e.id);
@@ -96,7 +98,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// What makes, refreshes and drops a stream table that is kept by full refreshes.
+/// Returns the statements that make, refresh and drop a stream table that is kept by full refreshes.
 fn recompute(design: &Design) -> Result<Vec<(&'static str, Vec<String>)>> {
     let columns: Vec<Ident> = design.resolved.columns.iter().map(|c| Ident::new(&c.name)).collect();
     let program = Recompute::new(&design.name(), &columns, &[], &design.resolved.canonical);

@@ -1,4 +1,5 @@
-//! What is altered or dropped is followed at once, where the server tells of it (event triggers): else the next refresh does.
+//! Follows ALTER and DROP at once, where the server tells of them by event triggers. Elsewhere the next
+//! refresh does.
 
 use crate::capture;
 use crate::db::Connection;
@@ -12,18 +13,21 @@ use crate::{RefreshOptions, adapt};
 use trickle_core::catalog::TableId;
 use trickle_core::vocabulary::Initiator;
 
-/// Renames in the catalog what was renamed or moved.
+/// Gives renamed or moved stream tables their new names in the catalog.
 pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_schema = n.nspname, pgt_name = c.relname, updated_at = now() \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = s.pgt_relid \
     AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
 
 impl<C: Connection> Trickle<C> {
-    /// Relations were dropped: of stream tables all goes that belongs to them, of others what captured their changes. What reads
-    /// them is left to its next refresh, since there may be another table of the name by then; but no writer of what it reads
-    /// beside meets triggers that cannot do their work. What there is to tell of it.
+    /// Follows the drop of relations. Everything that belongs to a dropped stream table is dropped; of other
+    /// dropped relations the capture is removed. Returns messages for the user.
+    ///
+    /// Readers of a dropped relation are left to their next refresh, since another table may have its name by
+    /// then. But triggers that keep a reader (IMMEDIATE) are dropped at once: they would fail for writers of
+    /// its other sources.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn follow_drops(&mut self, dropped: &[u32]) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let is_gone = |id: TableId| dropped.contains(&id.0);
@@ -58,14 +62,15 @@ impl<C: Connection> Trickle<C> {
         Ok(told)
     }
 
-    /// Relations were altered, or functions: gives stream tables that were renamed or moved their names, and returns those that
-    /// have to be planned anew before anybody writes again, with their owners: whose triggers were made for a table as it was.
+    /// Follows changes of relations or functions: gives renamed or moved stream tables their new names, lets
+    /// new owners in, and captures new partitions. Returns the stream tables that must be planned again
+    /// before anybody writes again, with their owners. Their triggers were made for a table as it was before.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn altered(&mut self, tables: &[u32], functions: &[u32]) -> Result<Vec<(TableId, u32)>> {
         let fail = |e| Error::server("follow what was altered", e);
-        // Who became the owner of a stream table just now.
+        // A role that has just become the owner of a stream table may not be let in yet.
         let strange = format!(
             "SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
              WHERE c.oid = ANY ($1) AND NOT {LETS_OWNER_IN} LIMIT 1"
@@ -91,11 +96,11 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
 
-    /// Plans a stream table anew where something that it reads was altered, and suspends it if it can no
-    /// longer be planned.
+    /// Plans a stream table again where a relation or function that it relies on was altered. Suspends it if
+    /// it can no longer be planned.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
         match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(()),
@@ -103,11 +108,11 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Plans a stream table anew after something that it reads was altered, and computes it where writers keep it. What there is
-    /// to tell of it.
+    /// Plans a stream table again after a relation or function that it relies on was altered, and refreshes
+    /// it where writers keep it. Returns a message for the user, if there is one.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn follow(&mut self, id: TableId) -> Result<Option<String>> {
         match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
@@ -122,12 +127,13 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Those of these tables that have got partitions since their triggers were made.
+/// The tables among `$1` that have got partitions since their triggers were made.
 const OTHER_PARTITIONS: &str = "SELECT source_relid FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
      AND children IS NOT NULL AND NOT pgtrickle.children(source_relid) <@ children ORDER BY 1";
 
-/// Of the stream tables that read one of these relations, or a parent of it, or call one of these functions: those that are not
-/// as they were planned for, and whose writers meet triggers that were made for that.
+/// The stream tables whose writers meet triggers that no longer fit, with their owners. Each reads one of the
+/// relations `$1`, or a parent of one, or calls one of the functions `$2`, and something that its plan relies
+/// on has changed.
 const BROKEN: &str = "
 WITH RECURSIVE altered(oid) AS (
     SELECT unnest($1::oid[])

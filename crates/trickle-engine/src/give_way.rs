@@ -1,9 +1,11 @@
-//! A refresh at work gives way to a session that waits for an ACCESS EXCLUSIVE lock on a table that it reads: a migration waits for a
-//! second, not for the refresh. The refresh is undone and begun again.
+//! A running refresh gives way to a session that waits for an ACCESS EXCLUSIVE lock on a table that the
+//! refresh reads. So a migration waits for a second, not for the whole refresh. The refresh is rolled back
+//! and begun again.
 //!
-//! The connection that works can look at nothing before its statement ends. So another one looks from time to time, says for which session
-//! the statement is about to be cancelled, and has the server cancel it: so a refresh tells such a cancel from a user's and from
-//! `statement_timeout`, which have the same SQLSTATE. A cancel that comes between two statements is in vain, and is sent again.
+//! The refreshing connection can look at nothing before its statement ends. So another connection looks from
+//! time to time. It notes the session that waits, then has the server cancel the statement of the refresh. By
+//! this note the refresh tells such a cancel from a user's and from `statement_timeout`, which have the same
+//! SQLSTATE. A cancel that comes between two statements has no effect, and is sent again.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -11,10 +13,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a refresh works before somebody looks whether it is in the way, and how often from then on.
+/// The time that a refresh works before the first look for a session that waits for it, and the time between
+/// two looks.
 pub const GLANCE: Duration = Duration::from_millis(200);
 
-/// A refresh that can be asked to give way.
+/// A handle by which a refresh is asked to give way.
 #[derive(Clone, Debug, Default)]
 pub struct Yielding {
     pid: Arc<AtomicI32>,
@@ -22,40 +25,41 @@ pub struct Yielding {
 }
 
 impl Yielding {
-    /// The work of this server process.
+    /// Makes a handle for the refreshes of the server process `pid`.
     pub(crate) fn of(pid: Arc<AtomicI32>) -> Yielding {
         Yielding { pid, to: Arc::default() }
     }
 
-    /// The server process; 0 while that is not known.
+    /// Returns the server process; 0 while it is not known.
     pub fn pid(&self) -> i32 {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Another refresh begins, which nobody asked yet.
+    /// Forgets the request to give way, since another refresh begins.
     pub fn begin(&self) {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Notes the session for which its statement is about to be cancelled.
+    /// Notes the session for which the statement of the refresh is about to be cancelled.
     pub fn ask(&self, who: &str) {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = Some(who.to_owned());
     }
 
-    /// Whether it was asked, and has not given way yet.
+    /// Whether the refresh was asked to give way, and has not done so yet.
     pub fn is_asked(&self) -> bool {
         self.to.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The session for which it was asked, told once.
+    /// Returns the session to give way to, and forgets it.
     pub fn take(&self) -> Option<String> {
         self.to.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Those of the processes `$1` that stand before a request for ACCESS EXCLUSIVE on a relation which has waited for `$2` milliseconds,
-/// and the process that made it. The manual, `pg_blocking_pids`: it takes all of the lock manager for a moment, so it is asked for
-/// such requests alone.
+/// The processes among `$1` that block a request for ACCESS EXCLUSIVE on a relation, each with the process
+/// that made the request. The request has waited for `$2` milliseconds or longer. `pg_blocking_pids` takes
+/// exclusive access to the lock manager's state for a moment (PostgreSQL manual), so it is called for such
+/// requests alone.
 const IN_THE_WAY: &str = "
 SELECT b.pid, l.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), l.relation::regclass::text
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid CROSS JOIN LATERAL unnest(pg_blocking_pids(l.pid)) b(pid)
@@ -63,11 +67,11 @@ WHERE NOT l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLoc
     AND l.waitstart <= clock_timestamp() - $2::int8 * interval '1 millisecond'
     AND b.pid = ANY ($1::int8[]) AND l.pid <> ALL ($1::int8[]) ORDER BY l.waitstart";
 
-/// Those of these server processes that keep a session waiting for longer than `patience` which wants an exclusive lock; each with that
-/// session.
+/// Finds the server processes among `pids` that block a session which has waited for an exclusive lock for
+/// longer than `patience`. Returns each with a description of that session.
 ///
 /// # Errors
-/// Those of the server.
+/// The errors of the server.
 pub async fn in_the_way(db: &dyn Connection, pids: &[i32], patience: Duration) -> Result<Vec<(i32, String)>> {
     let patience = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     let pids: Vec<i64> = pids.iter().map(|pid| i64::from(*pid)).collect();

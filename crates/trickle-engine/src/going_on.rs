@@ -1,7 +1,7 @@
-//! Whether the stored rows of a stream table are those that another plan goes on from. That is decided here,
-//! and for new partitions without rows in [`crate::capture::adopt`]. Any other plan is noted by
-//! [`Trickle::redo`], or with a table that was built beside ([`crate::alter`]): these forget how far the
-//! rows are and have them computed anew, by a full refresh that does not depend on them.
+//! Whether another plan may continue from the stored rows of a stream table. This module decides it, and
+//! [`crate::capture::adopt`] does for new partitions without rows. For all other plans, [`Trickle::redo`] or
+//! [`crate::alter`], which builds a table beside, forgets the frontier of the stored rows. Then a full
+//! refresh that does not depend on these rows recomputes them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -20,38 +20,38 @@ use trickle_core::sql::Qualified;
 use trickle_core::sql::ast::Statement;
 use trickle_core::vocabulary::{Activity, Mode};
 
-/// From which properties of its sources the plans of a stream table are made.
+/// The properties of the sources that the plans of a stream table may rely on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plans {
-    /// Those that they have.
+    /// All properties that the sources have.
     Own,
-    /// No more of them than a former plan knew.
+    /// Only properties that a former plan knew.
     Former,
 }
 
-/// Whether a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose
-/// results are stored are the same (`$4`), and so is each property that is relied on. `$3` is the
-/// fingerprint with which they are made now, `$5` whether they know no more of the source than the former
-/// plans.
+/// Whether source `$2` of stream table `$1` was altered in nothing that matters. Either it only got columns;
+/// or the plans have the same stored results (`$4`), and each property that they rely on is the same. `$3` is
+/// the fingerprint that the new plans are made with. `$5` is whether they know no more of the source than the
+/// former plans.
 const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_relid) = $3 \
      AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
      AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, \
          CASE WHEN $5::bool THEN 'FORMER PLAN' ELSE 'PLAN' END) IS TRUE)";
 
-/// Notes that the plans of such a stream table go on.
+/// Notes that stream table `$1` continues with source `$2` as it has become.
 const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, keeps_plan = keeps_plan OR $4::bool, \
      relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
 
-/// Buffers of these tables whose triggers were made for a table as it is no more.
+/// Finds a buffer of the tables `$1` whose triggers were made for an earlier form of its table.
 const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
      AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) LIMIT 1";
 
-/// Whether the results of the same plans are stored.
+/// Whether the rows of `$1` were stored by plans with the hash `$2`.
 const SAME_PLANS: &str =
     "SELECT stored_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
 
-/// Whether a table `$1` refuses other writers, and has its primary key, where `$2`, and these indexes.
+/// Whether the table `$1` refuses other writers, has its primary key (if `$2`), and has all indexes `$3`.
 const AS_MADE: &str = "
 SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = $1 AND g.tgname = 'trickle_guard'
         AND g.tgenabled <> 'D' AND p.pronamespace = to_regnamespace('pgtrickle') AND p.proname = 'refuse_writes')
@@ -60,16 +60,16 @@ SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE
         JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1 AND c.relname = wanted.name AND i.indisvalid))";
 
 impl<C: Connection> Trickle<C> {
-    /// Goes on from what is stored, by the plans that are made now or by ones that know no more than the
-    /// former. Whether it does.
+    /// Continues from the stored rows if it can, by the new plans or by plans that know no more of the
+    /// sources than the former ones. Returns whether it did.
     pub(crate) async fn goes_on(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         Ok(self.goes_on_by(e, design, Plans::Own).await? || self.goes_on_by_former(e, new, design).await?)
     }
 
-    /// Goes on as [`Trickle::goes_on_by`] does, by a plan that does not know of the keys, and the columns
-    /// that are never NULL, which its altered sources have got.
+    /// Does the same as [`Trickle::goes_on_by`], with a plan that ignores the keys and NOT NULL columns that
+    /// the altered sources have got since.
     async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
-        // The try by its own plans may have noted something of a source.
+        // The attempt with the new plans may have noted something about a source.
         let registry = self.linked(&[e.relation.id]).await?;
         let Some(e) = registry.get(e.id) else { return Ok(false) };
         let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
@@ -88,9 +88,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it
-    /// reads is in its rows up to its frontier, and in the buffers since, or its writers keep it. Whether it
-    /// does.
+    /// Continues from the stored rows if nothing changed in the sources that the query relies on. The rows
+    /// hold the changes up to the frontier, and the buffers hold the later ones, or writers keep the rows.
+    /// Returns whether it did.
     async fn goes_on_by(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);
@@ -113,16 +113,16 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table
-            // looks empty, must not finish.
+            // This writes the row of the stream table whatever the result: a refresh over an older snapshot,
+            // to which a rewritten table looks empty, must not finish.
             if !is_held(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
             }
-            // Triggers that were made for another table hold what they should not, whatever the plan relies
-            // on.
+            // Triggers that were made for an earlier form of the table capture wrong rows, whatever the plan
+            // relies on.
             if !e.is_immediate() && t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
                 return Ok(false);
             }
@@ -150,8 +150,8 @@ impl<C: Connection> Trickle<C> {
         Ok(went_on)
     }
 
-    /// Whether a stream table is already what a design makes, from the same query, with rows that refreshes
-    /// go on from.
+    /// Whether a stream table is already the one that the design makes: from the same query, with rows from
+    /// which refreshes can continue.
     pub(crate) async fn has_design(&mut self, old: &Entry, design: &Design) -> Result<bool> {
         let setting = |s: &Setting| (s.name.clone(), s.values.clone());
         let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());
@@ -168,8 +168,8 @@ impl<C: Connection> Trickle<C> {
             && self.is_as_made(old, design).await?)
     }
 
-    /// Whether the table of a stream table still has what it was made with beside its columns: whoever lost
-    /// that has it made again by giving the query again.
+    /// Whether the table still has its guard, primary key and indexes. A user who dropped one of them gets it
+    /// back by giving the query again.
     async fn is_as_made(&self, old: &Entry, design: &Design) -> Result<bool> {
         let mut named = Vec::new();
         let mut primary = false;
@@ -188,9 +188,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that is kept by deltas, by refreshes or by its writers, was planned as this design
-/// is, from the same columns of the same sources. A query that names the type of a source's rows shows
-/// whatever columns that source gets.
+/// Whether a stream table that deltas keep, in refreshes or within writers' statements, was planned as in
+/// this design, from the same columns of the same sources. A query that names the row type of a source never
+/// is: such a query shows every column that the source gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
         .dependencies

@@ -1,9 +1,9 @@
-//! Hidden objects of other roles become the catalog owner's.
+//! Gives hidden objects of other roles to the catalog's owner.
 //!
-//! Until version 3 of the catalog each role owned the buffers and states of its stream tables, and could put
-//! there whatever is run when they are read or written. Tables that hold nothing of the kind change their
-//! owner and keep their rows. What is text (views and functions) is made anew from what the catalog says of
-//! it. All else is dropped, and its readers are computed anew: no change is lost.
+//! Until version 3 of the catalog each role owned the buffers and states of its stream tables. It could put
+//! code there that runs when they are read or written. Tables without such code change their owner and keep
+//! their rows. Views and functions are made again from the catalog. All else is dropped, and its readers are
+//! recomputed, so no change is lost.
 
 use crate::capture;
 use crate::catalog::PgCatalog;
@@ -16,11 +16,11 @@ use trickle_core::vocabulary::Capture;
 
 const DOING: &str = "hand hidden objects over to the catalog's owner";
 
-/// Why what reads a table is computed anew whose buffer was made anew.
+/// The noted reason for recomputing the readers of a table whose buffer was dropped.
 const REBUILT: &str = "its buffer was another role's, and not as it was made";
 
-/// The buffers that there are, by their sources, with those names now, and whether something of them is
-/// another role's.
+/// All buffers: the source, its present schema and name, and whether an object of the buffer belongs to
+/// another role.
 const BUFFERS: &str = "
 SELECT b.source_relid, n.nspname, c.relname, EXISTS (
     SELECT FROM pg_class h WHERE h.relnamespace = 'pgtrickle_changes'::regnamespace AND h.relowner <> k.nspowner
@@ -31,8 +31,8 @@ FROM pgtrickle.pgt_buffers b JOIN pg_namespace k ON k.nspname = 'pgtrickle'
 LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE b.capture = 'ON' ORDER BY 1";
 
-/// Statements that make the text of a buffer that was made anew the catalog owner's, and take rights on it
-/// from others.
+/// Statements that give the view and the functions of a buffer to the catalog's owner after they were made
+/// again, and take rights on the view from others.
 const OWN: &str = "
 SELECT pg_catalog.format('ALTER VIEW %s OWNER TO %s; SELECT pgtrickle.without_grants(%s)', c.oid::regclass, k.nspowner::regrole, c.oid)
 FROM pg_class c, pg_namespace k WHERE k.nspname = 'pgtrickle' AND c.relnamespace = 'pgtrickle_changes'::regnamespace
@@ -42,17 +42,18 @@ SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, k
 FROM pg_proc p, pg_namespace k WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND p.proowner <> k.nspowner AND starts_with(p.proname, pg_catalog.format('capture_%s_%s_', $1::oid, $2::int8))";
 
-/// Functions of other roles with names that capture gives, which nothing of trickle's uses.
+/// Functions of other roles that have names as capture gives them, and that no part of trickle uses.
 const STRAY: &str = "
 SELECT pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p, pg_namespace k
 WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
     AND starts_with(p.proname, 'capture_') ORDER BY p.oid";
 
-/// Hands hidden objects of other roles over to the catalog's owner, a superuser, as whom this is called. Of
-/// all buffers, also those that are that one's, the functions are made anew where `all`.
+/// Gives hidden objects of other roles to the catalog's owner. The current role must be that owner and a
+/// superuser. With `all`, the views and functions of all buffers are made again, including buffers that this
+/// role already owns.
 ///
 /// # Errors
-/// What has a name that trickle gives and is none of its objects; the server.
+/// An object has a name as trickle gives it and is none of trickle's; errors of the server.
 pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     let fail = |e| Error::server(DOING, e);
     for r in
@@ -78,8 +79,8 @@ pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     db.query(kept, &[]).await.map(drop).map_err(fail)
 }
 
-/// Makes the view and the functions of a buffer anew, in place; where the source is not what they were made
-/// for, drops the buffer.
+/// Makes the view and the functions of a buffer again, in place. Drops the buffer where the source no longer
+/// is as they were made for.
 async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>) -> Result<()> {
     let mut catalog = PgCatalog::new();
     let table = match &name {
@@ -97,7 +98,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
     let mut texts = vec![c.buffer.create_view()];
     texts.extend(c.mode.source().redirect(&c.buffer));
     let texts: Vec<String> = texts.iter().map(|s| print(s).text).collect();
-    // A view of other columns is none that trickle made.
+    // The statement fails where the view has other columns, and then trickle did not make it.
     if db.attempt_as_keeper(&texts.join(";\n")).await.is_err() {
         return abandon(db, source).await;
     }
@@ -109,13 +110,14 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
     Ok(())
 }
 
-/// Drops a buffer that is not as it was made; whoever reads its table captures again, and is computed anew.
+/// Drops a buffer that is not as trickle made it. Readers of its table capture it again, and are recomputed.
 async fn abandon(db: &dyn Connection, source: u32) -> Result<()> {
     capture::rebuild_readers(db, source, REBUILT).await?;
     capture::switch_off(db, source, Capture::Off).await
 }
 
-/// Drops the states of a stream table that are not as they were made: it is planned and computed anew.
+/// Drops the states of a stream table where they are not as trickle made them, and marks it to be planned
+/// again and recomputed.
 async fn forget_states(db: &dyn Connection, id: i64) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, layout_hash = NULL, updated_at = now(), \
          reinit_reason = 'its hidden tables were not as they were made' WHERE pgt_id = $1";

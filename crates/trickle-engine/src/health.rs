@@ -1,4 +1,5 @@
-//! What is in the way: checks of the server, of the role, and of trickle's own things in the database, each with what to do.
+//! Finds problems: checks of the server, of the role, and of trickle's own objects in the database, each with
+//! advice.
 
 mod concern;
 mod installation;
@@ -10,19 +11,19 @@ use crate::words::duration;
 use crate::{Error, Result, Trickle};
 use std::time::Duration;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Nothing is to be done.
     Good,
-    /// It works, and could fail.
+    /// The checked thing works, and could fail.
     Warning,
-    /// It does not work.
+    /// The checked thing does not work.
     Bad,
 }
 
 impl Verdict {
-    /// `ok`, `warning` or `problem`.
+    /// Returns `ok`, `warning` or `problem`.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Good => "ok",
@@ -32,17 +33,17 @@ impl Verdict {
     }
 }
 
-/// Who is to refresh on schedule.
+/// The refresher that is meant to refresh on schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// The program, unless its settings say that nobody is to.
+    /// The program, unless its settings disable it.
     Program {
-        /// As the settings have it.
+        /// Whether the settings enable it.
         enabled: bool,
     },
-    /// The server, unless its settings say that nobody is to.
+    /// The server, unless its settings disable it.
     Server {
-        /// As the settings have it.
+        /// Whether the settings enable it.
         enabled: bool,
     },
 }
@@ -53,7 +54,7 @@ impl Scheduling {
         enabled
     }
 
-    /// What to do where there is nobody.
+    /// Returns the advice for a database without a refresher.
     fn advice(self) -> &'static str {
         match self {
             Scheduling::Program { enabled: true } => {
@@ -72,21 +73,21 @@ impl Scheduling {
     }
 }
 
-/// What one check found.
+/// The findings of one check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What was looked at.
+    /// The name of the check.
     pub name: &'static str,
-    /// How it ended.
+    /// The result.
     pub verdict: Verdict,
-    /// What was found.
+    /// The facts that the check found.
     pub found: String,
-    /// What to do; empty where nothing is to be done.
+    /// The advice; empty where nothing is to be done.
     pub advice: String,
 }
 
 impl Check {
-    /// The advice is for all but good ends.
+    /// Makes the findings of a check. The advice is dropped where the verdict is [`Verdict::Good`].
     pub fn new(
         name: &'static str,
         verdict: Verdict,
@@ -102,10 +103,11 @@ fn asking(e: Refusal) -> Error {
     Error::server("look at the server", e)
 }
 
-/// Whether the server and the role are fit. A transaction that is open for `long` is told.
+/// Checks whether the server and the role are fit for trickle. A transaction that has been open for `long` is
+/// reported.
 ///
 /// # Errors
-/// Those of the questions.
+/// The errors of the statements.
 pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>> {
     // The list of checks: each is one statement, and one line here.
     Ok(vec![
@@ -121,10 +123,10 @@ pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>
     ])
 }
 
-/// Whether what trickle has in the database is as it should be, as far as the catalog can be read.
+/// Checks trickle's own objects in the database, as far as the catalog can be read.
 ///
 /// # Errors
-/// Those of the questions.
+/// The errors of the statements.
 pub async fn of_installation<C: Connection>(connection: C, by: Scheduling) -> Result<Vec<Check>> {
     let (found, usable) = installation::found(&connection).await?;
     let mut all = vec![found];
@@ -143,8 +145,8 @@ async fn version(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("version", verdict, found, "trickle works with PostgreSQL 15 to 18."))
 }
 
-/// Whether a pooler stands between, as far as that can be told ([`Connection::greeted`]): of one that hands on what the server
-/// says when a connection is made, nothing is seen.
+/// Checks whether a pooler stands between this connection and the server, by [`Connection::greeted`]. A
+/// pooler that passes on the server's own greeting is not noticed.
 async fn way(db: &dyn Connection) -> Result<Check> {
     let row = db.query_one("SELECT pg_backend_pid()", &[]).await.map_err(asking)?;
     let direct = db.greeted().is_none_or(|told| told == row.get::<i32>(0));
@@ -227,7 +229,7 @@ async fn connections(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("connections", verdict, format!("{used} of {most}"), advice))
 }
 
-/// A transaction that stays open keeps VACUUM from removing what refreshes replace.
+/// Checks for long transactions. While one is open, VACUUM cannot remove rows that refreshes have replaced.
 async fn transactions(db: &dyn Connection, long: Duration) -> Result<Check> {
     let open = open_transactions(db).await?;
     let Some(oldest) = open.first() else {

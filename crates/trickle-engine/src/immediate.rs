@@ -1,7 +1,8 @@
-//! Stream tables that the writers of their sources keep, on a live database.
+//! Triggers on a live database by which writers of the sources keep a stream table (IMMEDIATE).
 //!
-//! What their triggers do is the core's ([`trickle_core::immediate`]). They come with a full refresh, in its transaction, and go
-//! with whatever makes the stream table another one: between the two it is stale, and marked so.
+//! [`trickle_core::immediate`] says what the triggers do. A full refresh creates them in its transaction. The
+//! triggers are dropped when the stream table is altered or gets another mode. Until the next full refresh
+//! the stream table is stale, and marked so.
 
 use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
@@ -24,9 +25,10 @@ use trickle_core::vocabulary::Mode;
 use trickle_core::{Cause, Reason, ReasonKind};
 use xxhash_rust::xxh64::xxh64;
 
-/// What is said of a table that triggers for statements do not see all changes of, of one that is refreshed at its own times,
-/// and of one whose capture the user holds off. Partitions come and go with their rows, and that fires no trigger: only a
-/// database with the extension tells of it.
+/// Facts about a source that speak against IMMEDIATE, in the order of the messages in `against_immediate`.
+/// Triggers for statements do not see all changes of some tables; a stream table may be refreshed at its own
+/// times; the user may have switched capture off. Attaching or detaching a partition changes rows and fires
+/// no trigger: only a database with the extension's event triggers tells of it.
 const UNSEEN: &str = "
 SELECT c.oid, pgtrickle.is_subscribed(c.oid), EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),
     c.relkind = 'p' AND NOT EXISTS (SELECT FROM pg_event_trigger g JOIN pg_proc p ON p.oid = g.evtfoid
@@ -37,7 +39,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = c.oid
 WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
 impl<C: Connection> Trickle<C> {
-    /// What stands against keeping a query by triggers, beside what stands against deltas.
+    /// Returns the reasons against keeping a query by triggers, beside the reasons against deltas.
     pub(crate) async fn against_immediate(
         &self,
         resolved: &Resolved,
@@ -92,8 +94,8 @@ impl<C: Connection> Trickle<C> {
         Ok(against)
     }
 
-    /// Stops what keeps the stream tables that read a table within its writers' statements: these are to be able to write whatever
-    /// happens. Whether there were any.
+    /// Drops the triggers of all IMMEDIATE stream tables that read a table, so that its writers never fail
+    /// because of them. Returns whether there were any.
     pub(crate) async fn release_writers(&mut self, source: u32) -> Result<bool> {
         let registry = self.registry().await?;
         let reads = |e: &&Entry| e.is_immediate() && e.read().any(|d| d.relation.id == TableId(source));
@@ -104,7 +106,7 @@ impl<C: Connection> Trickle<C> {
         Ok(!readers.is_empty())
     }
 
-    /// Drops the triggers of a stream table, which is computed anew when it is wanted again.
+    /// Drops the triggers that keep a stream table, and marks it for a recompute.
     pub(crate) async fn stop_immediate(&mut self, e: &Entry, why: &str) -> Result<()> {
         let tables: Vec<u32> = e.read().map(|d| d.relation.id.0).collect();
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -119,7 +121,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Refuses to make a stream table one that refreshes keep while others that writers keep read it.
+/// Refuses to take a stream table out of IMMEDIATE while other IMMEDIATE stream tables read it.
 pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -> Result<()> {
     if design.mode() == Mode::Immediate || !e.is_immediate() {
         return Ok(());
@@ -133,7 +135,8 @@ pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -
     }
 }
 
-/// The tables that stream tables read which a stream table reads, however far above, where it does not read them itself.
+/// The tables behind the stream tables that `$1` reads, at any distance, without the tables that `$1` reads
+/// itself.
 const ABOVE: &str = "
 WITH RECURSIVE above(id) AS (
     SELECT u.pgt_id FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid
@@ -147,7 +150,7 @@ WHERE d.source_type = 'TABLE'
   AND d.source_relid NOT IN (SELECT own.source_relid FROM pgtrickle.pgt_dependencies own WHERE own.pgt_id = $1)
 ORDER BY 1, 2";
 
-/// Whether the triggers that keep a stream table are those that would be made now.
+/// Whether the triggers that keep a stream table are equal to those that would be made for this plan.
 pub(crate) async fn is_kept_by(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<bool> {
     let (made, _) = made(db, e, table).await?;
     let text = "SELECT kept_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
@@ -160,8 +163,8 @@ fn hash(made: &str) -> String {
     format!("{:016x}", xxh64(made.as_bytes(), 0))
 }
 
-/// The statements that make the triggers that keep a stream table, and a condition: its owner still has the
-/// rights that these ask for.
+/// Returns the statements that make the triggers of a stream table, and an SQL condition: whether its owner
+/// still has the rights that the statements were made for.
 async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<(Vec<String>, String)> {
     let mut sources = Vec::new();
     for (def, columns) in table.sources() {
@@ -186,7 +189,7 @@ async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Resul
     Ok((texts(&kept.install()?), permitted))
 }
 
-/// The program that computes a stream table and makes the triggers that keep it.
+/// Returns the program that recomputes a stream table and makes the triggers that keep it.
 pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
     let (made, permitted) = made(db, e, table).await?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
@@ -207,22 +210,23 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 
-/// The keys of tables.
+/// The keys of the tables `$1`.
 const KEYS: &str = "
 SELECT i.indrelid, i.indexrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1], i.indisprimary FROM pg_index i
 WHERE i.indrelid = ANY ($1) AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY i.indrelid, i.indexrelid";
 
-/// The settings that its triggers run under, and their needs. Where the query calls no function and has no
-/// type but the server's own, and no names as values, nothing is looked for in the search path but what is
-/// the server's: so that is `pg_catalog` alone. A cast that only looks like one to names costs the triggers a
-/// look at the path.
+/// Returns the settings that the triggers of a stream table run under, and the [`Needs`] of the triggers.
+///
+/// The search path is `pg_catalog` alone where the query uses only built-in functions, types and objects, and
+/// converts no text to an object name. Such a query finds nothing in other schemas. A cast that merely looks
+/// like such a conversion costs the triggers a look at the path.
 async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id).chain([e.relation.id]).map(|id| id.0).collect();
     let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
-    // Of the sources those that the plan knows.
+    // Only keys of sources that the plan knows are needed, and all keys of the stream table itself.
     let known = |r: &Row| {
         let (of, numbers) = (r.get::<u32>(0), r.get::<Vec<i16>>(2));
         let Some((def, _)) = sources.iter().find(|(def, _)| def.id.0 == of) else { return true };
@@ -272,8 +276,8 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
 const NAMED: &str = "SELECT source_relid, unnest(coalesce(named_columns, ARRAY(SELECT a.attnum FROM pg_attribute a \
      WHERE a.attrelid = source_relid AND a.attnum > 0))) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
 
-/// The columns that its plan believes to have no NULL and that may be given one: those of a primary key have
-/// none while it is there.
+/// Returns the columns that the plan believes to have no NULL, and that may get one. The columns of a primary
+/// key are left out, since they have no NULL while the key is there.
 fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId, usize)> {
     let primary = |of: u32, number| {
         let key = keys.iter().find(|r| r.get(3) && r.get::<u32>(0) == of);
@@ -288,9 +292,12 @@ fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId,
     named.iter().filter_map(position).collect()
 }
 
-/// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of
-/// all tables first: what they read of one while they write another is locked against readers by DROP TRIGGER. From a table that is
-/// another role's by now triggers go with their functions, and without that lock.
+/// Drops the triggers that keep a stream table, with their functions and tables; does nothing where there are
+/// none.
+///
+/// First it locks the writers of all these tables out. DROP TRIGGER locks a table against readers too, and
+/// the writers of one table read the others. On a table of another role, triggers are dropped with their
+/// functions and without that lock.
 pub(crate) async fn remove(t: &dyn Connection, id: i64) -> Result<()> {
     let fail = |e| Error::server("drop the triggers of a stream table", e);
     let lock = "SELECT pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', \

@@ -1,9 +1,11 @@
-//! Who refreshes on schedule: of all refreshers of a role's stream tables one at a time, which holds their lease.
+//! The lease on scheduled refreshes: of all refreshers of a role's stream tables, one at a time holds it and
+//! refreshes on schedule.
 //!
-//! A lease is a row of the catalog. It ends by the server's clock unless it is renewed, so that whoever dies is followed soon,
-//! and it has a number, its fence, that is another for each holder. A scheduled refresh is committed only if the lease under
-//! which it began is still held: one that stood still while another took over undoes what it did. Nothing about what a stream
-//! table holds depends on it: locks and frontiers keep that right among any number of refreshers.
+//! A lease is a row of the catalog. It ends by the server's clock unless it is renewed, so another refresher
+//! soon follows one that dies. Its number, the fence, differs for each holder. A scheduled refresh is
+//! committed only if the lease under which it began is still held: a refresher that stood still while another
+//! took over rolls back. The contents of stream tables do not depend on the lease: locks and frontiers keep
+//! them right among any number of refreshers.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -11,28 +13,29 @@ use std::time::Duration;
 use trickle_core::refresh::Lease;
 use trickle_core::sql::quoted;
 
-/// What who asked for a lease was told.
+/// The answer to a refresher that asked for a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Leading {
-    /// It is its own, for as long as was asked for, counted from when it asked.
+    /// The refresher holds the lease for the term that it asked for, counted from when it asked.
     Own(Lease),
-    /// Another refresher has it.
+    /// Another refresher holds the lease.
     Another {
-        /// How that one named itself.
+        /// The name that the other refresher gave itself.
         holder: String,
-        /// When it ends, unless it is renewed.
+        /// The time until the lease ends, unless it is renewed.
         left: Duration,
     },
 }
 
-/// The holder of a role's lease, and for how long it lasts unless it is renewed.
+/// The holder of a role's lease, and how many milliseconds it lasts unless it is renewed.
 const HELD: &str = "SELECT l.fence, l.holder, extract(epoch FROM t.expires_at - clock_timestamp())::float8 * 1000 \
      FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) WHERE l.role = $1";
 
-/// Renews the lease on the current role's stream tables if this holder `held` it, or takes it if nobody does.
+/// Renews the lease on the current role's stream tables if this holder `held` it, or takes it if nobody holds
+/// it.
 ///
 /// # Errors
-/// Those of the server.
+/// The errors of the server.
 pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: Duration) -> Result<Leading> {
     let fail = |e| Error::server("ask for the lease on refreshes", e);
     let role = match held {
@@ -55,10 +58,10 @@ pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: 
     Ok(Leading::Another { holder: found, left })
 }
 
-/// Gives a lease up, for others to take at once.
+/// Gives a lease up, so that others can take it at once.
 ///
 /// # Errors
-/// Those of the server.
+/// The errors of the server.
 pub async fn give(db: &dyn Connection, held: Lease) -> Result<()> {
     let given = format!("SELECT pgtrickle.give_lease({}, {})", held.role, held.fence);
     db.as_keeper(&given).await.map_err(|e| Error::server("give up the lease on refreshes", e))

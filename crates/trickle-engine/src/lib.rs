@@ -1,32 +1,33 @@
-//! What a database with stream tables is and how it changes, over any [`db::Connection`] to it: a client's from outside, or
-//! the extension's from inside.
+//! The engine: a database with stream tables, and every operation on it, over any [`db::Connection`]. Such a
+//! connection is a client's, from outside the server, or the extension's, from inside.
 //!
-//! What to run is decided by [`trickle_core`]; this crate knows the catalog in the database, and when what is done under
-//! which locks. It knows no runtime, no wire and no server process.
+//! [`trickle_core`] decides which statements to run. This crate knows the catalog in the database, and
+//! decides in which order and under which locks the statements run. It knows no runtime, no wire and no
+//! server process.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `db` | the server, as all of these speak to it |
+//! | `db` | the server, as all of these modules speak to it |
 //! | `drive` | carries out the steps of the refresh machine |
-//! | `schema` | the catalog in the database: versions, up and down |
+//! | `schema` | the catalog in the database: its versions, up and down |
 //! | `catalog` | tables, types and functions of a server, as the engine sees them |
-//! | `resolve` | what a query means, as PostgreSQL says |
+//! | `resolve` | asks PostgreSQL for the meaning of a query |
 //! | `registry` | the stream tables that the catalog lists |
-//! | `create`, `alter`, `drop`, `adapt` | stream tables come, change, go, and follow their sources |
+//! | `create`, `alter`, `drop`, `adapt` | stream tables: created, altered, dropped, and planned again |
 //! | `capture`, `drain` | triggers and buffers |
-//! | `copies` | what cannot be captured is copied, and the copy captured |
-//! | `refresh`, `pending` | plans for the refresh machine, and what has anything to do |
-//! | `give_way` | refreshes give way to whoever wants a table for himself |
-//! | `load` | the first load on several connections |
-//! | `progress` | what long work tells while it goes on |
-//! | `check` | stored against recomputed |
-//! | `status`, `wait`, `explain` | what people ask: how it stands, is it visible yet, how is it kept |
-//! | `scheduler` | what is due and has anything to do, for whoever refreshes on schedule |
-//! | `health` | what is in the way, and what to do about it |
-//! | `say` | commands of the program or functions of the extension, in what errors and checks say |
-//! | `words` | how numbers, times and lists are said to people |
-//! | `repair` | what somebody broke, made anew |
-//! | `hand_over` | hidden objects of other roles become the catalog owner's |
+//! | `copies` | copies sources that have no triggers, and captures the changes of the copy |
+//! | `refresh`, `pending` | plans for the refresh machine; which stream tables have changes to apply |
+//! | `give_way` | makes a refresh give way to a session that wants an exclusive lock on a table |
+//! | `load` | fills a large stream table for the first time, on several connections |
+//! | `progress` | the progress that long work reports |
+//! | `check` | compares stored rows with a recompute |
+//! | `status`, `wait`, `explain` | state of stream tables, waiting for a change, how a query is kept |
+//! | `scheduler` | finds the stream tables that are due and have changes, for any refresher |
+//! | `health` | finds problems, and says how to solve each |
+//! | `say` | names commands of the program or functions of the extension in errors and checks |
+//! | `words` | writes numbers, times and lists for people |
+//! | `repair` | makes broken stored tables and triggers again |
+//! | `hand_over` | gives hidden objects of other roles to the catalog's owner |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]

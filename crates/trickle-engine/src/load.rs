@@ -1,19 +1,23 @@
-//! The first load of a large stream table, on several connections.
+//! The first fill of a large stream table, on several connections.
 //!
-//! The leader is an ordinary refresh. Where it comes to the statement that fills the table it exports its snapshot, and
-//! workers and leader together insert the rows, each over ranges of the largest table that the query is linear in. Rows
-//! go from table to table within the server. No transaction can span connections, so this is what holds:
+//! The leader is an ordinary refresh. Before the statement that fills the table, it exports its snapshot.
+//! Then workers and leader insert the rows together, each over ranges of the largest table in which the query
+//! is linear. Rows go from table to table within the server. No transaction can span connections, so these
+//! rules hold:
 //!
-//! - Only a table that was never filled and has no page is loaded so, and none that another stream table reads: the
-//!   leader's snapshot does not see what workers insert.
-//! - Workers keep their transactions open until the leader has done all but commit; then they commit, then it does. It
-//!   alone says that the table is filled. Whatever dies before leaves no row; whatever dies between leaves rows in a
-//!   table that is not filled, which its next refresh empties first.
-//! - A worker locks the stored table, then takes the snapshot, which exists only while the leader lives, and with it the
-//!   leader's lock. A refresh of a table that was never filled keeps writers out ([`Lock::Writers`]): it sees all that
-//!   workers of a dead leader left, since they have ended before its snapshot. Another load needs no such lock: rows that
-//!   will be committed were there before their leader died, and it wants a table without pages.
-//! - A worker that cannot come is done without. One that fails ends the load, and one connection does all of it.
+//! - A table is loaded so only if it was never filled and has no page, and no other stream table reads it.
+//!   The reason: the leader's snapshot does not show the rows that workers insert.
+//! - Workers keep their transactions open until the leader has done everything but commit. Then they commit,
+//!   and then the leader does. Only the leader's commit says that the table is filled. If one dies before
+//!   these commits, no row is left. If one dies between them, rows are left in a table that is not filled,
+//!   and its next refresh empties it first.
+//! - A worker locks the stored table, then imports the snapshot. The snapshot exists only while the leader
+//!   lives, and so does the leader's lock. A refresh of a table that was never filled keeps writers out
+//!   ([`Lock::Writers`]). So it sees all rows that workers of a dead leader left, since these workers ended
+//!   before its snapshot. Another load needs no such lock: rows that will be committed were in the table
+//!   before their leader died, and the load wants a table without pages.
+//! - A worker that cannot join is left out. If a worker fails, the load ends, and one connection fills the
+//!   table alone.
 
 mod job;
 
@@ -31,12 +35,13 @@ use std::time::Duration;
 use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement, Value};
 use trickle_core::sql::Qualified;
 
-/// How long a worker may take to join. Its locks are given up sooner.
+/// The longest time that a worker may take to join. Its waits for locks end sooner.
 const JOIN: Duration = Duration::from_secs(5);
 
 impl<C: Connection> Trickle<C> {
-    /// Refreshes a group of which one stream table is loaded on several connections. `None`: none is to be, or it could
-    /// not be done, and nothing has changed that a refresh on one connection would not undo.
+    /// Refreshes a group in which one stream table is loaded on several connections. Returns `None` if there
+    /// is nothing to load so or the load failed; then nothing has changed that a refresh on one connection
+    /// would not undo.
     pub(crate) async fn load(
         &mut self,
         group: &[Entry],
@@ -74,7 +79,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// At most so many more connections: as many as the server and its limits give.
+    /// Opens up to `wanted` more connections, as many as the server and its limits allow.
     async fn workers(&self, wanted: usize) -> Vec<Box<dyn Connection>> {
         let mut workers = Vec::new();
         let Some(connections) = &self.connections else { return workers };
@@ -91,7 +96,8 @@ impl<C: Connection> Trickle<C> {
         workers
     }
 
-    /// Whether the table has no page, after what an earlier load may have left in it was removed where nobody is in the way.
+    /// Whether the table has no page. Removes the rows that an earlier load may have left, if no lock is in
+    /// the way.
     async fn emptied(&mut self, job: &Job) -> Result<bool> {
         let fail = |e| Error::server("look for what an interrupted load left", e);
         let text = "SELECT pg_relation_size($1::oid) = 0";
@@ -130,35 +136,36 @@ fn name(r: &Relation) -> String {
     Qualified::new(&r.schema, &r.name).to_string()
 }
 
-/// How far the load of the table is.
+/// The progress of the load of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The refresh has not come to it.
+    /// The refresh has not reached the statements of the table.
     Unasked,
-    /// The table is filled already: the refresh goes its way.
+    /// The table is filled already: the refresh goes its ordinary way.
     Filled,
-    /// The table has no page, and will be filled here.
+    /// The table has no page, and the load will fill it.
     Ready,
     /// Workers have open transactions.
     Held,
 }
 
-/// Takes part in the refresh that loads.
+/// The load's part in the leader's refresh: it watches the statements and does the filling in place of one.
 struct Load<'l> {
     leader: &'l dyn Connection,
     workers: Vec<Box<dyn Connection>>,
     job: Job,
-    /// Milliseconds to wait for a lock, so that two of the load never wait for each other for ever.
+    /// Milliseconds to wait for a lock, so that two connections of the load never wait for each other for
+    /// ever.
     patience: u32,
     tally: &'l Tally,
     progress: &'l dyn Progress,
     stage: Stage,
-    /// Why one connection is to do it all.
+    /// The error after which one connection is to fill the table alone.
     gave_up: Option<Error>,
     watch: Option<&'l mut (dyn Watch + 'l)>,
 }
 
-/// Units and what came of them.
+/// The progress of all units together: the next unit, the inserted rows, and the first error.
 #[derive(Default)]
 struct Queue {
     next: Cell<usize>,
@@ -203,7 +210,7 @@ impl Watch for Load<'_> {
     }
 }
 
-/// Whether an error is the query's own, and would be met on one connection too.
+/// Whether the error comes from the query itself, so that one connection would meet it too.
 fn is_querys(e: &Error) -> bool {
     let passing = e.is_connection() || e.is_busy() || e.is_transient();
     let resources = e.sqlstate().is_none_or(|s| s.starts_with("53") || s.starts_with("25"));
@@ -215,14 +222,14 @@ impl Load<'_> {
         statement.member == Some(self.job.member)
     }
 
-    /// Notes why, and gives the refresh an error that it does not try again after.
+    /// Notes the reason, and returns an error after which the refresh does not try again.
     fn give_up(&mut self, why: Error) -> Error {
         let told = Error::input(why.message());
         self.gave_up.get_or_insert(why);
         told
     }
 
-    /// Looks, under the locks of the refresh, whether the table is there to be filled.
+    /// Checks, under the locks of the refresh, whether the table is there to be filled.
     async fn claim(&mut self) -> Result<()> {
         let text = "SELECT is_populated, pg_relation_size(pgt_relid) = 0 FROM pgtrickle.pgt_stream_tables \
                     WHERE pgt_id = $1";
@@ -236,7 +243,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Inserts all rows, as of a time where they depend on it, here and on the workers; how many.
+    /// Inserts all rows, on the leader and the workers, as of `time` where they depend on it. Returns their
+    /// number.
     async fn fill(&mut self, time: Option<&str>) -> Result<u64> {
         self.stage = Stage::Held;
         let fail = |e| Error::server("share a snapshot", e);
@@ -251,7 +259,7 @@ impl Load<'_> {
         let joined = join_all(self.workers.iter().map(|w| self.awaited(&**w, &snapshot, &role))).await;
         let pids = joined.iter().filter_map(|j| j.as_ref().ok().copied()).collect();
         let mut joined = joined.into_iter();
-        // Those that the server does not let in are done without.
+        // Workers that the server does not let in are left out.
         self.workers.retain(|_| match joined.next() {
             Some(Err(e)) => {
                 self.progress.say(&format!("loading on fewer connections: {}", e.message()));
@@ -269,7 +277,8 @@ impl Load<'_> {
         }
     }
 
-    /// [`Load::join`], for as long as may be waited: a pooler lets a worker wait for the server process that the leader has.
+    /// Does [`Load::join`], for at most [`JOIN`]: a pooler can make a worker wait for the server process that
+    /// the leader has.
     async fn awaited(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
         let late = Error::connection("a worker got no server process: the pool is too small");
         match select(pin!(self.join(worker, snapshot, role)), worker.pause(JOIN)).await {
@@ -278,7 +287,8 @@ impl Load<'_> {
         }
     }
 
-    /// Lets a worker into the leader's snapshot, with the leader's rights and settings; gives its process.
+    /// Lets a worker into the leader's snapshot, with the leader's rights and settings. Returns its server
+    /// process.
     async fn join(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
         let fail = |e| Error::server("join a load", e);
         let sources: Vec<String> = self.job.sources.iter().map(name).collect();
@@ -302,7 +312,7 @@ impl Load<'_> {
         Ok(row.get(1))
     }
 
-    /// Does units until there are none, or one failed.
+    /// Runs units until there are none left, or one has failed.
     async fn pull(&self, db: &dyn Connection, queue: &Queue, time: Option<&str>) {
         while queue.failed.borrow().is_none() {
             let Some(unit) = self.job.units.get(queue.next.get()) else { return };
@@ -321,7 +331,7 @@ impl Load<'_> {
         }
     }
 
-    /// Commits what the workers inserted, just before the leader commits.
+    /// Commits the workers' rows, just before the leader commits.
     async fn commit(&mut self) -> Result<()> {
         if self.stage != Stage::Held {
             return Ok(());
@@ -334,10 +344,10 @@ impl Load<'_> {
         }
     }
 
-    /// Undoes what the workers inserted, where that is not committed. The locks are free when this returns.
+    /// Rolls back the workers' rows, if they are not committed. The locks are free when this returns.
     async fn release(&mut self) {
         if self.stage == Stage::Held {
-            // A worker that does not answer has no transaction any more.
+            // A worker that does not answer has no open transaction.
             join_all(self.workers.iter().map(|w| w.batch_execute("ROLLBACK"))).await;
         }
         self.stage = Stage::Unasked;

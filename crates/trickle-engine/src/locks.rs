@@ -1,7 +1,7 @@
-//! DDL on a user's table: never in the way for long.
+//! DDL on a user's table, which never blocks others for long.
 //!
-//! A lock that waits makes everybody wait who comes after it. So each try waits a short time only, says who stands in
-//! the way, and leaves the queue before the next.
+//! A session that waits for a lock blocks all sessions that come after it. So each try waits only for a short
+//! time, reports the sessions in the way, and leaves the queue before the next try.
 
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -9,12 +9,13 @@ use crate::progress::{Progress, holder};
 use std::time::Duration;
 use trickle_core::catalog::TableId;
 
-/// How long to try.
+/// The limits for getting a lock on a user's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest that one try waits for a lock, and never as long as the server's `deadlock_timeout`; zero leaves it to the server.
+    /// The longest time that one try waits for a lock; always less than the server's `deadlock_timeout`. Zero
+    /// leaves the limit to the server.
     pub lock_timeout: Duration,
-    /// How often to try.
+    /// The number of tries.
     pub attempts: u32,
     /// The pause between two tries.
     pub pause: Duration,
@@ -26,8 +27,8 @@ impl Default for Patience {
     }
 }
 
-/// Runs `work` in a transaction and commits it. Where a lock is not to be had in time, rolls back, says who holds it,
-/// and tries again. `tables` are those that may be waited for.
+/// Runs `work` in a transaction and commits it. If it does not get a lock in time, it rolls back, reports the
+/// holders and tries again. `tables` are the tables whose locks it may wait for.
 pub(crate) async fn patiently<T>(
     db: &mut dyn Connection,
     patience: Patience,
@@ -39,7 +40,7 @@ pub(crate) async fn patiently<T>(
     loop {
         let result = once(db, patience, &mut work).await;
         let busy = match result {
-            // A caller's transaction that cannot serialize something cannot a moment later either.
+            // In a caller's transaction a serialization failure comes again with every try.
             Err(e) if e.is_busy() || e.is_transient() && db.callers().is_none() => e,
             other => return other,
         };
@@ -60,7 +61,7 @@ pub(crate) async fn patiently<T>(
     }
 }
 
-/// What is hidden belongs to whoever has the catalog.
+/// Adds advice to an error of privilege: hidden objects belong to the catalog's owner.
 pub(crate) fn not_keeper(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(
@@ -71,8 +72,9 @@ pub(crate) fn not_keeper(e: Error) -> Error {
     }
 }
 
-/// Gives up a wait before the server looks for a deadlock, which may end somebody else's statement: of two that wait for each
-/// other, whoever began later looks, and by then this one has left.
+/// Returns the statement that limits waits for locks to `longest`, and to 80 % of the server's
+/// `deadlock_timeout`. If another session waits for this one, and began to wait later, it looks for a
+/// deadlock only after this one has left. So its statement is not cancelled.
 fn lock_timeout(longest: Duration) -> String {
     format!(
         "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \
@@ -99,7 +101,7 @@ async fn once<T>(
     Ok(output)
 }
 
-/// Who holds locks on these tables that writers and DDL wait for, each in one line.
+/// Returns the sessions that hold locks on these tables for which writers and DDL wait, each in one line.
 async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
     let rows = db
         .query(
@@ -116,7 +118,7 @@ async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
     Ok(rows.iter().map(|r| holder(r, Some(r.get(5)))).collect())
 }
 
-/// The oids of tables, for lists of what may be waited for.
+/// Returns the oids of tables, for lists of the tables that may be waited for.
 pub(crate) fn oids(ids: impl IntoIterator<Item = TableId>) -> Vec<u32> {
     ids.into_iter().map(|id| id.0).collect()
 }

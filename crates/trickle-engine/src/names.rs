@@ -15,8 +15,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads `name`, `schema.name`, and quoted forms of both, as PostgreSQL reads an identifier: what is not quoted is
-    /// folded to lower case.
+    /// Reads `name`, `schema.name`, and quoted forms of both, as PostgreSQL reads an identifier: unquoted
+    /// parts are folded to lower case.
     ///
     /// # Errors
     /// More than two parts, an empty part, an unfinished quote, or more than 63 bytes in a part.
@@ -69,7 +69,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What gives a stored table another name in its schema, and its indexes theirs.
+/// Returns the statements that rename a stored table within its schema, and its indexes accordingly.
 pub(crate) fn rename_table(schema: &str, from: &Ident, to: &Ident) -> String {
     let schema = Ident::new(schema);
     let keys = |table: &Ident| index_names(table).into_iter().chain([table.with_suffix("_pkey")]);

@@ -1,4 +1,4 @@
-//! What has changes to apply, asked of many stream tables at once.
+//! Finds the stream tables that have changes to apply, many at once.
 
 use crate::capture::HIDDEN;
 use crate::copies::is_copy;
@@ -15,25 +15,27 @@ use trickle_core::refresh::{Reader, Relation, Source, glance_text, peek_text};
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::Mode;
 
-/// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
+/// The number of prepared questions that are kept: a refresher asks one for each set of stream tables that it
+/// looks at equally often.
 const QUESTIONS: usize = 8;
 
-/// What is known of stream tables after a look at them.
+/// The facts about stream tables after a look at them.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// Those that a refresh would have something to do for, by `pgt_id`.
+    /// The stream tables that a refresh would have something to do for, by `pgt_id`.
     pub pending: Vec<i64>,
-    /// Sources whose buffers hold changes, counted or not.
+    /// The sources whose buffers hold changes, counted or not.
     pub filled: BTreeSet<TableId>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Which stream tables a refresh with these options would have anything to do for. What is not among the answer holds all
-    /// that was committed before the question, also what is to reach it through others of these. One round trip for all of
-    /// them where the buffers are empty, two where they are not.
+    /// Returns the stream tables, by `pgt_id`, for which a refresh with these options would have something to
+    /// do. All others hold everything that was committed before the question, including changes that reach
+    /// them through others of `entries`. Costs one round trip for all of them where the buffers are empty,
+    /// two where they are not.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn pending<E: Borrow<Entry>>(
         &mut self,
         entries: &[E],
@@ -43,15 +45,15 @@ impl<C: Connection> Trickle<C> {
         Ok(self.look(&entries, options, true).await?.pending)
     }
 
-    /// The same, of what the catalog lists of them, which is all that their plans read and maybe more: what is not among
-    /// these has nothing to do. None of them is planned for it.
+    /// Does the same by the sources that the catalog lists. These are all sources that the plans read, and
+    /// maybe more. So the answer may hold too many stream tables, and never too few. Plans no stream table.
     pub async fn candidates(&mut self, entries: &[&Entry], options: &RefreshOptions) -> Result<Looked> {
         self.look(entries, options, false).await
     }
 
-    /// Asks which of these have changes, of what their plans read or of what the catalog lists. To make the questions for
-    /// many tables, and to plan them, takes longer than to answer them: they are kept prepared while the tables are as they
-    /// were.
+    /// Asks which of these stream tables have changes, by the sources that their plans read (`planned`) or
+    /// that the catalog lists. For many tables, making and planning the questions takes longer than answering
+    /// them. So they are kept prepared while the tables are as they were.
     async fn look(&mut self, entries: &[&Entry], options: &RefreshOptions, planned: bool) -> Result<Looked> {
         if entries.is_empty() {
             return Ok(Looked::default());
@@ -125,8 +127,9 @@ fn fail(e: Refusal) -> Error {
     Error::server("look for changes", e)
 }
 
-/// The numbers of those tables that read what has changed, or what is downstream of it: between the questions somebody else
-/// may have refreshed what reads the change, and so handed it on. Each table comes with what it reads.
+/// Returns the positions of the tables that read a changed table, or one that is downstream of it. The tables
+/// downstream count because somebody else may refresh a reader between the two questions, and so hand the
+/// change on. Each table comes with the tables that it reads.
 fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     loop {
@@ -143,19 +146,19 @@ fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -
     }
 }
 
-/// The questions which of some stream tables have changes, prepared on a connection.
+/// The two questions about the changes of some stream tables, prepared on a connection.
 #[derive(Debug)]
 pub(crate) struct Question {
     of: Vec<Asked>,
     planned: bool,
-    /// What each reads.
+    /// The sources of each stream table.
     sources: Vec<Vec<Source>>,
     glance: Prepared,
-    /// The second question, as it was last asked, with the numbers of those that it was asked of.
+    /// The second question, as it was last asked, with the positions of the stream tables that it asks about.
     peek: Option<(BTreeSet<usize>, Prepared)>,
 }
 
-/// A stream table that is asked of.
+/// A stream table that a question asks about.
 #[derive(Debug)]
 struct Asked {
     id: i64,
@@ -192,14 +195,14 @@ impl Question {
     }
 }
 
-/// A stream table, for the question whether it has anything to do.
+/// Returns a stream table in the form that the question for changes takes.
 pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
     let (unseen, timed) = (e.unseen().is_some(), e.reads_clock);
     Reader { id: e.id, sources, polled: options.polls(e), unseen, timed }
 }
 
-/// What a refresh of a stream table reads the changes of, as the catalog lists it: all that its plan reads, and maybe more;
-/// nothing where writers keep it.
+/// Returns the sources whose changes a refresh of a stream table reads, as the catalog lists them. These are
+/// all that its plan reads, and maybe more; none where writers keep the stream table.
 pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
     if e.is_immediate() {
         return Vec::new();
@@ -207,7 +210,7 @@ pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
     e.read().map(|d| source(e, d, e.mode != Mode::Full || !d.columns.is_empty())).collect()
 }
 
-/// A source, with the buffer that holds its changes where they are `wanted` of it.
+/// Returns a source, with the buffer that holds its changes where they are `wanted`.
 fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
     let id = d.relation.id;
     let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
@@ -222,7 +225,7 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
     Source { relation: d.relation.clone(), kind: d.kind, changes, partitioned: d.partitioned, uncaptured }
 }
 
-/// Why nothing is known of the changes of a source whose capture the user holds off.
+/// Returns the reason why the changes of a source are unknown while the user has its capture switched off.
 fn held(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!(
@@ -232,13 +235,14 @@ fn held(source: &Relation) -> String {
     )
 }
 
-/// Why a copy reads all of its source.
+/// Returns the reason why a copy reads all of its source.
 fn compared(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!("{name} was read as a whole and compared with its copy")
 }
 
-/// What a refresh of a stream table reads the changes of, with the buffers that hold them; nothing where writers keep it.
+/// Returns the sources whose changes a refresh of a stream table reads, with the buffers that hold them; none
+/// where writers keep it.
 pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     if e.is_immediate() {
         return Ok(Vec::new());
@@ -252,7 +256,7 @@ pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> 
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
                 .hint(format!("{}, with its query, plans it anew.", say::alter_query(&shown(e)))));
         };
-        // Without columns there is a buffer for the sake of another stream table only.
+        // A source without columns has a buffer only for the sake of another stream table.
         Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty()))
     };
     read.into_iter().map(listed).collect()
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_downstream_of_a_change_is_asked_of_too() {
         let table = |id, read: &[u32]| (TableId(id), read.iter().copied().map(TableId).collect());
-        // 10 reads 1, 11 reads 10 and stands before it, 12 reads 11 and 2, 20 reads 2 alone.
+        // 10 reads 1; 11 reads 10 and comes before it in the list; 12 reads 11 and 2; 20 reads 2 alone.
         let tables = [table(12, &[11, 2]), table(11, &[10]), table(10, &[1]), table(20, &[2])];
         let of = |changed: &[u32]| -> Vec<usize> {
             reached(&tables, changed.iter().copied().map(TableId).collect()).into_iter().collect()

@@ -1,4 +1,4 @@
-//! How the server runs the statements of a refresh.
+//! Collects the server's execution plans for the statements of a refresh.
 
 use crate::db::Connection;
 use crate::drive::{Watch, explain};
@@ -7,12 +7,13 @@ use std::future;
 use std::pin::Pin;
 use trickle_core::refresh::{Answer, Kind, Statement};
 
-/// Keeps how the server runs each statement that changes stream tables: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)`, which runs
-/// it. That is undone, and the statement is sent after it, so that the refresh is what it is without: for
-/// [`crate::Trickle::refresh_watched`].
+/// Collects the execution plan of each statement that changes stream tables, for
+/// [`crate::Trickle::refresh_watched`]. `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)` gives the plan, and runs
+/// the statement. That run is rolled back, and the statement is sent after it, so the refresh gives the same
+/// result as without.
 #[derive(Debug, Default)]
 pub struct Plans {
-    /// For each statement its text and its plan.
+    /// The text and the plan of each statement.
     pub taken: Vec<(String, serde_json::Value)>,
 }
 
@@ -23,7 +24,7 @@ impl Plans {
         let plan = explain(connection, statement).await;
         let undo = "ROLLBACK TO SAVEPOINT trickle_plan; RELEASE SAVEPOINT trickle_plan";
         connection.batch_execute(undo).await.map_err(fail)?;
-        // A statement that fails fails again when it is sent, and is answered for there.
+        // A statement that fails under EXPLAIN fails again when it is sent, and its error is handled there.
         if let Ok(plan) = plan {
             self.taken.push((statement.text.to_string(), plan));
         }

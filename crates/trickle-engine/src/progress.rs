@@ -1,4 +1,4 @@
-//! What long work tells while it goes on.
+//! Reports the progress of long work.
 
 use crate::db::{Connection, Connections, Row};
 use crate::error::{Error, Result};
@@ -10,23 +10,25 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Hears what long work says while it goes on.
+/// A receiver of the messages of long work.
 pub trait Progress: Send + Sync {
-    /// One line for people.
+    /// Takes one line for people.
     fn say(&self, line: &str);
-    /// Whether anybody wants [`Progress::at`], which costs a connection of its own once work takes longer than a second.
+    /// Whether anybody wants [`Progress::at`], which costs a connection of its own once work takes longer
+    /// than a second.
     fn is_watched(&self) -> bool {
         false
     }
-    /// Ends when it is time to look how far work is, about once a second; never, where nobody wants to know.
+    /// Ends when it is time to look at the progress, about once a second. Never ends where nobody wants to
+    /// know.
     fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(future::pending())
     }
-    /// How far work is.
+    /// Takes the progress of the work.
     fn at(&self, _: &Standing) {}
 }
 
-/// Says nothing.
+/// Ignores all messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 
@@ -34,22 +36,22 @@ impl Progress for Quiet {
     fn say(&self, _: &str) {}
 }
 
-/// How far long work is.
+/// The progress of long work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Bytes read of about so many, where that can be known: a first load in parts.
+    /// Bytes read, and about how many there are in all; known only for a first fill in parts.
     pub read: Option<(u64, u64)>,
-    /// Bytes that the table has which is written.
+    /// The size in bytes of the table that the work writes.
     pub written: Option<u64>,
-    /// Whom it waits for now; nobody while it works.
+    /// The sessions that the work waits for at this moment; empty while it works.
     pub waits_for: Vec<Blocker>,
-    /// How long it has waited for others' locks, to the second.
+    /// The time spent waiting for locks of others, to the second.
     pub waited: Duration,
-    /// How long it has worked, to the second.
+    /// The time spent working, to the second.
     pub worked: Duration,
 }
 
-/// Who holds what work waits for.
+/// A session that holds a lock for which the work waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// The server process.
@@ -58,12 +60,12 @@ pub struct Blocker {
     pub line: String,
 }
 
-/// What a first load has read, for who looks on.
+/// The bytes that a first fill has read, for an onlooker.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     done: AtomicU64,
     of: AtomicU64,
-    /// The processes that work for it: what one waits for another is work.
+    /// The server processes that do the fill: a wait of one for another counts as work.
     workers: Mutex<Vec<i32>>,
 }
 
@@ -85,20 +87,21 @@ impl Tally {
     }
 }
 
-/// Looks at work from beside it: the connection that works can tell nothing before its statement ends.
+/// Observes work from another connection: the working connection can report nothing before its statement
+/// ends.
 pub(crate) struct Onlooker {
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) connections: Option<Arc<dyn Connections>>,
     pub(crate) tally: Arc<Tally>,
-    /// What is done, for people.
+    /// The name of the work, for people.
     pub(crate) what: String,
-    /// The server process that works; 0 while that is not known.
+    /// The server process that works; 0 while it is not known.
     pub(crate) pid: Arc<AtomicI32>,
-    /// The table that is written.
+    /// The table that the work writes.
     pub(crate) table: Option<u32>,
 }
 
-/// What it waits for: the processes that stand before it, and the table that it wants.
+/// The sessions that block the process `$1`, and the table whose lock it waits for.
 const BLOCKERS: &str = "
 SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
     extract(epoch FROM clock_timestamp() - a.xact_start)::int8,
@@ -106,7 +109,7 @@ SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), 
 FROM unnest(pg_blocking_pids($1)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid ORDER BY 1";
 
 impl Onlooker {
-    /// Does the work while looking on.
+    /// Does the work while observing it.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
         if !self.progress.is_watched() {
             return work.await;
@@ -143,7 +146,7 @@ impl Onlooker {
                         standing.waits_for = blockers;
                         standing.written = size.or(standing.written);
                     }
-                    // The server will not let it look on, or the connection is gone: the next round tries again.
+                    // The server refuses the look, or the connection is lost: the next round tries again.
                     Err(_) => session = None,
                 }
             }
@@ -161,11 +164,11 @@ impl Onlooker {
         self.connections.as_ref()?.another().await.ok()
     }
 
-    /// Whom the work waits for, and how large the table is that it writes.
+    /// Returns the sessions that the work waits for, and the size of the table that it writes.
     async fn looked(&self, s: &dyn Connection) -> Result<(Vec<Blocker>, Option<u64>)> {
         let fail = |e| Error::server("look who holds a lock", e);
-        // It must never wait where the work may wait, too. The setting ends with the transaction: the server process may be
-        // another one's after it.
+        // The look must not wait where the work may wait, too. The setting ends with the transaction, since
+        // another client may have the server process after that.
         s.batch_execute("BEGIN; SET LOCAL lock_timeout = '100ms'").await.map_err(fail)?;
         let blockers = self.blockers(s).await;
         let size = match &blockers {
@@ -193,7 +196,7 @@ impl Onlooker {
     }
 }
 
-/// Who holds a lock, in one line, from a row of pid, role, application, state and seconds.
+/// Describes the holder of a lock in one line, from a row of pid, role, application, state and seconds.
 pub(crate) fn holder(r: &Row, on: Option<&str>) -> String {
     let app: String = r.get(2);
     let app = if app.is_empty() { String::new() } else { format!(", {app}") };

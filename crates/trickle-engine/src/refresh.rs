@@ -1,4 +1,4 @@
-//! Refreshing stream tables.
+//! Refreshes stream tables.
 
 use crate::adapt::Rebuilt;
 use crate::db::Connection;
@@ -23,35 +23,35 @@ use trickle_core::refresh::{
 use trickle_core::schedule::Time;
 use trickle_core::vocabulary::{Activity, Initiator};
 
-/// How often a refresh is planned again because a source was altered meanwhile.
+/// The number of times that a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
 
-/// Of how many lists of stream tables a connection keeps what the catalog says.
+/// The number of sets of stream tables whose catalog rows a connection remembers.
 const RECENT: usize = 100;
 
-/// How long after history was pruned it is looked at again.
+/// The time between two looks for old history.
 const PRUNE: Duration = Duration::from_secs(3600);
 
-/// Stream tables that are refreshed together.
+/// The stream tables that a call asks to refresh.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wanted {
-    /// By their names with schemas.
+    /// Named with their schemas.
     Names(Vec<Name>),
-    /// By the oids of their tables.
+    /// Given by the oids of their tables.
     Tables(Vec<TableId>),
 }
 
-/// What was done to one stream table.
+/// The outcome of a refresh for one stream table.
 #[derive(Clone, Debug)]
 pub struct Refreshed {
-    /// What the machine reports of it.
+    /// The report of the refresh machine.
     pub report: MemberReport,
-    /// What was spent once for all stream tables of its run, in microseconds.
+    /// The time spent once for all stream tables of the run, in microseconds.
     pub shared: Phases,
 }
 
 impl Refreshed {
-    /// What was done before the run to those that were built beside is reported with it.
+    /// Adds the work that was done before the run, where the stream table was built beside and exchanged.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
         let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
@@ -63,41 +63,44 @@ impl Refreshed {
     }
 }
 
-/// What to refresh, and how.
+/// The options of a refresh.
 #[derive(Clone, Debug, Default)]
 pub struct RefreshOptions {
     /// Recompute even where nothing changed.
     pub full: bool,
-    /// Who asks.
+    /// The origin of the refresh: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
     pub initiated_by: Initiator,
-    /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
+    /// The stream tables to recompute because one of their sources is not captured; all such stream tables
+    /// where `None`.
     pub polled: Option<BTreeSet<TableId>>,
-    /// The lease under which it is committed: on schedule.
+    /// The lease under which a refresh on schedule is committed.
     pub lease: Option<Lease>,
-    /// When it was last seen, on schedule, that there was nothing to do; by this machine's clock.
+    /// The last time that the scheduler saw nothing to do, by this machine's clock.
     pub quiet_at: Option<Time>,
 }
 
 impl RefreshOptions {
-    /// Whether it was asked for by hand: its times move then even if nothing changed.
+    /// Whether the refresh is by hand: then its times move even if nothing changed.
     fn is_by_hand(&self) -> bool {
         self.initiated_by == Initiator::Manual
     }
 
-    /// Whether what it reads and is not captured counts as changed.
+    /// Whether the sources of `e` that are not captured count as changed.
     pub(crate) fn polls(&self, e: &Entry) -> bool {
         self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
     }
 
-    /// For the first refresh of a stream table.
+    /// Returns the options for the first fill of a stream table.
     pub(crate) fn initial() -> RefreshOptions {
         RefreshOptions { initiated_by: Initiator::Initial, ..RefreshOptions::default() }
     }
 }
 
-/// Notes that these stream tables hold all that was committed by `$2`, in microseconds since 1970. One that
-/// reads the clock keeps the time that its rows are of. One that somebody refreshes is left out: that
-/// refresh notes its own time, and over an older snapshot it could not after this.
+/// Notes that the stream tables `$1` hold all that was committed by `$2`, in microseconds since 1970. A
+/// stream table that reads the clock keeps the time for which its rows were computed.
+///
+/// A stream table that is being refreshed is left out. That refresh notes its own time. Over an older
+/// snapshot, it could not write the row after this statement had written it.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
      data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE to_timestamp($2::int8 / 1000000.0) END \
      WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
@@ -107,18 +110,19 @@ const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at 
      FOR NO KEY UPDATE SKIP LOCKED)";
 
 impl Refreshed {
-    /// Of a stream table that is known to need nothing.
+    /// Returns the outcome for a stream table that is known to need nothing.
     fn idle(e: &Entry) -> Refreshed {
         Refreshed { report: MemberReport::no_data(e.id, &e.relation), shared: Phases::default() }
     }
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Refreshes stream tables by name, each with everything that it reads; those that are linked over one snapshot.
+    /// Refreshes stream tables by name, each with everything that it reads. Linked ones are refreshed over
+    /// one snapshot.
     ///
     /// # Errors
-    /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
-    /// linked to the one that failed.
+    /// No stream table has one of the names; another role owns one; the refresh failed. After a failure
+    /// nothing has changed in the stream tables that are linked to the failed one.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         self.memory.unplannable = None;
         let key = Wanted::Names(names.to_vec());
@@ -128,7 +132,7 @@ impl<C: Connection> Trickle<C> {
         }
         let registry = Arc::new(self.of_names(names).await?);
         let wanted = registry.ids(names, &self.search_path)?;
-        // What a name without a schema means may change from one time to the next.
+        // The meaning of a name without a schema may change from one call to the next.
         if names.iter().all(|n| n.schema.is_some()) {
             self.remember(key, &registry);
         }
@@ -136,11 +140,12 @@ impl<C: Connection> Trickle<C> {
         self.forgetting(done)
     }
 
-    /// [`Trickle::refresh`] where `watch` sees each statement of the refresh machine before it is sent. Statements are
-    /// sent one by one then, which takes more round trips and changes nothing else.
+    /// Does the same as [`Trickle::refresh`], and `watch` sees each statement of the refresh machine before
+    /// it is sent. Statements are then sent one by one, which takes more round trips and changes nothing
+    /// else.
     ///
     /// # Errors
-    /// Those of [`Trickle::refresh`], and those of `watch`.
+    /// The errors of [`Trickle::refresh`] and of `watch`.
     pub async fn refresh_watched(
         &mut self,
         names: &[Name],
@@ -155,7 +160,7 @@ impl<C: Connection> Trickle<C> {
     /// Refreshes all stream tables of the current role.
     ///
     /// # Errors
-    /// Those of [`Trickle::refresh`].
+    /// The errors of [`Trickle::refresh`].
     pub async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> = registry
@@ -166,11 +171,13 @@ impl<C: Connection> Trickle<C> {
         self.refresh_each(&registry, &wanted, options, None).await
     }
 
-    /// Refreshes stream tables, each group of linked ones by itself: one that fails keeps no other from it. All of the
-    /// current role where no name is given, but those that are suspended and that none of the others reads.
+    /// Refreshes stream tables, each group of linked ones by itself: if one group fails, the others are still
+    /// refreshed. Without names, refreshes all of the current role, except suspended ones that no other of
+    /// them reads.
     ///
     /// # Errors
-    /// None of a name; no connection. What made a group fail stands in its place.
+    /// No stream table has one of the names, or there is no connection. The result of each group holds that
+    /// group's error.
     pub async fn refresh_apart(
         &mut self,
         names: &[Name],
@@ -199,12 +206,12 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`, in whole groups:
-    /// one question for all of them, and one for what their buffers still hold. By hand it is noted when
-    /// that was so.
+    /// Returns the stream tables, by `pgt_id` and in whole groups, that a refresh would leave as they are.
+    /// Asks one question for all of them, and one for the changes that their buffers still hold. By hand,
+    /// notes the time at which they held everything.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
-            // What was not kept is not in the buffer.
+            // A buffer at its limit may lack changes.
             let told = |d: &Dependency| !d.full;
             e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
         };
@@ -216,7 +223,7 @@ impl<C: Connection> Trickle<C> {
         let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
             Ok(looked) => looked.pending.into_iter().collect(),
             Err(e) if e.is_connection() => return Err(e),
-            // Something was altered or dropped just now: whoever refreshes will see what.
+            // A table was altered or dropped just now: the refresh will find out which.
             Err(_) => return Ok(BTreeSet::new()),
         };
         let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
@@ -227,7 +234,7 @@ impl<C: Connection> Trickle<C> {
             let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
             match noted.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
                 Err(e) if e.is_connection() => return Err(e),
-                // It fails no refresh, and is told.
+                // This fails no refresh, and is reported.
                 Err(e) => self.progress.say(e.message()),
                 Ok(_) => {}
             }
@@ -235,14 +242,14 @@ impl<C: Connection> Trickle<C> {
         Ok(idle)
     }
 
-    /// The server's time, in microseconds since 1970.
+    /// Returns the server's time, in microseconds since 1970.
     async fn instant(&self) -> Result<i64> {
         let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
         let row = self.db().query_one(text, &[]).await;
         row.map(|r| r.get(0)).map_err(|e| Error::server("ask for the time", e))
     }
 
-    /// Those of a registry that holds all that are linked to them.
+    /// Refreshes the `wanted` stream tables of a registry that holds all stream tables linked to them.
     async fn refresh_each(
         &mut self,
         registry: &Registry,
@@ -268,8 +275,9 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Refreshes linked stream tables with all that they are to agree with; not what they read and stand
-    /// [apart](trickle_core::dag::StreamTableNode::apart) from.
+    /// Refreshes the groups of the `wanted` stream tables, each with all that they read in the group. Stream
+    /// tables that they read and are [apart](trickle_core::dag::StreamTableNode::apart) from are not
+    /// refreshed.
     pub async fn refresh_linked(
         &mut self,
         wanted: &[TableId],
@@ -285,8 +293,9 @@ impl<C: Connection> Trickle<C> {
         self.forgetting(done)
     }
 
-    /// Keeps what the catalog says of stream tables for their next refresh, where that will find it so: it compares, under
-    /// its locks, what their plans are made for and from (`pgtrickle.definition`, `pgtrickle.unchanged`).
+    /// Keeps the catalog's facts about stream tables for their next refresh, if all of them are filled,
+    /// unchanged and of the current role. That refresh compares, under its locks, everything that the plans
+    /// were made from (`pgtrickle.definition`, `pgtrickle.unchanged`).
     fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
         if self.memory.recent.len() >= RECENT {
             self.memory.recent.clear();
@@ -296,8 +305,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refreshes stream tables as they were when they were refreshed last. `None`: nothing is known of them, or not any more
-    /// what is so; what a name means is then to be asked anew, and a plan made anew only after that.
+    /// Refreshes stream tables by the facts that were kept from their last refresh. Returns `None` if no
+    /// facts are kept, or they no longer hold. Then the caller must look the names up again before anything
+    /// is planned again.
     async fn refresh_known(
         &mut self,
         key: &Wanted,
@@ -322,7 +332,7 @@ impl<C: Connection> Trickle<C> {
         Ok(Some(done))
     }
 
-    /// After what went wrong the catalog is read again.
+    /// Forgets all kept facts after an error, so that the catalog is read again.
     fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
         if done.is_err() {
             self.memory.recent.clear();
@@ -330,8 +340,8 @@ impl<C: Connection> Trickle<C> {
         done
     }
 
-    /// Refreshes linked stream tables, as the catalog had them just now. Where something that they read was altered since,
-    /// the refresh notices under its locks; then, or where that is known already, they are planned again.
+    /// Refreshes linked stream tables, as the catalog listed them just now. Plans them again if a source is
+    /// known to have been altered since, or if the refresh notices so under its locks.
     async fn refresh_replanning(
         &mut self,
         group: Vec<Entry>,
@@ -389,7 +399,7 @@ impl<C: Connection> Trickle<C> {
     /// Refreshes linked stream tables, upstream first, over one snapshot.
     ///
     /// # Errors
-    /// What made the machine give up; nothing has changed then.
+    /// The error at which the machine gave up; nothing has changed then.
     pub(crate) async fn refresh_group(
         &mut self,
         group: &[Entry],
@@ -439,13 +449,13 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// The session for which a statement was cancelled, where that is what went wrong.
+    /// Returns the session for which a statement was cancelled, if that is the cause of `error`.
     pub(crate) fn gave_way(&self, error: &Error) -> Option<String> {
         let cancelled = error.sqlstate() == Some("57014");
         cancelled.then(|| self.yielding.take().or_else(|| self.connection.gives_way_to())).flatten()
     }
 
-    /// Runs a plan: on several connections what is first loaded and large, else on one.
+    /// Runs a plan: a large first fill on several connections, all else on one.
     async fn drive(
         &mut self,
         group: &[Entry],
@@ -458,7 +468,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// What the refresh machine needs to know of linked stream tables.
+    /// Collects the facts that the refresh machine needs about linked stream tables.
     pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
         let read = group.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0));
         let tables: Vec<u32> = group.iter().map(|e| e.relation.id.0).chain(read).collect();
@@ -499,7 +509,7 @@ impl<C: Connection> Trickle<C> {
         Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
     }
 
-    /// Fills a new stream table, and lets the planner see what is in it.
+    /// Fills a new stream table, then analyzes it for the planner.
     pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
         let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
         let row = self.db().query_opt(text, &[&id]).await;
@@ -531,8 +541,10 @@ impl<C: Connection> Trickle<C> {
         self.connection.step(&s).await.map(|_| ())
     }
 
-    /// Drops history that is older than it is to be kept; looks for it once in a while. Never where what it locks stays locked
-    /// until somebody ends a transaction, and never what somebody else drops just now: nobody is to wait for that.
+    /// Deletes history that is older than the retention, and looks for it once in a while.
+    ///
+    /// Nobody is to wait for this. So it does nothing where its row locks would last until somebody ends a
+    /// transaction, and skips rows that another session deletes at this moment.
     pub async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
         let lasts = self.connection.callers().is_some_and(|c| !c.brief || !c.fresh);
@@ -547,21 +559,23 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// That a refresh gave way is no failure of it.
+/// Returns the error of a refresh that gave way, which does not count as a failure.
 pub(crate) fn given_way(e: &Entry, why: &str) -> Error {
     Error::busy(format!("the refresh of {} {why}", shown(e)))
         .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")
 }
 
-/// The tables whose writers keep a stream table, if they do; locked where it is to be computed.
+/// Returns the tables whose writers keep a stream table, if they do, and whether to lock them because it is
+/// recomputed.
 fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     let tables = || e.read().map(|d| d.relation.clone()).collect();
     let locked = options.full || e.needs_reinit || !e.is_populated;
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
-/// The members of groups that are all quiet, but for groups that read a stream table that is not among these: what a
-/// refresh brings that one reaches them. Each group comes after those that it reads.
+/// Returns the members of groups in which all stream tables are quiet. A quiet group that reads a stream
+/// table of another group which is not idle is left out, since the refresh of that one brings it changes.
+/// Each group comes after the groups that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {
@@ -575,7 +589,7 @@ fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     idle
 }
 
-/// The name of a refresh of a group, for progress and errors.
+/// Returns the name of a refresh of a group, for progress and errors.
 fn doing(group: &[Entry]) -> String {
     match group {
         [] => "refreshing".to_owned(),
@@ -584,15 +598,16 @@ fn doing(group: &[Entry]) -> String {
     }
 }
 
-/// The groups that the wanted stream tables are in, each with all that these read in it, upstream first.
+/// Returns the groups that hold the wanted stream tables, each with all that these read in it, upstream
+/// first.
 fn own_groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let mut own = groups(registry, wanted)?;
     own.retain(|g| g.iter().any(|e| wanted.contains(&e.relation.id)));
     Ok(own)
 }
 
-/// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first; a group after
-/// those that it reads.
+/// Returns the wanted stream tables and all that they read, as groups that share no stream table. Members of
+/// a group are ordered upstream first, and each group comes after the groups that it reads.
 pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let dag = registry.dag()?;
     let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();

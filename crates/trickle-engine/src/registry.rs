@@ -25,16 +25,16 @@ use trickle_core::stream_table::{Options, StreamTable};
 use trickle_core::vocabulary::{Activity, Mode, RefreshMode};
 use xxhash_rust::xxh64::xxh64;
 
-/// What a query reads of one relation.
+/// A relation that the query of a stream table reads, and what the plan uses of it.
 #[derive(Clone, Debug)]
 pub struct Dependency {
     /// The relation.
     pub relation: Relation,
-    /// What kind it is.
+    /// The kind of the relation.
     pub kind: TableKind,
-    /// The columns that matter.
+    /// The columns whose changes matter.
     pub columns: Vec<String>,
-    /// What the plan was made from ([`crate::schema`], `pgtrickle.fingerprint`).
+    /// The fingerprint of the relation when the plan was made ([`crate::schema`], `pgtrickle.fingerprint`).
     pub fingerprint: String,
     /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
     pub buffer: Option<u32>,
@@ -42,13 +42,14 @@ pub struct Dependency {
     pub unlogged: bool,
     /// Whether the buffer is at its limit, so that changes may not be kept.
     pub full: bool,
-    /// Whether the user holds its capture off ([`crate::Trickle::disable`]).
+    /// Whether the user has its capture switched off ([`crate::Trickle::disable`]).
     pub held: bool,
     /// Whether it has partitions.
     pub partitioned: bool,
     /// Its keys and columns without NULL when it was planned; `None` where they were not noted.
     pub(crate) relied: Option<PlannedWith>,
-    /// Whether its plan knows no more than these, though the table may have more by now.
+    /// Whether the plan relies on no more than [`Dependency::relied`], though the table may have got keys
+    /// since.
     pub(crate) keeps_plan: bool,
 }
 
@@ -59,11 +60,11 @@ pub struct Entry {
     pub id: i64,
     /// The stored table.
     pub relation: Relation,
-    /// Canonical text of its query.
+    /// The canonical text of its query.
     pub query: String,
     /// The query as it was typed.
     pub original: String,
-    /// Its schedule as text; `None` is manual.
+    /// Its schedule as text; `None` means that it is refreshed by hand only.
     pub schedule: Option<String>,
     /// The mode in force.
     pub mode: Mode,
@@ -75,78 +76,82 @@ pub struct Entry {
     pub status: Activity,
     /// Whether it was ever filled.
     pub is_populated: bool,
-    /// What was committed by then is in it; `None` where it was never filled.
+    /// A time by which all committed changes are in it; `None` where it was never filled.
     pub data_at: Option<Time>,
-    /// Whether it is marked to be computed anew.
+    /// Whether it is marked for a recompute.
     pub needs_reinit: bool,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
-    /// What the last failure said.
+    /// The message of the last failure.
     pub last_error: Option<String>,
-    /// Settings in force at creation that can change a value.
+    /// The settings in force at creation that can change a value.
     pub settings: Vec<Setting>,
-    /// The same as they are put in force: of the search path what is safe for its owner (`pgtrickle.safe_path`).
+    /// The same settings as they are put in force: the search path has only schemas that are safe for the
+    /// owner (`pgtrickle.safe_path`).
     pub in_force: Vec<Setting>,
-    /// What it reads.
+    /// The relations that it reads.
     pub dependencies: Vec<Dependency>,
-    /// Who owns the stored table.
+    /// The owner of the stored table.
     pub owner: String,
-    /// Whether that is the current role; so it is where the table is gone.
+    /// Whether the current role owns it; true where the table is gone.
     pub own: bool,
-    /// Whether its table is there: DROP TABLE needs no trickle.
+    /// Whether its table exists: DROP TABLE works without trickle.
     pub exists: bool,
     /// Whether everything that its plan was made from is as it was then.
     pub unchanged: bool,
     /// Whether rows enter and leave it as time passes.
     pub reads_clock: bool,
-    /// Hash of what made the stored tables.
+    /// A hash of the statements that made the stored tables.
     pub layout_hash: Option<String>,
-    /// What its plan is made for (`pgtrickle.definition`).
+    /// The facts of the catalog that its plan is made for (`pgtrickle.definition`).
     pub definition: String,
     /// Whether it is refreshed by itself, after the stream tables that it reads ([`StreamTableNode::apart`]).
     pub apart: bool,
-    /// The label of the declarations that it is of; `None`: made by itself.
+    /// The label of the set of declarations that it belongs to; `None` where it was created by itself.
     pub declared: Option<String>,
-    /// To what of others its owner agreed; `None`: it was declared before that was noted.
+    /// The objects of others to which its owner agreed; `None` where it was created before this was noted.
     pub agreed: Option<Agreed>,
-    /// The functions that it calls, but the server's own.
+    /// The functions that it calls, without built-in ones.
     pub(crate) functions: Vec<u32>,
-    /// The types that its query can reach, but the server's own.
+    /// The types that its query can reach, without built-in ones.
     pub(crate) types: Vec<u32>,
-    /// Operators, casts and the like on which its values rest, but the server's own.
+    /// The operators, casts and the like on which its values rest, without built-in ones.
     pub(crate) objects: Vec<String>,
 }
 
 impl Entry {
-    /// What it reads itself; a view is looked through to its tables.
+    /// Returns the relations that hold the rows it reads. Views are left out, since their tables are in the
+    /// list.
     pub fn read(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
     }
 
-    /// The tables of which its plan knows no more than when it was made.
+    /// Returns the tables for which its plan knows no more than when it was made.
     pub(crate) fn planned_with(&self) -> BTreeMap<TableId, PlannedWith> {
         let kept = self.dependencies.iter().filter(|d| d.keeps_plan);
         kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
     }
 
-    /// The schemas where its statements find what they name without one.
+    /// Returns the schemas in which its statements look up names without a schema.
     pub(crate) fn path(&self) -> Vec<String> {
         let path = self.in_force.iter().find(|s| s.name == "search_path");
         path.map(|s| s.values.clone()).unwrap_or_default()
     }
 
-    /// Whether the writers of what it reads keep it. While the user holds the capture of a source off, refreshes do.
+    /// Whether the writers of its sources keep it. While the user has the capture of a source switched off,
+    /// refreshes do.
     pub fn is_immediate(&self) -> bool {
         self.mode == Mode::Immediate && !self.read().any(|d| d.held)
     }
 
-    /// Whether it is built to take the place of another (`alter/swap`): nobody's yet, and kept by no schedule.
+    /// Whether it is built to take the place of another one (`alter/swap`): it has no user and no schedule
+    /// yet.
     pub(crate) fn is_beside(&self) -> bool {
         &*self.relation.schema == HIDDEN && self.relation.name.starts_with("new_")
     }
 
-    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed
-    /// anew from no table at all reads something else: the clock, say.
+    /// Whether one of its sources is not captured, so that nobody can tell whether it is up to date. A
+    /// recomputed stream table without sources counts too: it reads something else, e.g. the clock.
     pub fn polls(&self) -> bool {
         if self.is_immediate() {
             return false;
@@ -162,7 +167,7 @@ impl Entry {
         self.read().any(unknown)
     }
 
-    /// Why its result may change while none of the tables does that it reads, if it may.
+    /// Returns why its result may change while none of its sources does, if it may.
     pub(crate) fn unseen(&self) -> Option<Arc<str>> {
         let told = |d: &Dependency| d.held || !matches!(d.kind, TableKind::Table | TableKind::StreamTable);
         if self.mode != Mode::Full || !self.polls() || self.read().any(told) {
@@ -181,8 +186,8 @@ pub(crate) struct StoredSetting {
     pub(crate) values: Vec<String>,
 }
 
-/// Those whose tables `$1` names, and all that are linked to them: read by them or reading them, however far. All, where
-/// it is NULL.
+/// The stream tables whose tables are in `$1`, and all linked ones: those that they read or that read them,
+/// at any distance. All stream tables where `$1` is NULL.
 const LINKED: &str = "
 WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
@@ -195,8 +200,8 @@ WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
 )";
 
-/// One row for each relation that a stream table reads, and one for what reads none: a single statement, so that what is said of
-/// a stream table and of what it reads is of one moment.
+/// One row for each relation that a stream table reads, and one for a stream table that reads none. A single
+/// statement reads them, so that all facts are of one moment.
 const ENTRIES: &str = "
 , listed AS MATERIALIZED (
     SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema) AS nspname, coalesce(c.relname, s.pgt_name) AS relname,
@@ -226,7 +231,7 @@ LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
-/// Where what is read begins among the columns of [`ENTRIES`].
+/// The position at which the columns of the read relation begin in [`ENTRIES`].
 const READ: usize = 32;
 
 /// All stream tables of a database.
@@ -237,10 +242,10 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Reads the catalog: all of it, or only these stream tables and those that are linked to them.
+    /// Reads the catalog: all of it, or only the stream tables `of` and those linked to them.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn read(db: &dyn Connection, of: Option<&[TableId]>) -> Result<Registry> {
         let doing = |e| Error::server("read the stream tables", e);
         let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
@@ -261,30 +266,31 @@ impl Registry {
         Ok(registry)
     }
 
-    /// All, by `pgt_id`.
+    /// Returns all stream tables, by `pgt_id`.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// One by `pgt_id`.
+    /// Returns the stream table with this `pgt_id`.
     pub fn get(&self, id: i64) -> Option<&Entry> {
         self.entries.get(&id)
     }
 
-    /// One by the oid of its table.
+    /// Returns the stream table whose table has this oid.
     pub fn by_table(&self, id: TableId) -> Option<&Entry> {
         self.entries.get(self.by_table.get(&id)?)
     }
 
-    /// Those that read a table.
+    /// Returns the stream tables that read a table.
     pub(crate) fn readers(&self, table: TableId) -> impl Iterator<Item = &Entry> {
         self.entries().filter(move |e| e.dependencies.iter().any(|d| d.relation.id == table))
     }
 
-    /// One by name; unqualified means the first schema of the search path that has it.
+    /// Returns the stream table of a name. A name without a schema means the first schema of the search path
+    /// that has it.
     ///
     /// # Errors
-    /// None of that name, with the nearest one.
+    /// No stream table has that name; the hint gives the nearest name.
     pub fn find(&self, name: &Name, search_path: &[String]) -> Result<&Entry> {
         let schemas = name.schema.as_ref().map_or(search_path, std::slice::from_ref);
         let named = |s: &String| {
@@ -308,23 +314,24 @@ impl Registry {
         })
     }
 
-    /// The oids of the tables of these names.
+    /// Returns the oids of the tables of these names.
     pub(crate) fn ids(&self, names: &[Name], search_path: &[String]) -> Result<Vec<TableId>> {
         names.iter().map(|n| Ok(self.find(n, search_path)?.relation.id)).collect()
     }
 
-    /// Who reads whom.
+    /// Returns the graph of the stream tables and their readers.
     ///
     /// # Errors
-    /// Stored dependencies that form a circle.
+    /// The stored dependencies form a circle.
     pub fn dag(&self) -> Result<Dag> {
         Ok(Dag::build(self.entries.values().map(node))?)
     }
 
-    /// How old each stream table with a schedule may become, for a refresher with these options, by `pgt_id`.
+    /// Returns, by `pgt_id`, how old each stream table with a schedule may become under a refresher with
+    /// these options.
     ///
     /// # Errors
-    /// Those of [`Registry::dag`].
+    /// The errors of [`Registry::dag`].
     pub fn periods(&self, options: &schedule::Options) -> Result<BTreeMap<i64, Duration>> {
         let parsed = |e: &Entry| Some((e.relation.id, Schedule::parse(e.schedule.as_deref()?).ok()?));
         let schedules: BTreeMap<TableId, Schedule> = self.entries.values().filter_map(parsed).collect();
@@ -337,10 +344,11 @@ impl Registry {
         Ok(self.entries.values().filter_map(period).collect())
     }
 
-    /// Stream tables in the order in which they are to be refreshed: these, and all that they read.
+    /// Returns the `wanted` stream tables and all that they read, in the order in which they are to be
+    /// refreshed.
     ///
     /// # Errors
-    /// Those of [`Registry::dag`].
+    /// The errors of [`Registry::dag`].
     pub fn with_upstream(&self, wanted: impl IntoIterator<Item = TableId>) -> Result<Vec<&Entry>> {
         let wanted: BTreeSet<TableId> = wanted.into_iter().collect();
         let set = self.dag()?.refresh_set(&wanted);
@@ -348,8 +356,8 @@ impl Registry {
     }
 }
 
-/// Refuses to run the query of another owner, which would run with the rights of whoever refreshes; and one whose
-/// table is gone.
+/// Refuses a stream table of another owner, whose query would run with the rights of the role that refreshes.
+/// Refuses also one whose table is gone.
 pub(crate) fn require_own(e: &Entry) -> Result<()> {
     let name = shown(e);
     if !e.exists {
@@ -365,7 +373,7 @@ pub(crate) fn require_own(e: &Entry) -> Result<()> {
         .hint(format!("Connect as {}.", e.owner)))
 }
 
-/// `schema.name`, quoted where needed.
+/// Returns `schema.name`, quoted where needed.
 pub fn shown(e: &Entry) -> String {
     Qualified::new(&e.relation.schema, &e.relation.name).to_string()
 }
@@ -450,7 +458,7 @@ fn entry(r: &Row) -> Result<Entry> {
     })
 }
 
-/// The engine's options for a stream table of this name and id.
+/// Returns the engine's options for a stream table of this name and id.
 pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     let mut options = Options::new(&*relation.schema, &*relation.name);
     options.state_prefix = format!("state_{id}");
@@ -458,12 +466,12 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     options
 }
 
-/// Identifies the plans whose results are stored: plans of the same hash have the same results.
+/// Returns a hash of the plans whose results are stored: plans with the same hash have the same results.
 pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
     Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
 }
 
-/// Identifies the stored tables of a plan. A plan is run only over tables that were made for it.
+/// Returns a hash of the stored tables of a plan. A plan is run only over tables that were made for it.
 pub(crate) fn layout_hash(table: &StreamTable) -> String {
     let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
     format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
@@ -474,14 +482,14 @@ pub(crate) fn layout_hash(table: &StreamTable) -> String {
 pub struct Runnable {
     /// The plan, where the query is incremental.
     pub table: Option<Arc<StreamTable>>,
-    /// What is run.
+    /// The program of statements that a refresh runs.
     pub program: Arc<dyn Program + Send + Sync>,
 }
 
 /// Compiles the stored query of an entry against the present catalog.
 ///
 /// # Errors
-/// The query means nothing any more; the server.
+/// The query is no longer valid; the server.
 pub(crate) async fn compile_entry(
     db: &dyn Connection,
     catalog: &mut PgCatalog,
@@ -512,7 +520,7 @@ pub(crate) async fn compile_entry(
             let program = immediate::program(db, e, &table).await?;
             return Ok(Runnable { program: Arc::new(program), table: Some(table) });
         }
-        // The text would not keep what the plan stores beside, nor read copies, nor the time of the refresh.
+        // The text of the query does not fill states, read copies, or use the time of the refresh.
         let is_all = table.layout().states.is_empty() && !reads_copies(e) && !e.reads_clock;
         if table.layout().result.identity == Identity::Bag && is_all {
             let key = key_of(db, e.relation.id, true).await?;
@@ -526,7 +534,7 @@ pub(crate) async fn compile_entry(
     recompute(db, e, &key).await
 }
 
-/// Computes the query of a stream table as text, and tells its rows apart by this key.
+/// Returns a program that runs the text of the query, and tells rows apart by this key.
 async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<Runnable> {
     let columns = db
         .query(
@@ -538,7 +546,7 @@ async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<
     let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
     let name = Qualified::new(&e.relation.schema, &e.relation.name);
     let mut program = Recompute::new(&name, &columns, key, &e.query);
-    // PostgreSQL refuses most rules where a statement writes within WITH.
+    // PostgreSQL refuses most rules on a table that a statement writes within WITH.
     let rules = "SELECT relhasrules FROM pg_class WHERE oid = $1";
     let row = db.query_opt(rules, &[&e.relation.id.0]).await;
     if row.map_err(|err| Error::server("look at a stream table", err))?.is_some_and(|r| r.get(0)) {
@@ -547,8 +555,8 @@ async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<
     Ok(Runnable { table: None, program: Arc::new(program) })
 }
 
-/// The columns of the key by which rows of a table are told apart, if it has one: any, or `$2` one that
-/// foreign keys refer to (`pgtrickle.pairing_key`).
+/// The columns of the key by which rows of the table `$1` are told apart, if it has one. With `$2`, only a
+/// key that foreign keys refer to (`pgtrickle.pairing_key`).
 const PAIRING_KEY: &str = "
 SELECT (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = a.attrelid AND b.attnum BETWEEN 1 AND a.attnum - 1 AND NOT b.attisdropped),
     r.oprname, rn.nspname, l.collname, ln.nspname
@@ -574,9 +582,9 @@ async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result
     rows.iter().map(column).collect()
 }
 
-/// Keeps a stream table from being planned, altered or refreshed by others until the transaction ends, and tells
-/// whether it still is what it was when it was looked at. The second statement has a snapshot of its own: the
-/// first may have waited for somebody who altered it.
+/// Keeps other sessions from planning, altering or refreshing a stream table until the transaction ends.
+/// Returns whether it still is as `e` was read. The second statement has a snapshot of its own, since the
+/// first may have waited for a session that altered the stream table.
 pub(crate) async fn is_held(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
     let fail = |err| Error::server(format!("hold {}", shown(e)), err);
     let held = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1";

@@ -1,4 +1,4 @@
-//! Making anew what somebody broke: stored tables, and capture triggers.
+//! Repairs stored tables and capture triggers that somebody broke.
 
 use crate::capture;
 use crate::db::Connection;
@@ -13,18 +13,19 @@ use trickle_core::catalog::TableId;
 use trickle_core::cost::{Inputs, Model, threshold};
 use trickle_core::vocabulary::Activity;
 
-/// What the cost of a refresh depends on, as it is expected: what refreshes have cost, rows of the sources, of the result.
+/// The inputs of the cost model: the costs of past refreshes, and the expected rows of the sources and of the
+/// result.
 const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c \
         JOIN pgtrickle.pgt_dependencies d ON d.source_relid = c.oid WHERE d.pgt_id = s.pgt_id), 0)::int8, \
     coalesce((SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = s.pgt_relid), 0)::int8 \
     FROM pgtrickle.pgt_stream_tables s WHERE pgt_id = $1";
 
 impl<C: Connection> Trickle<C> {
-    /// Makes everything that a stream table stands on anew, from the query that it has, where it is not as it should be: hidden
-    /// tables, identity, triggers of its sources. Then computes it anew.
+    /// Makes again, from the stored query, each part of a stream table that is not as it should be: hidden
+    /// tables, identity, triggers of its sources. Then recomputes it.
     ///
     /// # Errors
-    /// None of that name, another owner's; a query that means nothing any more; the server.
+    /// No stream table has that name; another role owns it; the query is no longer valid; the server.
     pub async fn repair(&mut self, name: &Name) -> Result<Vec<Refreshed>> {
         let e = self.find(name).await?;
         require_own(&e)?;
@@ -33,12 +34,13 @@ impl<C: Connection> Trickle<C> {
         self.refresh(std::slice::from_ref(name), &options).await
     }
 
-    /// Makes the capture triggers anew that are not as they should be, or not of the kind that
-    /// [`CaptureOptions`](capture::CaptureOptions) say; what reads their tables is computed anew once. Their tables: of those that
-    /// stream tables of this role read; of these alone where any is named.
+    /// Makes capture triggers again that are not as they should be, or not of the kind that
+    /// [`CaptureOptions`](capture::CaptureOptions) asks for. Looks at the sources of this role's stream
+    /// tables, and only at those named in `only` where it names any. Readers of a repaired table are
+    /// recomputed once. Returns the repaired tables.
     ///
     /// # Errors
-    /// A table that nothing reads; triggers of another role; the server.
+    /// A table that no stream table reads; triggers of another role; the server.
     pub async fn rebuild_triggers(&mut self, only: &[Name]) -> Result<Vec<String>> {
         let mut wanted = BTreeSet::new();
         for name in only {
@@ -51,7 +53,7 @@ impl<C: Connection> Trickle<C> {
         }
         let mut rebuilt = Vec::new();
         for (source, readers) in readers {
-            // Readers of others are computed anew too (`pgtrickle.mark_readers`).
+            // Readers of other roles are recomputed too (`pgtrickle.mark_readers`).
             let is_meant = wanted.is_empty() || wanted.contains(&source);
             if !is_meant || !readers.iter().any(|e| e.own) {
                 continue;
@@ -74,21 +76,21 @@ impl<C: Connection> Trickle<C> {
         Ok(rebuilt)
     }
 
-    /// The current role's stream tables that are suspended.
+    /// Returns the names of the current role's suspended stream tables.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn suspended(&mut self) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let suspended = |e: &&Entry| e.own && e.status == Activity::Suspended && !e.is_beside();
         Ok(registry.entries().filter(suspended).map(shown).collect())
     }
 
-    /// Takes stream tables out of the schedule, or puts them back: those of these names, or all of the current role. Which
-    /// were not so before. Those that writers keep are kept by them meanwhile.
+    /// Suspends or resumes stream tables: the named ones, or all of the current role. A suspended IMMEDIATE
+    /// stream table is still kept by its writers. Returns the stream tables whose state changed.
     ///
     /// # Errors
-    /// None of one of the names; another owner's; the server.
+    /// No stream table has one of the names; another role owns one; the server.
     pub async fn set_suspended(&mut self, names: Option<&[Name]>, suspended: bool) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> = match names {
@@ -115,11 +117,11 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// The changed rows, as a share of its sources' rows, from which on a stream table is expected to be computed anew for less
-    /// than its changes take: 0 where always, 2 where never; `None` where there is no other way.
+    /// Returns the share of changed rows among all source rows from which on a recompute is expected to cost
+    /// less than the delta: 0 for always, 2 for never. Returns `None` where the stream table has no delta.
     ///
     /// # Errors
-    /// None of that name; a query that means nothing any more; the server.
+    /// No stream table has that name; the query is no longer valid; the server.
     pub async fn threshold(&mut self, name: &Name) -> Result<Option<f64>> {
         let e = self.find(name).await?;
         let ways = self.runnable(&e).await?.program.strategies().to_vec();
@@ -135,23 +137,23 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// What a stream table reads, and how deep below it others stand.
+/// A stream table with its sources, its readers and its level among all stream tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependent {
     /// The stream table.
     pub name: String,
-    /// 1 where it reads no other stream table, else 1 more than the deepest that it reads.
+    /// 1 where it reads no other stream table, else 1 more than the highest level that it reads.
     pub level: u32,
-    /// What it reads.
+    /// The relations that it reads.
     pub reads: Vec<String>,
     /// The stream tables that read it.
     pub read_by: Vec<String>,
 }
 
-/// All stream tables with what they read, each after those.
+/// Returns all stream tables with their sources and readers, each after the stream tables that it reads.
 ///
 /// # Errors
-/// A catalog whose stream tables read each other in a circle.
+/// The stream tables of the catalog read each other in a circle.
 pub fn dependents(registry: &Registry) -> Result<Vec<Dependent>> {
     let dag = registry.dag()?;
     let mut all = Vec::new();

@@ -1,8 +1,8 @@
-//! What a query means, as PostgreSQL itself says.
+//! Asks PostgreSQL for the meaning of a query.
 //!
-//! The query becomes a view in a transaction that is rolled back, a temporary one where there may be such: PostgreSQL checks
-//! it, gives its canonical text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly
-//! it depends on.
+//! The query becomes a view in a transaction that is rolled back; a temporary view where temporary objects
+//! are allowed. PostgreSQL checks the query and gives its canonical text (stars expanded, names qualified,
+//! casts explicit). It also gives the columns of the result, and the objects on which the query depends.
 
 mod renamed;
 mod suggested;
@@ -25,7 +25,7 @@ pub(crate) struct Dependency {
     pub(crate) oid: u32,
     pub(crate) schema: String,
     pub(crate) name: String,
-    /// As in `pg_class.relkind`.
+    /// The value of `pg_class.relkind`.
     pub(crate) relkind: String,
     pub(crate) fingerprint: String,
     pub(crate) is_stream_table: bool,
@@ -34,13 +34,14 @@ pub(crate) struct Dependency {
     pub(crate) owner: String,
     /// Whether the query names the type of its rows, or of arrays of them.
     pub(crate) is_named_as_type: bool,
-    /// The views that read it; 0: the query itself.
+    /// The views that read it; 0 stands for the query itself.
     pub(crate) read_through: Vec<u32>,
-    /// Which rows the current role's query may read there (`pgtrickle.row_security`); `None`: all.
+    /// The rows that row security lets the current role's query read (`pgtrickle.row_security`); `None`: all.
     pub(crate) row_security: Option<String>,
-    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text; `None` for what no query names.
+    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text; `None` where no query
+    /// names it.
     pub(crate) names: Option<String>,
-    /// The numbers of the columns that the query names, or a view that it reads, as a text.
+    /// The numbers of its columns that are named by the query or by a view that the query reads, as a text.
     pub(crate) named: Option<String>,
 }
 
@@ -48,31 +49,32 @@ pub(crate) struct Dependency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputColumn {
     pub(crate) name: String,
-    /// Its type, ready for a CREATE TABLE.
+    /// The type, spelled for a CREATE TABLE.
     pub(crate) spelled: String,
 }
 
 /// A query as PostgreSQL understands it.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    /// The canonical text; means the same under every search path.
+    /// The canonical text; it has the same meaning under every search path.
     pub(crate) canonical: String,
     pub(crate) columns: Vec<OutputColumn>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Functions that are not built in, and that the query or the views that it reads call, by their names or
-    /// by operators.
+    /// The functions that the query calls, by name or by operator, directly or through views, without
+    /// built-in ones.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
-    /// What of others it would run.
+    /// The code of other roles that the query would run.
     pub(crate) code: Code,
     /// Whether it locks the rows that it reads.
     pub(crate) locks: bool,
-    /// An operator of it, or of a view that it reads, whose value is another each time.
+    /// A volatile operator of the query, or of a view that it reads.
     pub(crate) volatile_operator: Option<String>,
 }
 
 impl Resolved {
-    /// The error that making a stream table of the query is, where the engine reads it no further and cannot say so itself.
+    /// Returns the error of creating a stream table with this query, where the engine reads the query no
+    /// further and so cannot find the reason itself.
     pub(crate) fn refusal(&self) -> Option<Error> {
         if let Some(operator) = &self.volatile_operator {
             let message = format!("a stream table cannot be kept equal to the volatile operator {operator}");
@@ -89,11 +91,12 @@ impl Resolved {
     }
 }
 
-/// Whether the query locks rows, as the server's own tree says it. No name has a space there without a backslash.
+/// Whether the query locks rows, by the server's parse tree of it. In that tree, a space within a name
+/// follows a backslash.
 const LOCKS: &str =
     "SELECT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = $1 AND r.ev_action::text ~ ':rowMarks \\(')";
 
-/// The dependencies of the rules of a view, and of the views that it reads; `part` is a column.
+/// The dependencies of the rules of a view, and of the views that it reads; `part` is the number of a column.
 pub(crate) const DEPENDENCIES: &str = "
 WITH RECURSIVE reads(view, class, object, part) AS (
     SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM pg_rewrite r
@@ -107,17 +110,17 @@ WITH RECURSIVE reads(view, class, object, part) AS (
     WHERE d.refobjid <> r.ev_class
 )";
 
-/// Where the view goes.
+/// The schema for the view of the query.
 #[derive(Clone, Debug)]
 enum Place {
     Temporary,
-    /// In a security-restricted operation nothing temporary can be made: a schema that goes with the view. No role may make
-    /// anything in a schema that stays and is trickle's.
+    /// A schema that is dropped with the view. A security-restricted operation cannot make temporary objects,
+    /// and no role may make objects in a lasting schema of trickle's.
     Apart(String),
 }
 
 impl Place {
-    /// Where there is none yet, makes it; within a transaction that is undone.
+    /// Returns the place, and makes the schema where needed. The caller's transaction must be rolled back.
     async fn of(t: &Transaction<'_>) -> Result<Place, Refusal> {
         if !t.is_restricted() {
             return Ok(Place::Temporary);
@@ -129,13 +132,13 @@ impl Place {
         Ok(Place::Apart(schema))
     }
 
-    /// The start of the statement that makes a view.
+    /// Returns the start of the statement that makes a view.
     fn create(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
     }
 
-    /// The start of the statement that makes a table.
+    /// Returns the start of the statement that makes a table.
     fn table(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("{temporary}TABLE {}", self.of_name(name))
@@ -145,7 +148,8 @@ impl Place {
         self.qualified(name).to_string()
     }
 
-    /// Whether a name in this schema is one that was made here, as the server writes it under a shut search path.
+    /// Whether `schema` is this place, as the server writes the schema of a name under the search path
+    /// [`SHUT`].
     fn is(&self, schema: Option<&str>) -> bool {
         match self {
             Place::Temporary => schema.is_none_or(|s| s.starts_with("pg_temp")),
@@ -161,26 +165,26 @@ impl Place {
     }
 }
 
-/// The view of the query.
+/// The name of the view of the query.
 const VIEW: &str = "trickle_query";
 
-/// The view of its canonical text.
+/// The name of the view of the canonical text.
 const AGAIN: &str = "trickle_query_again";
 
-/// The result columns of a query with grouping sets, and which keys of GROUP BY, DISTINCT and ORDER BY they are, as the
-/// server's own tree says it; nothing of other queries.
+/// The result columns of a query with grouping sets, each with the number of its key in GROUP BY, DISTINCT
+/// and ORDER BY, by the server's parse tree. Other queries give no rows.
 const KEYS: &str = "\
     SELECT regexp_replace(m[1], '\\\\(.)', '\\1', 'g'), m[2] FROM pg_rewrite r, \
            regexp_matches(r.ev_action::text, ':resname ((?:\\\\.|[^\\s\\\\])+) :ressortgroupref (\\d+)', 'g') \
            WITH ORDINALITY AS found(m, place) \
     WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
-/// Asks the server what a query means under the connection's settings, or rather these; where these have no
-/// search path, under that of whoever `typed` it. Changes nothing.
+/// Asks the server for the meaning of a query under the connection's settings, overridden by `settings`.
+/// Where these have no search path, `typed` is the search path. Changes nothing.
 ///
 /// # Errors
-/// PostgreSQL's refusal of the query, with its place in it; no privilege to create temporary objects;
-/// something of somebody else's to which the owner has not `agreed`.
+/// PostgreSQL refuses the query, with the place in it. The role may not create temporary objects. The query
+/// uses an object of another role to which the owner has not `agreed`.
 pub(crate) async fn resolve(
     db: &mut dyn Connection,
     sql: &str,
@@ -213,8 +217,8 @@ pub(crate) async fn resolve(
     }
 }
 
-/// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
-/// apart that are written alike.
+/// Returns a column that the canonical text of a view groups differently from the view itself. The canonical
+/// text of grouping sets may not tell apart keys that are written alike.
 async fn ambiguous_key(
     t: &Transaction<'_>,
     place: &Place,
@@ -231,7 +235,7 @@ async fn ambiguous_key(
     t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
     let view = t.query_one("SELECT to_regclass($1)::oid", &[&place.of_name(AGAIN)]).await.map_err(fail)?;
     let same = t.query(KEYS, &[&view.get::<u32>(0)]).await.map_err(fail)?;
-    // The columns of subqueries may have other names in it.
+    // Only the keys are compared, since columns of subqueries may have other names in the canonical text.
     let key = |row: &Row| row.get::<String>(1);
     let mut again = same.iter().map(key);
     Ok(keys.iter().find(|row| again.next() != Some(key(row))).map(|row| row.get(0)))
@@ -253,14 +257,14 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
             .hint("Give them their names in COLUMNS.")
             .at(span));
     }
-    // The extended protocol takes one statement only: the text cannot smuggle in another.
+    // The extended protocol takes one statement only, so the text cannot smuggle in another.
     let (create, name) = (place.create(VIEW), place.of_name(VIEW));
     let refused = |e| refused(sql, create.len(), e);
     t.execute(&format!("{create}{sql}"), &[]).await.map_err(refused)?;
     let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
-    // To plan a query may run functions that it calls.
+    // Planning a query may run functions that it calls.
     let code = Code::of(&**t, view, agreed).await?;
-    // Making a view asks for no right to read; planning it does.
+    // Making a view needs no right to read; planning a query over it does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
     t.batch_execute(&format!("SET LOCAL search_path = {SHUT}")).await.map_err(doing)?;
     let canonical: String = t
@@ -345,7 +349,8 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     })
 }
 
-/// PostgreSQL's error on the query, with its place in the query as it was typed, after so many characters of the statement.
+/// Turns PostgreSQL's refusal of the query into an error, with the place in the query as the user typed it.
+/// `before` is the number of characters in the statement before the query.
 fn refused(sql: &str, before: usize, e: Refusal) -> Error {
     let place = e.position.and_then(|at| span(sql, at.checked_sub(before + 1)?));
     if e.sqlstate.is_none() {
@@ -369,7 +374,7 @@ fn refused(sql: &str, before: usize, e: Refusal) -> Error {
     }
 }
 
-/// The error for a column of a result that no table can have.
+/// Returns the error for a result column whose name no table can have.
 fn reserved(sql: &str, column: &str) -> Error {
     let message = format!("column \"{column}\" has the name of a system column");
     let error = Error::from(trickle_core::Error::duplicate_column(message))
@@ -380,7 +385,8 @@ fn reserved(sql: &str, column: &str) -> Error {
     }
 }
 
-/// The place of a column that is named twice, which PostgreSQL does not tell. None where the server speaks another language.
+/// Returns the place of a column that is named twice, which PostgreSQL does not tell. Returns `None` where
+/// the server's messages are not in English.
 fn repeated(sql: &str, e: &Error) -> Option<Span> {
     let name = e.message().strip_prefix("column \"")?.strip_suffix("\" specified more than once")?;
     let first = find_name(sql, name).ok()??;
@@ -389,7 +395,7 @@ fn repeated(sql: &str, e: &Error) -> Option<Span> {
     span(sql, sql[..first.end + second.start].chars().count())
 }
 
-/// What to do about an error for which PostgreSQL has no hint.
+/// Returns a hint for an error for which PostgreSQL has none.
 fn hint(sqlstate: &str) -> &'static str {
     match sqlstate {
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
@@ -401,7 +407,8 @@ fn hint(sqlstate: &str) -> &'static str {
     }
 }
 
-/// The place of the character `at` (from 0), or the end; it ends with the word that starts there.
+/// Returns the place of the character `at` (from 0), or the end of the text. The place ends with the word
+/// that starts there.
 fn span(sql: &str, at: usize) -> Option<Span> {
     let start = sql.char_indices().map(|(i, _)| i).chain([sql.len()]).nth(at)?;
     let before = &sql[..start];

@@ -1,21 +1,21 @@
-//! What people write to have trickle do something: commands of the program, or calls of the extension's functions. Errors and
-//! checks say what to do in these words.
+//! The commands of the program, or calls of the extension's functions, that errors and checks name in their
+//! advice.
 
 use std::sync::OnceLock;
 
-/// Who hears what is said.
+/// The language of the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
-    /// Whoever types commands of `trickle`.
+    /// Commands of `trickle`.
     Program,
-    /// Whoever is in a session of a server with the extension.
+    /// SQL, in a session of a server with the extension.
     Sql,
 }
 
-/// A process is the program's or the server's, and stays so.
+/// The voice of the process, which does not change: a process is the program's or the server's.
 static VOICE: OnceLock<Voice> = OnceLock::new();
 
-/// How this process speaks from now on; the first to say it decides. Without, as the program.
+/// Sets the voice of this process. The first call decides; without one it is [`Voice::Program`].
 pub fn speak(voice: Voice) {
     let _ = VOICE.set(voice);
 }
@@ -27,7 +27,7 @@ fn either(program: String, sql: impl FnOnce() -> String) -> String {
     }
 }
 
-/// One of these.
+/// Returns the text for the voice of this process.
 pub(crate) fn one(program: &'static str, sql: &'static str) -> &'static str {
     match VOICE.get() {
         Some(Voice::Sql) => sql,
@@ -35,56 +35,56 @@ pub(crate) fn one(program: &'static str, sql: &'static str) -> &'static str {
     }
 }
 
-/// A call of a function with a name, which is shown as `schema.name`, and more arguments.
+/// Returns a call of a function with the name of a stream table, shown as `schema.name`, and more arguments.
 fn call(function: &str, name: &str, more: &str) -> String {
     format!("SELECT pgtrickle.{function}('{}'{more})", name.replace('\'', "''"))
 }
 
-/// Refreshes a stream table.
+/// Returns the command that refreshes a stream table.
 pub(crate) fn refresh(name: &str) -> String {
     either(format!("trickle refresh {name}"), || call("refresh_stream_table", name, ""))
 }
 
-/// Refreshes several.
+/// Returns the command that refreshes several stream tables.
 pub(crate) fn refresh_all(names: &[String]) -> String {
     let calls = || names.iter().map(|n| call("refresh_stream_table", n, "")).collect::<Vec<_>>().join("; ");
     either(format!("trickle refresh {}", names.join(" ")), calls)
 }
 
-/// Drops a stream table, or forgets one whose table is gone.
+/// Returns the command that drops a stream table, or forgets one whose table is gone.
 pub(crate) fn drop(name: &str) -> String {
     either(format!("trickle drop {name}"), || call("drop_stream_table", name, ""))
 }
 
-/// Makes one.
+/// Returns the command that creates a stream table.
 pub(crate) fn create(name: &str) -> String {
     either(format!("trickle create {name}"), || call("create_stream_table", name, ", $$…$$"))
 }
 
-/// Makes one of that name, or gives the one that is there its query.
+/// Returns the command that creates a stream table of that name, or gives the existing one its query.
 pub(crate) fn replace(name: &str) -> String {
     let sql = || call("create_or_replace_stream_table", name, ", $$…$$");
     either(format!("trickle create {name} --or-replace"), sql)
 }
 
-/// Gives it a query.
+/// Returns the command that gives a stream table another query.
 pub(crate) fn alter_query(name: &str) -> String {
     let sql = || call("alter_stream_table", name, ", query => $$…$$");
     either(format!("trickle alter {name} --query …"), sql)
 }
 
-/// Puts it back on schedule.
+/// Returns the command that puts a stream table back on schedule.
 pub(crate) fn resume(name: &str) -> String {
     either(format!("trickle alter {name} --resume"), || call("resume_stream_table", name, ""))
 }
 
-/// Tells how it stands.
+/// Returns the command that shows the state of a stream table.
 pub(crate) fn status(name: &str) -> String {
     let sql = || format!("SELECT * FROM pgtrickle.pgt_status() WHERE name = '{}'", name.replace('\'', "''"));
     either(format!("trickle status {name}"), sql)
 }
 
-/// Has the changes of a table captured again; there is a command alone for it.
+/// Returns the command that captures the changes of a table again; the extension has no function for it.
 pub(crate) fn enable(source: &str) -> String {
     either(format!("trickle enable {source}"), || format!("the program's trickle enable {source}"))
 }

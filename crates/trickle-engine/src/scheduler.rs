@@ -1,8 +1,9 @@
-//! What is due and has anything to do: what a refresher knows of the clock and the catalog. How refreshes are run, side by
-//! side on connections or in processes of the server's, is its owner's.
+//! Finds the stream tables that are due and have changes: a refresher's knowledge of the clock and the
+//! catalog. The scheduler's owner runs the refreshes, side by side on connections or in processes of the
+//! server.
 //!
-//! It holds no state that matters: what was consumed is in the database, so it may be forgotten at any time, and there may
-//! be several, of which one refreshes a table at a time.
+//! It holds no state that must be kept: the frontiers are in the database, so the scheduler may be forgotten
+//! at any time. There may be several, and one of them refreshes a table at a time.
 
 mod look;
 
@@ -20,14 +21,15 @@ use trickle_core::vocabulary::{Activity, Initiator};
 
 pub use trickle_core::schedule::{Due, Outcome};
 
-/// How a scheduler looks.
+/// The options of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulerOptions {
-    /// Periods, retries, and how many groups are refreshed at a time.
+    /// Periods, retries, and the number of groups that are refreshed at a time.
     pub schedule: schedule::Options,
-    /// How often to look whether stream tables were made, altered or resumed.
+    /// The time between two looks for stream tables that were created, altered or resumed.
     pub reload: Duration,
-    /// How long a buffer holds nothing new before it is emptied, since a look opens what is not empty.
+    /// The time for which a buffer holds no new changes before it is emptied. A look costs less where buffers
+    /// are empty.
     pub settle: Duration,
 }
 
@@ -42,7 +44,7 @@ impl Default for SchedulerOptions {
 }
 
 impl RefreshOptions {
-    /// How what is due is refreshed, by who holds this lease.
+    /// Returns the options to refresh a group that is due, under the lease of this refresher.
     pub fn on_schedule(due: &Due, lease: Option<Lease>) -> RefreshOptions {
         RefreshOptions {
             initiated_by: Initiator::Scheduler,
@@ -54,7 +56,7 @@ impl RefreshOptions {
     }
 }
 
-/// How a refresh ended, for its schedule.
+/// Returns the outcome of a refresh for its schedule.
 pub fn outcome_of<T>(result: &Result<T>) -> Outcome {
     match result {
         Ok(_) => Outcome::Done,
@@ -63,37 +65,37 @@ pub fn outcome_of<T>(result: &Result<T>) -> Outcome {
     }
 }
 
-/// What a look found.
+/// The result of a look.
 #[derive(Debug)]
 pub struct Found {
-    /// What is to be refreshed now, and counts as running from now on.
+    /// The groups to refresh now, which count as running from now on.
     pub due: Vec<Due>,
-    /// When to look again at the latest; `None`: nothing is known to become due.
+    /// The latest time for the next look; `None`: nothing is known to become due.
     pub wake: Option<Time>,
-    /// Stream tables whose last refresh took most of their period, which is longer from now on; of each it is told every ten
-    /// minutes at most.
+    /// Stream tables whose last refresh took most of their period, which is longer from now on. Each is
+    /// reported at most every ten minutes.
     pub slow: Vec<Slow>,
-    /// What went wrong meanwhile and keeps nobody from going on.
+    /// An error since the last look that does not keep the scheduler from going on.
     pub trouble: Option<Error>,
 }
 
-/// A stream table that is refreshed less often than its schedule says, since a refresh takes longer.
+/// A stream table that is refreshed less often than its schedule says, since a refresh takes too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// What its schedule says.
+    /// The period of its schedule.
     pub period: Duration,
     /// The period in force instead.
     pub instead: Duration,
 }
 
-/// A stream table that is not refreshed any more until somebody resumes it.
+/// A stream table that is not refreshed until somebody resumes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspended {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// What its last failure said; `None` where somebody suspended it.
+    /// The message of its last failure; `None` where somebody suspended it.
     pub why: Option<String>,
 }
 
@@ -105,72 +107,73 @@ impl std::fmt::Display for Suspended {
     }
 }
 
-/// Stream tables that were seen to have nothing to do.
+/// Stream tables that a look found to have nothing to do.
 #[derive(Debug)]
 struct Still {
-    /// Under which snapshot, if that was asked.
+    /// The snapshot of that look, if it was asked for.
     snapshot: Option<String>,
     tables: BTreeSet<TableId>,
 }
 
-/// See the module.
+/// A scheduler: see the [module](self).
 #[derive(Debug)]
 pub struct Scheduler {
     options: SchedulerOptions,
     registry: Registry,
-    /// What the registry was read from.
+    /// The [`STAMP`] of the catalog from which the registry was read.
     stamp: String,
     agenda: Agenda,
-    /// What durations are measured from.
+    /// The instant from which durations are measured.
     started: Instant,
-    /// What the last look found to have no changes.
+    /// The stream tables that the last look found to have no changes.
     still: Option<Still>,
-    /// When some were told to be slow.
+    /// The instant at which each slow stream table was last reported.
     slow: BTreeMap<TableId, Instant>,
-    /// Sources whose buffers hold nothing but what was counted, since when.
+    /// Sources whose buffers hold only counted changes, and since when.
     counted: BTreeMap<TableId, Instant>,
-    /// When the catalog was last looked at.
+    /// The instant at which the catalog was last checked for changes.
     looked: Option<Instant>,
-    /// When it was last read, and what that took.
+    /// The instant at which the catalog was last read, and the time that the reading took.
     read: Option<(Instant, Duration)>,
     foreign: BTreeSet<String>,
-    /// Those that were found suspended, and not told yet.
+    /// Stream tables that were found suspended, and are not reported yet.
     suspended: Vec<Suspended>,
-    /// When it was last asked what holds the database back.
+    /// The instant of the last check for conditions that hold the database back.
     asked: Option<Instant>,
-    /// What does, as was found then.
+    /// The keys of the concerns that this check found.
     held: BTreeSet<String>,
-    /// What of that was not told yet.
+    /// The concerns that are not reported yet.
     concerns: Vec<Concern>,
     trouble: Option<Error>,
 }
 
-/// How long nothing is said again of one that is slow: some refreshes are slower than others.
+/// The time after which a slow stream table is reported again: some refreshes are slower than others.
 const SLOW_AGAIN: Duration = Duration::from_secs(600);
 
-/// How often it is asked what holds the database back.
+/// The time between two checks for conditions that hold the database back.
 const CONCERN: Duration = Duration::from_secs(60);
 
-/// The time of this machine's clock.
+/// Returns the time of this machine's clock.
 pub fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Identifies what the scheduler knows of the catalog. What refreshes write themselves is left out.
+/// A hash of the facts that the scheduler knows of the catalog, without those that refreshes write
+/// themselves.
 const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
      layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, diamond_consistency, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
      FROM pgtrickle.pgt_stream_tables";
 
-/// How old the reading of the catalog may be: sources that were altered are noticed within this time.
+/// The greatest age of the registry: an altered source is noticed within this time.
 const REREAD: Duration = Duration::from_secs(5);
 
-/// Where reading the catalog takes long, for thousands of stream tables, it is read less often: after so many times what it
-/// took, but not later than this.
+/// The greatest age of the registry where reading it takes long, for thousands of stream tables: this
+/// multiple of the last reading time, up to this limit.
 const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
 
 impl Scheduler {
-    /// Knows nothing yet.
+    /// Makes a scheduler that knows no stream tables yet.
     pub fn new(options: SchedulerOptions) -> Scheduler {
         Scheduler {
             options,
@@ -192,27 +195,28 @@ impl Scheduler {
         }
     }
 
-    /// Looks otherwise from now on; what is at work stays known.
+    /// Sets the options from now on. Running refreshes stay known.
     pub fn set_options(&mut self, options: SchedulerOptions) {
         self.options = options;
         self.agenda.options = options.schedule;
         (self.looked, self.read) = (None, None);
     }
 
-    /// How many stream tables it knows.
+    /// Returns the number of stream tables that it knows.
     pub fn known(&self) -> usize {
         self.agenda.tasks.len()
     }
 
-    /// The names of stream tables, of those that it knows.
+    /// Returns the names of stream tables, without those that it does not know.
     pub fn names(&self, ids: &[TableId]) -> Vec<String> {
         ids.iter().filter_map(|id| self.registry.by_table(*id)).map(shown).collect()
     }
 
-    /// Reads the catalog again where it changed, or the last reading is old; whether it was time to ask.
+    /// Reads the catalog again if it has changed or the last reading is old. Returns whether it was time to
+    /// check.
     ///
     /// # Errors
-    /// Those of the questions.
+    /// The errors of the statements.
     pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
             return Ok(false);
@@ -244,7 +248,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Asks what holds the database back, each minute or so: within a fifth of the time after which a transaction is told.
+    /// Checks for conditions that hold the database back, once in [`CONCERN`]. It checks more often if a
+    /// fifth of the age at which an open transaction is reported is shorter.
     async fn concern<C: Connection>(&mut self, watch: &Trickle<C>) -> Result<()> {
         let often = (watch.settings.long_transaction / 5).min(CONCERN);
         if self.asked.is_some_and(|at| at.elapsed() < often) {
@@ -264,30 +269,31 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What began to hold the database back, each once while it does.
+    /// Returns the conditions that began to hold the database back, each once while it lasts.
     pub fn concerns(&mut self) -> Vec<Concern> {
         std::mem::take(&mut self.concerns)
     }
 
-    /// Stream tables of other owners, which are left alone: those that were not told yet.
+    /// Returns the stream tables of other owners, which are left alone, each once.
     pub fn foreign(&mut self) -> Vec<String> {
         let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
         names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect()
     }
 
-    /// Stream tables that were suspended, each once.
+    /// Returns the stream tables that were suspended, each once.
     pub fn suspended(&mut self) -> Vec<Suspended> {
         std::mem::take(&mut self.suspended)
     }
 
-    /// Finds what is due and has anything to do, and when to look again.
+    /// Finds the groups that are due and have something to do, and the time of the next look.
     ///
     /// # Errors
-    /// Those of the questions.
+    /// The errors of the statements.
     pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
         let time = now();
-        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few. What is found to have
-        // none is not due any more; what waited for it is, and is looked at in its turn.
+        // Groups with changes wait for their turn. All other groups that are due are looked at, many or few.
+        // A group without changes is no longer due; then groups that waited for it are due, and are looked at
+        // next.
         let (mut due, mut plan) = self.agenda.unknown(time);
         let slow = self.slow(&plan.slow);
         while !due.is_empty() {
@@ -303,14 +309,16 @@ impl Scheduler {
         Ok(Found { due, wake: self.agenda.wake(now()), slow, trouble: self.trouble.take() })
     }
 
-    /// Something may have been committed since the last look, so what that saw to have nothing to do may have.
+    /// Forgets which stream tables had nothing to do, since something may have been committed since the last
+    /// look.
     pub fn forget_still(&mut self) {
         self.still = None;
     }
 
-    /// What a look at a time finds where nothing was committed between the last [`forget_still`](Scheduler::forget_still) and that
-    /// time. It asks nobody; `None` where it would have to: something was not looked at since, what reads a clock is due, or
-    /// a buffer is to be emptied.
+    /// Returns the result of a look at `time`, if nothing was committed between the last
+    /// [`forget_still`](Scheduler::forget_still) and that time. Asks the server nothing. Returns `None` where
+    /// it would have to ask: a stream table was not looked at since, one that reads a clock is due, or a
+    /// buffer is to be emptied.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;
@@ -327,7 +335,7 @@ impl Scheduler {
         Some(Found { due, wake: plan.wake, slow: self.slow(&plan.slow), trouble: None })
     }
 
-    /// Those that are slow and were not told to be lately.
+    /// Returns the slow stream tables that were not reported lately.
     fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
         let tasks = &self.agenda.tasks;
         self.slow.retain(|id, told| tasks.contains_key(id) && told.elapsed() < SLOW_AGAIN);
@@ -345,11 +353,11 @@ impl Scheduler {
         new.into_iter().filter_map(told).collect()
     }
 
-    /// Notes how a refresh ended.
+    /// Notes the outcome of a refresh.
     pub fn ended(&mut self, due: &Due, outcome: Outcome) {
         self.agenda.ended(due, outcome, now(), self.started.elapsed());
         if outcome == Outcome::Failed {
-            // Whether it is suspended now is in the catalog.
+            // The failure may have suspended it, so the catalog is read again.
             (self.looked, self.read) = (None, None);
         }
     }

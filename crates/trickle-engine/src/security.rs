@@ -1,4 +1,4 @@
-//! What the rights of a stream table's owner have to do with what it holds.
+//! The rights of a stream table's owner, and their effect on its contents.
 
 use crate::create::Design;
 use crate::db::{Connection, Row};
@@ -7,25 +7,27 @@ use crate::registry::StoredSetting;
 use crate::resolve::DEPENDENCIES;
 use trickle_core::sql::Ident;
 
-/// The search path under which trickle asks the server: most of the server's operators and functions are
-/// named without a schema, and nobody but superusers can put anything there, now or later.
+/// The search path under which trickle's own statements run. They name most of the server's operators and
+/// functions without a schema. Only superusers can ever create objects in this path.
 pub const SHUT: &str = "pg_catalog, pg_temp";
 
-/// Why what a stream table holds is not what its owner may see, where row security is another than it was planned for.
+/// The reason why a stream table holds other rows than its owner may see: row security is not as it was
+/// planned for.
 const SECURED: &str = "
 SELECT pg_catalog.format('row security of %I.%I is not what it was for the owner''s query', d.source_schema, d.source_name)
 FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) JOIN pg_class c ON c.oid = s.pgt_relid
 WHERE d.pgt_id = $1 AND pgtrickle.row_security(d.source_relid, d.read_through, c.relowner) IS DISTINCT FROM d.row_security
 ORDER BY d.source_relid LIMIT 1";
 
-/// Why a stream table is planned anew, for history.
+/// Returns the reason why a stream table is planned again, for history.
 pub(crate) async fn why_planned(db: &dyn Connection, id: i64) -> Result<String> {
     let row = db.query_opt(SECURED, &[&id]).await;
     let row = row.map_err(|e| Error::server("compare what the owner of a stream table may see", e))?;
     Ok(row.map_or("it was planned anew".to_owned(), |r| r.get(0)))
 }
 
-/// Of the stored search path of a design what is safe for the current role, which is to own it.
+/// The part of the search path `$1` that is safe for the current role, which is to own the stream table. Also
+/// all existing schemas of that path but the server's own.
 const PATH: &str = "
 SELECT pgtrickle.safe_path($1::pg_catalog.text[], pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid),
     ARRAY(SELECT p.name FROM pg_catalog.unnest($1::pg_catalog.text[]) p(name) JOIN pg_catalog.pg_namespace n
@@ -41,12 +43,13 @@ fn stored(settings: &[StoredSetting]) -> &[String] {
     settings.iter().find(|s| s.name == "search_path").map_or(&[], |s| &s.values)
 }
 
-/// The search path under which a query with these settings is computed.
+/// Returns the search path under which a query with these settings is computed.
 pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
     Ok(paths(db, stored(settings)).await?.0)
 }
 
-/// What to say of schemas that are not in that path, where the query calls functions that may look for something there.
+/// Returns a warning about schemas that are left out of the search path, if the query calls functions that
+/// may look there.
 pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Option<String>> {
     if design.resolved.functions.is_empty() {
         return Ok(None);
@@ -63,38 +66,40 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
-/// To what of others the owner of a stream table agreed. Nothing else of others runs, or reads, with the
-/// owner's rights.
+/// The functions and tables of other roles to which the owner of a stream table agreed. No others run, or are
+/// read, with the owner's rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Functions of others that run, by oid.
+    /// Functions of other roles that run, by oid.
     pub functions: Vec<u32>,
-    /// Relations that views of others read with its rights (`security_invoker`), by oid.
+    /// Relations that views of other roles read with the owner's rights (`security_invoker`), by oid.
     pub tables: Vec<u32>,
 }
 
-/// What a query would run of others than the current role and superusers. Whatever runs is a function: one that it calls; that an
-/// operator, a cast or an aggregate of it is made of; that the domains and ranges among its types have; that a policy of a relation
-/// calls. Of the types of all columns that it can reach all casts count, since what is stored is written as text and compared.
+/// The code that a query would run and that belongs neither to the current role nor to superusers.
+///
+/// All such code is functions. The query calls them, or uses them in its operators, casts or aggregates, or
+/// in the domains and ranges among its types. Policies of its relations call them too. All casts of the types
+/// of all columns that it can reach count, since stored values are written as text and compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
-    /// Code and tables to which the owner of the stream table is asked to agree.
+    /// The functions and tables to which the owner of the stream table is asked to agree.
     pub(crate) strange: Agreed,
-    /// The types, but the server's own: their owners can give them other functions, and other names, at any
-    /// time.
+    /// The types that the query can reach, without built-in ones. Their owners can change their functions and
+    /// names at any time.
     pub(crate) types: Vec<u32>,
-    /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
+    /// The fingerprint of these types (`pgtrickle.types_fingerprint`); `None` where there are none.
     pub(crate) types_fingerprint: Option<String>,
-    /// Objects beside types and the functions that it calls on which its values rest, but the server's own,
-    /// as `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search
-    /// configurations and dictionaries, and all functions and operators that these, aggregates and bodies of
-    /// functions use as far as the server notes it.
+    /// The other objects on which the query's values rest, without built-in ones, as
+    /// `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search configurations
+    /// and dictionaries. Functions and operators that these objects, aggregates or function bodies use belong
+    /// to them, as far as the server notes it.
     pub(crate) objects: Vec<String>,
-    /// Of these objects; `None` where there are none.
+    /// The fingerprint of these objects; `None` where there are none.
     pub(crate) objects_fingerprint: Option<String>,
 }
 
-/// Types and functions that a view `$1` can reach, in the tail of [`DEPENDENCIES`].
+/// The types and functions that a view `$1` can reach; follows [`DEPENDENCIES`] in the statement.
 const REACHED: &str = "
 , relation(oid) AS (
     SELECT $1::oid UNION SELECT object FROM reads WHERE class = 'pg_class'::regclass
@@ -145,8 +150,8 @@ const REACHED: &str = "
         'pg_ts_dict'::regclass, 'pg_type'::regclass)
 )";
 
-/// The functions of others and whose they are, the relations that views of others read as whoever queries
-/// these and through which, all types, and all objects that are followed.
+/// Rows of four kinds: functions of other roles with their owners; relations that views of other roles read
+/// with the rights of the caller, with such views; all types; all followed objects.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
@@ -165,7 +170,8 @@ UNION ALL SELECT 'object', k.oid, 'pg_cast', NULL FROM pg_cast k
 ORDER BY 1, 3, 2";
 
 impl Code {
-    /// Of a view, where it has nothing that is not among what is `agreed` to.
+    /// Returns the code that a view would run. With `agreed`, fails if the view uses anything else of other
+    /// roles.
     pub(crate) async fn of(db: &dyn Connection, view: u32, agreed: Option<&Agreed>) -> Result<Code> {
         let fail = |e| Error::server("read whose functions the query would run", e);
         let text = format!("{DEPENDENCIES}{REACHED}{OF_OTHERS}");
@@ -197,7 +203,7 @@ impl Code {
     }
 }
 
-/// Refuses a function of somebody else's.
+/// Returns the error for another role's function to which the owner has not agreed.
 fn runs(r: &Row) -> Error {
     let (name, owner): (String, String) = (r.get(2), r.get(3));
     Error::input(format!(
@@ -208,7 +214,7 @@ fn runs(r: &Row) -> Error {
     .hint("Look at that function; to give the stream table its query again is to agree.")
 }
 
-/// Refuses a relation that somebody else's view reads.
+/// Returns the error for a relation that another role's view reads, and to which the owner has not agreed.
 fn reads(r: &Row) -> Error {
     let (name, view): (String, String) = (r.get(2), r.get(3));
     Error::input(format!(
@@ -218,7 +224,8 @@ fn reads(r: &Row) -> Error {
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
-/// The hidden tables of a stream table that belong to another role than the stream table: whoever got it did not get these.
+/// Statements that give hidden tables of a stream table to its owner. Such tables still belong to another
+/// role after the stream table got a new owner.
 const LEFT_BEHIND: &str = "
 SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, o.relowner::regrole), '; ' ORDER BY c.relname)
 FROM pgtrickle.pgt_stream_tables s JOIN pg_class o ON o.oid = s.pgt_relid
@@ -226,7 +233,7 @@ JOIN pg_class c ON c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.r
     AND starts_with(c.relname, pg_catalog.format('state_%s_', s.pgt_id))
 WHERE s.pgt_id = $1";
 
-/// What to do about tables that a stream table stands on and that are not its owner's.
+/// Returns a hint about hidden tables that do not belong to the owner of the stream table.
 pub(crate) async fn left_behind(db: &dyn Connection, id: i64) -> Result<Option<String>> {
     let row = db.query_one(LEFT_BEHIND, &[&id]).await;
     let row = row.map_err(|e| Error::server("look whose the tables of a stream table are", e))?;

@@ -1,6 +1,6 @@
-//! How stream tables, their buffers and their refreshes stand: for people, and for programs as JSON.
+//! The state of stream tables, their buffers and their refreshes: for people, and as JSON for programs.
 //!
-//! Instants are texts of ISO 8601 in UTC, as PostgreSQL's clock says them.
+//! Instants are texts in ISO 8601, in UTC, by PostgreSQL's clock.
 
 use crate::capture::HIDDEN;
 use crate::create::consistency;
@@ -21,78 +21,84 @@ use trickle_core::schedule;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::{Action, Activity, Ending, Initiator, Mode, RefreshMode};
 
-/// How a stream table stands.
+/// The state of a stream table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
     /// `schema.name`, quoted where needed.
     pub name: String,
     /// The mode in force.
     pub mode: Mode,
-    /// The mode that was asked for.
+    /// The mode that the user asked for.
     pub requested_mode: RefreshMode,
     /// Why it is not incremental.
     pub mode_reason: Option<String>,
-    /// Whether it is refreshed.
+    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
     pub status: Activity,
-    /// The stream table that it reads, directly or through others, and without which it is not refreshed on schedule, since that
-    /// one is suspended.
+    /// A suspended stream table that it reads, directly or through others. Until that one is resumed, this
+    /// one is not refreshed on schedule.
     pub waits_for: Option<String>,
-    /// Its schedule; `None` is manual.
+    /// Its schedule; `None` means that it is refreshed by hand only.
     pub schedule: Option<String>,
-    /// `atomic`: it is refreshed with the stream tables that it reads, over one snapshot. `none`: by itself, after them.
+    /// `atomic`: it is refreshed with the stream tables that it reads, over one snapshot. `none`: by itself,
+    /// after them.
     pub diamond_consistency: &'static str,
-    /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
-    /// those of what reads it, or a default. `None` where its schedule is manual.
+    /// The time between two looks of a refresher, in milliseconds: its own period or, for schedule
+    /// `calculated`, the shortest period of its readers, or a default. `None` where it is refreshed by hand
+    /// only.
     pub period_ms: Option<u64>,
-    /// What its last refresh makes of that period, at least, where it took more than four fifths of it; not of times of the clock.
+    /// The least period in force, in milliseconds, where its last refresh took more than four fifths of its
+    /// period. `None` for cron schedules, which have no period.
     pub slowed_to_ms: Option<u64>,
-    /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
+    /// Whether one of its sources is not captured: then it is recomputed whenever a refresher looks at it.
     pub polls: bool,
-    /// Whether rows enter and leave it as time passes: each refresh looks for them.
+    /// Whether rows enter and leave it as time passes: then each refresh looks for such rows.
     pub reads_clock: bool,
-    /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never filled.
+    /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never
+    /// filled.
     pub staleness_ms: Option<i64>,
-    /// What was committed by then is in it, and maybe more.
+    /// A time by which all committed changes are in it, and maybe later ones.
     pub data_timestamp: Option<String>,
-    /// When its last refresh ended; a scheduled one that found nothing does not count.
+    /// The time at which its last refresh ended. A refresh on schedule that found nothing does not count.
     pub last_refresh_at: Option<String>,
-    /// How late its last refreshes on schedule came: so long, at most, what they brought had been committed before it became
-    /// visible, in milliseconds. `None` where none of the last ones tells.
+    /// The lag of its last refreshes on schedule, in milliseconds: the longest time from the commit of a
+    /// change to its being visible, as an upper bound. `None` where history has no lag for the last ten
+    /// refreshes.
     pub lag_ms: Option<f64>,
     /// Its last refresh that had anything to do, if history still has one.
     pub last_refresh: Option<LastRefresh>,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
-    /// What the last failure said.
+    /// The message of the last failure.
     pub last_error: Option<String>,
-    /// Whether a refresh would have anything to do; `None` where that cannot be told, e.g. for another owner's.
+    /// Whether a refresh would have anything to do; `None` where that is unknown, e.g. for a stream table of
+    /// another owner.
     pub pending: Option<bool>,
-    /// How many rows of changes are pending, of all sources together; `None` where some are not captured.
+    /// The number of pending changes in rows, of all sources together; `None` where a source is not captured.
     pub pending_changes: Option<i64>,
     /// Whether it was ever filled.
     pub is_populated: bool,
     /// Whether its next refresh recomputes it.
     pub needs_reinit: bool,
-    /// Why, where that is known.
+    /// Why the next refresh recomputes it, if that is known.
     pub reinit_reason: Option<String>,
-    /// Whether something that it reads was altered, so that its next refresh plans it anew.
+    /// Whether a relation or function that it relies on was altered, so that its next refresh plans it again.
     pub sources_changed: bool,
-    /// Whether its table is there.
+    /// Whether its table exists.
     pub exists: bool,
-    /// Who owns it.
+    /// Its owner.
     pub owner: String,
     /// Its query as it was typed.
     pub query: String,
-    /// What it reads.
+    /// The relations that it reads.
     pub sources: Vec<SourceStatus>,
 }
 
-/// What the last refresh of a stream table did, whether it succeeded or not.
+/// The last refresh of a stream table, whether it succeeded or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastRefresh {
-    /// As [`HistoryEntry::action`] has it.
+    /// The value of [`HistoryEntry::action`].
     pub action: Action,
-    /// As [`HistoryEntry::status`] has it.
+    /// The value of [`HistoryEntry::status`].
     pub status: Ending,
     /// Milliseconds since it ended, by the database's clock.
     pub age_ms: i64,
@@ -104,39 +110,39 @@ pub struct LastRefresh {
     pub rows_updated: Option<i64>,
     /// Rows deleted.
     pub rows_deleted: Option<i64>,
-    /// What all its phases took, in milliseconds.
+    /// The time that all its phases took, in milliseconds.
     pub ms: Option<f64>,
 }
 
-/// How a source of a stream table stands.
+/// The state of a source of a stream table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceStatus {
     /// `schema.name`, quoted where needed.
     pub name: String,
-    /// As `pgt_dependencies.source_type` names it.
+    /// The kind as `pgt_dependencies.source_type` names it.
     pub kind: TableKind,
     /// The columns whose changes matter.
     pub columns: Vec<String>,
     /// Whether its changes are captured.
     pub captured: bool,
-    /// Whether the user switched that off ([`Trickle::disable`]).
+    /// Whether the user switched its capture off ([`Trickle::disable`]).
     pub held: bool,
-    /// How many of its changes are pending; `None` where they are not captured.
+    /// The number of its pending changes; `None` where they are not captured.
     pub pending_changes: Option<i64>,
-    /// Whether more changed than its buffer may hold: the next refresh recomputes what reads it.
+    /// Whether its buffer is over its limit: then the next refresh of each reader recomputes it.
     pub overflowed: bool,
 }
 
-/// How the capture of a table stands.
+/// The state of the capture of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BufferStatus {
     /// The table, `schema.name`; its oid where it is gone.
     pub source: String,
     /// `STATEMENT` or `ROW`.
     pub trigger_mode: String,
-    /// Whether its changes are not captured now, for whatever reason.
+    /// Whether its changes are not captured at present, for whatever reason.
     pub disabled: bool,
-    /// Whether that is because the user switched it off ([`Trickle::disable`]), until [`Trickle::enable`].
+    /// Whether the user switched capture off ([`Trickle::disable`]), until [`Trickle::enable`].
     pub held: bool,
     /// Bytes of all segments on disk.
     pub bytes: i64,
@@ -144,27 +150,28 @@ pub struct BufferStatus {
     pub segments: i32,
     /// Bytes from which on changes are not kept.
     pub limit_bytes: i64,
-    /// Whether it has that many.
+    /// Whether the buffer is at this limit.
     pub full: bool,
 }
 
 impl BufferStatus {
-    /// Whether it has a quarter of what it may hold: it is not emptied as it should be.
+    /// Whether the buffer holds a quarter of its limit or more, which means that it is not drained as it
+    /// should be.
     pub fn is_large(&self) -> bool {
         self.bytes >= self.limit_bytes / 4
     }
 }
 
-/// A refresh that was.
+/// A refresh in history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistoryEntry {
-    /// Counts up.
+    /// The number of the refresh; later ones are larger.
     pub refresh_id: i64,
-    /// When its transaction began.
+    /// The time at which its transaction began.
     pub start_time: String,
-    /// When it ended.
+    /// The time at which it ended.
     pub end_time: Option<String>,
-    /// What was committed by then is in the stream table.
+    /// A time by which all committed changes are in the stream table.
     pub data_timestamp: Option<String>,
     /// What it did.
     pub action: Action,
@@ -180,48 +187,49 @@ pub struct HistoryEntry {
     pub rows_updated: Option<i64>,
     /// Rows deleted.
     pub rows_deleted: Option<i64>,
-    /// Why it was done this way.
+    /// Why the refresh was done by delta or by recompute.
     pub strategy_reason: Option<String>,
-    /// What it was predicted to take.
+    /// The predicted time, in milliseconds.
     pub predicted_ms: Option<f64>,
     /// Milliseconds by phase.
     pub phase_ms: Option<Value>,
-    /// So long, at most, its changes had been committed before they became visible, in milliseconds, where it was on schedule.
+    /// An upper bound of the time from the commit of its changes to their being visible, in milliseconds,
+    /// where it was on schedule.
     pub lag_ms: Option<f64>,
-    /// What went wrong.
+    /// The message of the error.
     pub error_message: Option<String>,
 }
 
-/// Who refreshes on schedule, as far as another session can tell.
+/// The refresher, as far as another session can tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Refresher {
     /// Processes of `trickle run` that are connected to this database.
     pub pids: Vec<i32>,
-    /// Who holds the lease on the current role's stream tables now.
+    /// The holder of the lease on the current role's stream tables.
     pub leader: Option<String>,
     /// Milliseconds since the last refresh on schedule, if history still has one.
     pub last_ms: Option<i64>,
 }
 
-/// A refresher names its sessions so (`application_name`).
+/// The `application_name` of a refresher's sessions.
 pub const REFRESHER: &str = "trickle run";
 
 impl Refresher {
-    /// Whether one seems to be at work: it is connected, or was just seen.
+    /// Whether a refresher seems to be at work: one is connected, or refreshed within the last 10 seconds.
     pub fn is_running(&self) -> bool {
         !self.pids.is_empty() || self.last_ms.is_some_and(|ms| ms < 10_000)
     }
 }
 
-/// How many of the last refreshes tell how late they come.
+/// The number of last refreshes whose lag counts.
 const LATELY: u32 = 10;
 
-/// SQL for an instant as ISO 8601.
+/// Returns SQL for an instant as ISO 8601.
 fn instant(column: &str) -> String {
     format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
 }
 
-/// What [`Registry`] does not read.
+/// Facts about a stream table that [`Registry`] does not read.
 struct More {
     is_populated: bool,
     needs_reinit: bool,
@@ -234,7 +242,7 @@ struct More {
     last_refresh: Option<LastRefresh>,
 }
 
-/// [`LastRefresh`] of the stream table `s`.
+/// The [`LastRefresh`] of the stream table `s`.
 const LAST_REFRESH: &str = "(SELECT jsonb_build_object('action', h.action, 'status', h.status, \
      'age_ms', greatest(0, (extract(epoch FROM clock_timestamp() - coalesce(h.end_time, h.start_time)) * 1000)::int8), \
      'delta_rows', h.delta_row_count, 'rows_inserted', h.rows_inserted, 'rows_updated', h.rows_updated, \
@@ -249,16 +257,17 @@ const MARKED: &str = "LEFT JOIN LATERAL (\
      WHERE d.pgt_id = s.pgt_id AND CASE s.refresh_mode WHEN 'IMMEDIATE' THEN m.pgt_id = s.pgt_id ELSE m.pgt_id IS NULL END \
      ORDER BY m.noted_at LIMIT 1) k ON true";
 
-/// What is pending of a stream table and those that it reads.
+/// The pending changes of a stream table and of the stream tables that it reads.
 #[derive(Default)]
 struct Pending {
-    /// By source; `None` where its changes are not captured.
+    /// The changes by source; `None` where a source is not captured.
     sources: BTreeMap<TableId, Option<Waiting>>,
-    /// Whether something upstream is to be recomputed in any case.
+    /// Whether a stream table upstream is to be recomputed in any case.
     rebuild: bool,
 }
 
-/// What waits in a buffer: how many rows, and what makes them useless.
+/// The changes that wait in a buffer: the number of rows, and whether a TRUNCATE or an overflow makes them
+/// useless.
 #[derive(Clone, Copy)]
 struct Waiting {
     rows: i64,
@@ -267,7 +276,8 @@ struct Waiting {
 }
 
 impl Pending {
-    /// Takes in what waits in a buffer. Of a source that several read, the one furthest behind counts.
+    /// Adds the changes that wait in a buffer. Where several stream tables read a source, the one furthest
+    /// behind counts.
     fn add(&mut self, source: TableId, new: Option<Waiting>) {
         let slot = self.sources.entry(source).or_insert(new);
         *slot = slot.zip(new).map(|(a, b)| Waiting {
@@ -279,10 +289,10 @@ impl Pending {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// How stream tables stand; all where no name is given.
+    /// Returns the state of stream tables; of all where no name is given.
     ///
     /// # Errors
-    /// None of a name; the server.
+    /// No stream table has one of the names; the server.
     pub async fn status(&mut self, names: &[Name]) -> Result<Vec<Status>> {
         let registry = self.registry().await?;
         let mut wanted: Vec<&Entry> = Vec::new();
@@ -296,7 +306,8 @@ impl<C: Connection> Trickle<C> {
             wanted.extend(registry.entries());
         }
         let more = self.more().await?;
-        // What was altered is planned anew before anything else: nobody can tell what is pending until then.
+        // An altered stream table is planned again first: until then nobody can tell which changes are
+        // pending.
         let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
         let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
         let pending = self.pending_changes(&registry, &more, &asked).await?;
@@ -339,8 +350,8 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
     }
 
-    /// What is pending of these stream tables and of those that they read, by `pgt_id`: one question for all of them. What
-    /// cannot be asked about is left out.
+    /// Returns, by `pgt_id`, the pending changes of these stream tables and of the stream tables that they
+    /// read, by one question for all. Stream tables for which the question is impossible are left out.
     async fn pending_changes(
         &mut self,
         registry: &Registry,
@@ -354,7 +365,7 @@ impl<C: Connection> Trickle<C> {
             match self.counted_sources(e).await {
                 Ok(sources) => asked.push((e, sources)),
                 Err(e) if e.is_connection() => return Err(e),
-                // Something was altered or dropped just now, here and below.
+                // A table was altered or dropped just now, here and below.
                 Err(_) => {}
             }
         }
@@ -384,8 +395,9 @@ impl<C: Connection> Trickle<C> {
         Ok(found)
     }
 
-    /// The sources whose changes count for a stream table. The catalog does not tell a table of which no column matters
-    /// from one that the plan does not read: where there is one, the plan is asked.
+    /// Returns the sources whose changes count for a stream table. The catalog lists no columns for a source
+    /// of which no column matters, and none for a source that the plan does not read. The plan is asked which
+    /// of the two it is.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {
@@ -395,7 +407,7 @@ impl<C: Connection> Trickle<C> {
         sources_of(e, &runnable)
     }
 
-    /// What waits in the buffers of these sources for each of these stream tables, by `pgt_id`.
+    /// Returns, by `pgt_id`, the changes that wait in the buffers of these sources for each stream table.
     async fn waiting(
         &self,
         asked: &[(&Entry, Vec<Source>)],
@@ -418,10 +430,10 @@ impl<C: Connection> Trickle<C> {
         Ok(waiting)
     }
 
-    /// The last refreshes of a stream table, newest first.
+    /// Returns the last refreshes of a stream table, newest first.
     ///
     /// # Errors
-    /// None of that name; the server.
+    /// No stream table has that name; the server.
     pub async fn history(&self, name: &Name, limit: u32) -> Result<Vec<HistoryEntry>> {
         let e = self.find(name).await?;
         let text = format!(
@@ -437,12 +449,13 @@ impl<C: Connection> Trickle<C> {
         rows.iter().map(history_entry).collect()
     }
 
-    /// How the capture of every source stands.
+    /// Returns the state of the capture of each source.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        // Of each segment by its name: a scan of pg_class for each buffer would take seconds where there are thousands.
+        // Each segment is found by its name: a scan of pg_class for each buffer would take seconds where
+        // there are thousands.
         let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, \
              b.trigger_mode, b.capture <> 'ON', coalesce(g.bytes, 0), jsonb_array_length(b.segments), b.limit_bytes, \
              coalesce(g.last >= b.limit_bytes, false), b.capture = 'HELD' \
@@ -469,10 +482,10 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(buffer).collect())
     }
 
-    /// Who refreshes on schedule.
+    /// Returns the refresher, as far as this session can tell.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn refresher(&self) -> Result<Refresher> {
         let text = "SELECT ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                 AND application_name = $1 AND pid <> pg_backend_pid() ORDER BY pid), \

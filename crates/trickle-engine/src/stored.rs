@@ -1,4 +1,4 @@
-//! The table that holds the rows of a stream table: whether its columns are still those that its query gives.
+//! The table that holds the rows of a stream table: whether it still has the columns of the query.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -8,14 +8,14 @@ use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use trickle_core::sql::Ident;
 
-/// The columns that a table has, and their types.
+/// The columns of a table, their types, and whether an INSERT must give them a value.
 const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
      WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
-/// Hidden tables, which refreshes of a stream table keep beside its rows.
+/// Hidden tables that refreshes of a stream table keep beside its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// How many hidden tables.
+    /// The number of hidden tables.
     pub tables: i64,
     /// Their bytes, with indexes.
     pub bytes: i64,
@@ -25,19 +25,19 @@ const BESIDE: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid
      WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
 
 impl<C: Connection> Trickle<C> {
-    /// The hidden tables of the stream table of this `pgt_id`.
+    /// Returns the number and size of the hidden tables of the stream table with this `pgt_id`.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn beside(&self, id: i64) -> Result<Beside> {
         let row = self.db().query_one(BESIDE, &[&id]).await;
         let row = row.map_err(|e| Error::server("measure the hidden tables of a stream table", e))?;
         Ok(Beside { tables: row.get(0), bytes: row.get(1) })
     }
 
-    /// An error of a refresh, said as what it comes from where the user altered the columns of the table.
+    /// Turns the error of a refresh into one about the columns of the table, if the user altered them.
     pub(crate) async fn blamed_on_columns(&self, e: &Entry, error: Error) -> Error {
-        // Class 42 is what a statement names and does not find; 23502 a column that must be given a value.
+        // Class 42: a name in a statement is not found. 23502: a column must have a value.
         let of_columns = |state: &str| state.starts_with("42") || state == "23502";
         if !error.sqlstate().is_some_and(of_columns) {
             return error;
@@ -54,7 +54,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// What the user did to the columns of the table.
+    /// Returns the user's changes to the columns of the table as a message, if there are any.
     async fn altered_columns(&self, e: &Entry) -> Result<Option<String>> {
         let fail = |err| Error::server(format!("look at the columns of {}", shown(e)), err);
         let given = self.db().columns(&e.query).await.map_err(fail)?;

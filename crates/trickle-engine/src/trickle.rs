@@ -1,4 +1,4 @@
-//! The client: one connection, and what can be asked of trickle over it.
+//! The client: one connection, and trickle's operations over it.
 
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
@@ -21,51 +21,57 @@ use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
 
-/// What the user decides beside queries and schedules. None of it changes what a stream table holds.
+/// The user's settings beside queries and schedules. None of them changes the contents of a stream table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How changes are captured, where nothing is captured yet.
+    /// The way of capturing changes, for tables that are not captured yet.
     pub capture: CaptureOptions,
-    /// How long to try for locks on users' tables.
+    /// The limits for getting locks on users' tables.
     pub patience: Patience,
     /// Milliseconds that a refresh waits for its locks; 0 waits for ever.
     pub lock_timeout_ms: u32,
-    /// Milliseconds that a statement of a refresh may take; 0 for no limit. `None` leaves the one of the server, the database or the role.
+    /// Milliseconds that a statement of a refresh may take; 0 for no limit. `None` leaves the limit of the
+    /// server, the database or the role.
     pub statement_timeout_ms: Option<u32>,
-    /// How often a refresh may start over after serialization failures.
+    /// The number of times that a refresh may start over after serialization failures.
     pub attempts: u32,
-    /// Above this ratio of changed rows to source rows only full refreshes are considered.
+    /// The ratio of changed rows to source rows above which only full refreshes are considered.
     pub max_change_ratio: Option<f64>,
-    /// Above this many changed rows only full refreshes are considered.
+    /// The number of changed rows above which only full refreshes are considered.
     pub max_delta_rows: Option<u64>,
-    /// Forces deltas or full refreshes; `None` leaves it to cost.
+    /// Forces deltas or full refreshes; `None` leaves the choice to the cost model.
     pub force: Option<Force>,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
-    /// Whether statements that come again stay prepared on their connection. Without, nothing at all outlives a transaction in
-    /// the server process, as through a pooler ([`Connection::greeted`]), where it is so whatever is set here.
+    /// Whether statements that are sent again stay prepared on their connection. If not, nothing outlives a
+    /// transaction in the server process. Through a pooler that is so whatever this setting says
+    /// ([`Connection::greeted`]).
     pub use_prepared_statements: bool,
-    /// The least `work_mem` of a refresh, in MiB: of every refresh, where there is no most. `None` leaves the server's,
-    /// or starts from PostgreSQL's default where there is a most.
+    /// The `work_mem` of every refresh, in MiB; the least one where `merge_work_mem_max_mb` is set. `None`
+    /// leaves the server's, or starts from PostgreSQL's default where that maximum is set.
     pub merge_work_mem_mb: Option<u32>,
-    /// The most `work_mem` of a refresh that has many rows to sort and hash, in MiB.
+    /// The greatest `work_mem` of a refresh that has many rows to sort and hash, in MiB.
     pub merge_work_mem_max_mb: Option<u32>,
-    /// How long history is kept; 0 keeps it for ever.
+    /// The days for which history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
-    /// How long somebody who wants a table for himself waits for a refresh that reads it; 0 for as long as the refresh takes.
+    /// The time that a session which wants a table exclusively waits for a refresh that reads the table; 0:
+    /// until the refresh ends.
     pub give_way: Duration,
-    /// From when on an open transaction counts as one that is forgotten, and is told.
+    /// The age at which an open transaction counts as forgotten, and is reported.
     pub long_transaction: Duration,
-    /// A buffer's segment is emptied, or closed, when it has grown to this many bytes.
+    /// The size in bytes at which a buffer's segment is emptied or closed.
     pub segment_bytes: i64,
-    /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
+    /// The number of connections on which a large stream table is first filled, where more than one can be
+    /// opened.
     pub load_connections: usize,
-    /// A first load is large where a table that it reads has this many bytes.
+    /// The size in bytes of a source from which on a first fill counts as large.
     pub load_bytes: u64,
-    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
-    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. All clients
-    /// share it: [`Trickle::init`] stores it in the catalog, and the next refreshes give it to the triggers. `None` leaves
-    /// the one that is stored, 1 GiB at first.
+    /// The size in bytes at which a buffer is full. Readers that have not read its oldest changes are then
+    /// recomputed. Where nobody drains the buffer, its triggers keep no more changes than that, and all its
+    /// readers are recomputed.
+    ///
+    /// All clients share this limit: [`Trickle::init`] stores it in the catalog, and the next refreshes give
+    /// it to the triggers. `None` leaves the stored limit, which is 1 GiB at first.
     pub buffer_limit_bytes: Option<i64>,
 }
 
@@ -114,39 +120,39 @@ pub struct Trickle<C> {
     pub(crate) connection: C,
     pub(crate) settings: Settings,
     pub(crate) progress: Arc<dyn Progress>,
-    /// The way to more connections like this one.
+    /// Opens more connections like this one.
     pub(crate) connections: Option<Arc<dyn Connections>>,
     pub(crate) tally: Arc<Tally>,
-    /// The server process that works for the connection; 0 where that is not known.
+    /// The server process that works for the connection; 0 where it is not known.
     pid: Arc<AtomicI32>,
-    /// Whether its refresh is to give way.
+    /// Whether its running refresh is asked to give way.
     pub(crate) yielding: Yielding,
-    /// Major version of the server.
+    /// The major version of the server.
     pub(crate) server: u32,
-    /// The schemas of the search path that the connection came with: queries are read under it. The
-    /// connection works under [`SHUT`], a shared one in transactions alone.
+    /// The search path that the connection came with, as schemas: users' queries are read under it. The
+    /// connection itself works under [`SHUT`]; a pooled connection does so only within transactions.
     pub(crate) search_path: Vec<String>,
     pub(crate) memory: Memory,
 }
 
-/// What was learnt over a connection, all of which is checked whenever it is used: for whoever works over the same one again
-/// and again.
+/// Facts that were learnt over a connection, for a process that works over the same connection again and
+/// again. Each of them is checked whenever it is used.
 #[derive(Default)]
 pub struct Memory {
-    /// Compiled stream tables by `pgt_id`, with what they were compiled from.
+    /// Compiled stream tables by `pgt_id`, each with the facts that it was compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
-    /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
+    /// Prepared questions for stream tables that have changes; the last one asked comes first.
     pub(crate) questions: Vec<Question>,
-    /// What the catalog said of stream tables that were refreshed lately.
+    /// The catalog's facts about stream tables that were refreshed lately.
     pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
-    /// When history was pruned last.
+    /// The instant at which history was pruned last.
     pub(crate) pruned: Option<Instant>,
     /// See [`Trickle::unplannable`].
     pub(crate) unplannable: Option<TableId>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Over a connection, whose catalog must be there and of this program's version.
+    /// Opens trickle over a connection. The database must have a catalog of this program's version.
     ///
     /// # Errors
     /// No catalog or another version; a server older than 15.
@@ -156,19 +162,19 @@ impl<C: Connection> Trickle<C> {
         Ok(trickle)
     }
 
-    /// The stream table that the last refresh suspended because it can no longer be planned. If the call's
-    /// error rolls that back, another transaction has to suspend it.
+    /// Returns the stream table that the last refresh suspended because it can no longer be planned. If the
+    /// error of that refresh rolls the suspension back, another transaction has to suspend it.
     pub fn unplannable(&self) -> Option<TableId> {
         self.memory.unplannable
     }
 
-    /// Reads queries that are given from now on as typed under this search path, in the place of the one that
-    /// the connection came with.
+    /// Reads queries that are given later under this search path, in place of the one that the connection
+    /// came with.
     pub fn read_under(&mut self, search_path: &[&str]) {
         self.search_path = search_path.iter().map(|s| (*s).to_owned()).collect();
     }
 
-    /// Over a connection whose catalog may be missing: for [`Trickle::init`].
+    /// Opens trickle over a connection whose catalog may be missing: for [`Trickle::init`].
     ///
     /// # Errors
     /// A server older than 15.
@@ -189,13 +195,13 @@ impl<C: Connection> Trickle<C> {
         }
         let pid: i32 = row.get(2);
         let pooled = connection.greeted().is_some_and(|told| told != pid);
-        // In somebody else's transaction there is none to begin.
+        // In a caller's transaction no other transaction can begin.
         if pooled || !settings.use_prepared_statements && connection.callers().is_none() {
             share(&mut connection).await;
         } else {
             keep(&mut connection, settings.use_prepared_statements).await;
             lift_session_limits(&connection, row.get(3), row.get(4)).await;
-            // Kept, whatever users' code sets in refreshes.
+            // The driver keeps this setting, whatever users' code sets in refreshes.
             let shut = db(&connection).set(&format!("search_path = {SHUT}")).await;
             shut.map_err(|e| Error::server("set search_path", e))?;
         }
@@ -216,39 +222,40 @@ impl<C: Connection> Trickle<C> {
         })
     }
 
-    /// Goes on with what was learnt before over this connection.
+    /// Takes over the facts that were learnt before over this connection.
     #[must_use]
     pub fn remembering(mut self, memory: Memory) -> Trickle<C> {
         self.memory = memory;
         self
     }
 
-    /// What was learnt; the connection is given up.
+    /// Returns the learnt facts, and gives the connection up.
     pub fn into_memory(self) -> Memory {
         self.memory
     }
 
-    /// Tells `progress` what long work is doing.
+    /// Reports the progress of long work to `progress`.
     #[must_use]
     pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Trickle<C> {
         self.progress = progress;
         self
     }
 
-    /// Uses more connections where they help: for the first load of a large stream table, and to look at long work from
-    /// beside it. They must lead to the same database as the same role.
+    /// Uses more connections where they help: for the first fill of a large stream table, and to observe long
+    /// work. They must lead to the same database as the same role.
     #[must_use]
     pub fn with_connections(mut self, connections: Arc<dyn Connections>) -> Trickle<C> {
         self.connections = Some(connections);
         self
     }
 
-    /// Its refreshes, for who sees whether they are in anybody's way ([`give_way`](crate::give_way)).
+    /// Returns a handle by which another connection makes its refreshes give way
+    /// ([`give_way`](crate::give_way)).
     pub fn yielding(&self) -> Yielding {
         self.yielding.clone()
     }
 
-    /// Looks at work on the connection, which writes a table.
+    /// Returns an observer of work on the connection that writes `table`.
     pub(crate) fn onlooker(&self, what: String, table: Option<TableId>) -> Onlooker {
         Onlooker {
             progress: self.progress.clone(),
@@ -260,53 +267,55 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// How many statements of refreshes were sent, and how many of these as they had been prepared.
+    /// Returns the number of sent statements of refreshes, and how many of these were prepared before.
     pub fn statements(&self) -> Sent {
         self.connection.sent()
     }
 
-    /// The connection. Where statements stay prepared on it, they are planned for any values
-    /// (`plan_cache_mode`); names without a schema are the server's own (`search_path`).
+    /// Returns the connection. Statements that stay prepared on it are planned for any values
+    /// (`plan_cache_mode`). Names without a schema are the server's own (`search_path`).
     pub fn connection(&self) -> &C {
         &self.connection
     }
-    /// The connection, as everything but its driver speaks to it.
+    /// Returns the connection, as everything but its driver speaks to it.
     pub fn db(&self) -> &dyn Connection {
         &self.connection
     }
-    /// The same, to begin a transaction on.
+    /// Returns the same, to begin a transaction on.
     pub(crate) fn db_mut(&mut self) -> &mut dyn Connection {
         &mut self.connection
     }
-    /// The settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Makes or upgrades the catalog, and stores the settings that all clients share; returns the version that was there.
+    /// Makes or upgrades the catalog, and stores the settings that all clients share. Returns the version
+    /// that was there.
     ///
     /// # Errors
-    /// A catalog newer than this program; no privilege to create schemas.
+    /// The catalog is newer than this program; the role may not create schemas.
     pub async fn init(&mut self) -> Result<Option<i32>> {
         self.migrate(schema::VERSION).await
     }
 
-    /// Makes a catalog of another role the current role's, a superuser, so that the extension can adopt it; the ordinary roles
-    /// that it belonged to, which are let in as by `pgtrickle.grant_to`. No stream table is touched. Other rights on the catalog
-    /// are taken back.
+    /// Gives a catalog of another role to the current role, a superuser, so that the extension can adopt it.
+    /// Returns the ordinary roles that owned it; they are let in as by `pgtrickle.grant_to`. Other rights on
+    /// the catalog are revoked. No stream table is touched.
     ///
     /// # Errors
-    /// No superuser, no catalog, the extension's; something in it that trickle's scripts do not make; stream tables of which
-    /// others than their owners could have written the queries.
+    /// The role is no superuser. There is no catalog, or it is the extension's. The catalog has an object
+    /// that trickle's scripts do not make. A role other than the owner could have written a stream table's
+    /// query.
     pub async fn take_catalog(&mut self) -> Result<Vec<String>> {
         schema::take_over(&mut self.connection).await
     }
 
-    /// Brings the catalog to a version, up or down; returns the one that was there. A catalog that was restored from a
-    /// dump finds its tables again by their names.
+    /// Brings the catalog to a version, up or down. Returns the version that was there. A catalog that was
+    /// restored from a dump finds its tables again by their names.
     ///
     /// # Errors
-    /// Those of [`schema::migrate`].
+    /// The errors of [`schema::migrate`].
     pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
         let found = schema::migrate(&mut self.connection, version).await?;
         if version == schema::VERSION && schema::is_restored(self.db()).await? {
@@ -322,29 +331,30 @@ impl<C: Connection> Trickle<C> {
         Ok(found)
     }
 
-    /// All stream tables.
+    /// Returns all stream tables.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn registry(&self) -> Result<Registry> {
         Registry::read(self.db(), None).await
     }
 
-    /// These stream tables, and those that are linked to them: costs what they cost, however many others there are.
+    /// Returns these stream tables and the linked ones. The cost does not depend on the number of other
+    /// stream tables.
     pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
         Registry::read(self.db(), Some(tables)).await
     }
 
-    /// The stream table of this name.
+    /// Returns the stream table of this name.
     ///
     /// # Errors
-    /// None of that name; the server.
+    /// No stream table has that name; the server.
     pub async fn find(&self, name: &Name) -> Result<Entry> {
         self.of_names(std::slice::from_ref(name)).await?.find(name, &self.search_path).cloned()
     }
 
-    /// The stream tables of these names, in whatever schemas, and those that are linked to them; all, where there is none
-    /// of a name, so that what is like it can be said.
+    /// Returns the stream tables of these names, in any schema, and the linked ones. If one name has no
+    /// stream table, returns all, so that an error can suggest a similar name.
     pub(crate) async fn of_names(&self, names: &[Name]) -> Result<Registry> {
         let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
              LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
@@ -358,7 +368,7 @@ impl<C: Connection> Trickle<C> {
         self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
     }
 
-    /// The plan and program of a stream table, compiled once per definition.
+    /// Returns the plan and program of a stream table, compiled once per definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
         let made_from = format!(
             "{}\0{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
@@ -382,32 +392,33 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// [`SHUT`] where each transaction may have another server process.
+/// The search path [`SHUT`], set within each transaction where each may have another server process.
 const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell, it refuses
-/// the setting, and the statement does run to its end.
+/// Makes the server end the statement of a refresher that was killed. A server whose platform cannot tell
+/// refuses the setting, and there the statement runs to its end.
 const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
 
-/// The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of tables,
-/// takes longer than they do.
+/// Turns compilation off. The questions about many stream tables are long and quick: compiling them, or
+/// planning them again for each list of tables, takes longer than running them.
 const UNCOMPILED: &str = "SET LOCAL jit = off";
 
-/// The server process is this connection's alone, as long as it lasts: what is set and prepared there stays.
+/// Applies settings to the session. The server process belongs to this connection as long as it lasts, so
+/// settings and prepared statements stay.
 async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
     for local in [CHECKED, UNCOMPILED] {
         let _ = db(connection).set(&local.replacen("SET LOCAL ", "", 1)).await;
     }
     if prepared {
-        // Nobody else is given this server process, who might want plans of another kind.
+        // Generic plans harm nobody else, since no other client gets this server process.
         let _ = db(connection).set("plan_cache_mode = force_generic_plan").await;
         connection.keep_prepared();
     }
 }
 
-/// Settings of the role or the database that would end a session between two statements of a refresh, or keep
-/// it from reading the catalog's views. A session that is idle in a transaction for a minute still ends,
-/// where it is to end at all.
+/// Lifts settings of the role or the database that would end a session between two statements of a refresh,
+/// or keep it from reading the catalog's views. A timeout for sessions that are idle in a transaction becomes
+/// at least a minute.
 async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
     if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;
@@ -417,7 +428,7 @@ async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restri
     }
 }
 
-/// The server process may be another one's after each transaction: what is set is set in transactions.
+/// Applies settings within each transaction, since another client may get the server process after it.
 async fn share<C: Connection>(connection: &mut C) {
     let tried = db(connection).batch_execute(&format!("BEGIN; {CHECKED}; ROLLBACK")).await;
     if tried.is_err() {
@@ -430,7 +441,7 @@ async fn share<C: Connection>(connection: &mut C) {
     });
 }
 
-/// A connection as everything but its driver speaks to it.
+/// Returns a connection as everything but its driver speaks to it.
 fn db<C: Connection>(connection: &C) -> &dyn Connection {
     connection
 }

@@ -1,4 +1,4 @@
-//! Waiting until a stream table shows what was committed.
+//! Waits until a stream table shows all changes that were committed.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -9,36 +9,37 @@ use crate::trickle::Trickle;
 use std::time::{Duration, Instant};
 use trickle_core::frontier::{Frontier, Snapshot};
 
-/// How often to look.
+/// The time between two looks at the frontier.
 const POLL: Duration = Duration::from_millis(25);
 
-/// How often to ask what is pending while the frontier stays where it is.
+/// The time between two questions for pending changes, while the frontier stays where it is.
 const ASK: Duration = Duration::from_secs(1);
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// Whether everything is visible that was committed before the call.
+    /// Whether all changes that were committed before the call are visible.
     pub visible: bool,
-    /// How long it took.
+    /// The time that the wait took.
     pub waited: Duration,
 }
 
-/// Where the frontier of a stream table is.
+/// The frontier of a stream table, and whether it has reached the wanted one.
 struct At {
     frontier: Option<String>,
     reached: bool,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Waits until a stream table shows everything that was committed before the call, refreshed by whomever; at most
-    /// for `timeout`, or for as long as it takes.
+    /// Waits until a stream table shows everything that was committed before the call, whoever refreshes it.
+    /// Waits at most for `timeout`, or without a limit where that is `None`.
     ///
-    /// It does if its frontier holds every transaction that a snapshot at the call sees, or if nothing is pending for
-    /// it and what it reads: then none of the transactions that its frontier does not hold changed anything.
+    /// The wait ends if its frontier holds every transaction that a snapshot at the call shows. It also ends
+    /// if nothing is pending for it and its sources: then the transactions that its frontier lacks changed
+    /// none of them.
     ///
     /// # Errors
-    /// None of that name, or it is dropped meanwhile; another owner's; the server.
+    /// No stream table has that name, or it is dropped meanwhile; another role owns it; the server.
     pub async fn wait(&mut self, name: &Name, timeout: Option<Duration>) -> Result<Waited> {
         let started = Instant::now();
         let e = self.find(name).await?;
@@ -61,7 +62,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// What a snapshot taken now sees.
+    /// Returns the frontier of a snapshot taken now.
     async fn everything_visible(&self) -> Result<Frontier> {
         let fail = |e| Error::server("take a snapshot", e);
         let text = "SELECT pg_current_snapshot()::text, c.system_identifier, d.oid FROM pg_control_system() c \
@@ -84,10 +85,10 @@ impl<C: Connection> Trickle<C> {
         Ok(At { frontier, reached })
     }
 
-    /// Whether nothing is pending for a stream table and what it reads, all seen at one moment.
+    /// Whether nothing is pending for a stream table and its sources, all seen at one moment.
     async fn is_idle(&mut self, e: &Entry) -> Result<bool> {
         let registry = self.linked(&[e.relation.id]).await?;
-        // Time that passed was committed by nobody.
+        // The passing of time is no commit, so the clock does not count.
         let still = |g: &Entry| Entry { reads_clock: false, ..g.clone() };
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().map(still).collect();
         if group.is_empty() || group.iter().any(|g| !g.unchanged || !g.own) {
@@ -96,7 +97,7 @@ impl<C: Connection> Trickle<C> {
         match self.pending(&group, &RefreshOptions::default()).await {
             Ok(pending) => Ok(pending.is_empty()),
             Err(e) if e.is_connection() => Err(e),
-            // Something was altered just now.
+            // A table was altered just now.
             Err(_) => Ok(false),
         }
     }

@@ -1,8 +1,8 @@
-//! How numbers, times and lists are said to people.
+//! Writes numbers, times and lists for people.
 
 use std::time::Duration;
 
-/// A duration as people say it: `840 µs`, `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`.
+/// Returns a duration as people say it: `840 µs`, `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`.
 pub fn duration(d: Duration) -> String {
     let s = d.as_secs();
     let two = |a: u64, x: &str, b: u64, y: &str| {
@@ -18,7 +18,7 @@ pub fn duration(d: Duration) -> String {
     }
 }
 
-/// A count with its noun: `1 query`, `12,345 queries`.
+/// Returns a count with its noun: `1 query`, `12,345 queries`.
 pub fn count(n: usize, one: &str, many: &str) -> String {
     let digits = n.to_string();
     let mut grouped = String::new();
@@ -31,7 +31,7 @@ pub fn count(n: usize, one: &str, many: &str) -> String {
     format!("{grouped} {}", if n == 1 { one } else { many })
 }
 
-/// `"a", "b" and "c"`
+/// Returns a list as people say it: `"a", "b" and "c"`.
 pub fn list(names: &[String]) -> String {
     match names {
         [] => String::new(),

@@ -1,4 +1,5 @@
-//! What holds a database back while its stream tables are refreshed: whoever refreshes tells it when it is first seen.
+//! Conditions that hold a database back while its stream tables are refreshed. The refresher reports each of
+//! them when it first sees it.
 
 use super::asking;
 use crate::db::{Connection, Row};
@@ -7,18 +8,18 @@ use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
 use std::time::Duration;
 
-/// A transaction that somebody has begun and not ended, and that keeps old rows or changes from being removed.
+/// An open transaction that keeps old rows or changes from being removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
     /// The server process.
     pub pid: i32,
-    /// Since when.
+    /// The time since the transaction began.
     pub age: Duration,
-    /// As `pg_stat_activity.state`, such as `idle in transaction`.
+    /// The value of `pg_stat_activity.state`, such as `idle in transaction`.
     pub state: String,
-    /// What the session calls itself.
+    /// The `application_name` of the session.
     pub application: String,
-    /// Its database, where that is another one.
+    /// The database of the session, if it is another one.
     pub elsewhere: Option<String>,
 }
 
@@ -30,18 +31,19 @@ impl fmt::Display for OpenTransaction {
     }
 }
 
-/// Transactions that hold something back: those of this database with a snapshot, and of any with an id, since it is asked of
-/// these which are over before changes are removed. Those of other roles are seen with the rights of `pg_read_all_stats` alone (PostgreSQL manual, "The Cumulative
-/// Statistics System").
+/// Transactions that keep rows or changes from being removed. These are transactions with a snapshot in this
+/// database, and transactions with an id in any database: changes are removed only after a check of the ids
+/// that are over. Transactions of other roles are visible only with the rights of `pg_read_all_stats`
+/// (PostgreSQL manual, "The Cumulative Statistics System").
 const OPEN: &str = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
      coalesce(application_name, ''), nullif(datname, current_database())::text FROM pg_stat_activity \
      WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
      AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL AND datname = current_database()) ORDER BY xact_start, pid";
 
-/// What is open, the oldest first.
+/// Returns the open transactions that keep rows or changes from being removed, the oldest first.
 ///
 /// # Errors
-/// Those of the question.
+/// The errors of the statement.
 pub async fn open_transactions(db: &dyn Connection) -> Result<Vec<OpenTransaction>> {
     let rows = db.query(OPEN, &[]).await.map_err(asking)?;
     let open = |r: &Row| OpenTransaction {
@@ -54,10 +56,10 @@ pub async fn open_transactions(db: &dyn Connection) -> Result<Vec<OpenTransactio
     Ok(rows.iter().map(open).collect())
 }
 
-/// Something that holds the database back, or is about to.
+/// A condition that holds the database back, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// A transaction is open for long.
+    /// A transaction has been open for long.
     Open(OpenTransaction),
     /// A buffer is large.
     Large(BufferStatus),
@@ -66,7 +68,7 @@ pub enum Concern {
 }
 
 impl Concern {
-    /// What it is about: of two with the same the later one is no news.
+    /// Returns what identifies the concern: a second one with the same key is no news.
     pub fn key(&self) -> String {
         match self {
             Concern::Open(o) => format!("open {}", o.pid),
@@ -106,15 +108,15 @@ impl fmt::Display for Concern {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// What holds the database back now: transactions that are open for [`crate::Settings::long_transaction`], and buffers that are
-    /// large for what they may hold.
+    /// Returns the concerns of this moment: transactions that have been open for
+    /// [`crate::Settings::long_transaction`], and buffers that hold at least a quarter of their limit.
     ///
     /// # Errors
-    /// Those of the questions.
+    /// The errors of the statements.
     pub async fn concerns(&self) -> Result<Vec<Concern>> {
         let long = self.settings.long_transaction;
         let open = open_transactions(self.db()).await?.into_iter();
-        // A refresher that fills a large table is at work.
+        // A long transaction of a refresher is at work, e.g. filling a large table.
         let open = open.filter(|o| o.age >= long && o.application != REFRESHER);
         let mut all: Vec<Concern> = open.map(Concern::Open).collect();
         for b in self.buffers().await? {

@@ -1,4 +1,4 @@
-//! The checks of what trickle has in a database: catalog, triggers, buffers, stream tables.
+//! Checks trickle's own objects in a database: catalog, triggers, buffers, stream tables.
 
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, Row};
@@ -8,7 +8,7 @@ use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
 use trickle_core::vocabulary::Activity;
 
-/// What there is of a catalog, and whether it can be used.
+/// Checks the catalog. Returns also whether it can be used.
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
@@ -30,10 +30,10 @@ pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Whether triggers, buffers and stream tables are as they should be.
+    /// Checks triggers, buffers, stream tables and the refresher.
     ///
     /// # Errors
-    /// Those of the questions.
+    /// The errors of the statements.
     pub async fn health(&mut self, by: Scheduling) -> Result<Vec<Check>> {
         let tables = self.status(&[]).await?;
         let buffers = self.buffers().await?;
@@ -54,7 +54,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether functions of queries can be relied on to find by `search_path` what they found when the stream table was made.
+/// Checks whether functions in queries can find objects in all schemas of the stored `search_path`. Schemas
+/// in which other roles may create objects are left out of the path when such a query runs.
 async fn paths(db: &dyn Connection) -> Result<Check> {
     let text = "SELECT c.oid::regclass::text, n.nspname::text FROM pgtrickle.pgt_stream_tables s \
          JOIN pg_class c ON c.oid = s.pgt_relid CROSS JOIN LATERAL jsonb_array_elements(s.settings) x \
@@ -99,7 +100,7 @@ fn catalog(version: Option<i32>) -> Check {
     Check::new("catalog", verdict, found, advice)
 }
 
-/// The first of a list, and how many more there are.
+/// Returns the first entries of a list, and how many more there are.
 fn some(list: &[String]) -> String {
     const SHOWN: usize = 5;
     let more = list.len().saturating_sub(SHOWN);
@@ -107,8 +108,9 @@ fn some(list: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-/// What lacks triggers, or has them switched off. In statement mode partitions have their own; a trigger that is not
-/// ENABLE ALWAYS misses what replication and `session_replication_role = replica` write.
+/// Tables that lack capture triggers, or have them disabled. In statement mode each partition has its own
+/// triggers. A trigger that is not ENABLE ALWAYS misses the writes of replication and of
+/// `session_replication_role = replica`.
 const TRIGGERS: &str = "
 WITH RECURSIVE tree(source, oid) AS (
     SELECT b.source_relid, b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.capture = 'ON'
@@ -143,7 +145,7 @@ async fn triggers(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("triggers", Verdict::Bad, some(&found), advice))
 }
 
-/// Stream tables that anybody may write who has the right to.
+/// Stream tables without an enabled guard: every role with the privilege may write them.
 const GUARDS: &str = "
 SELECT s.pgt_relid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
 WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND g.tgenabled <> 'D')
@@ -165,7 +167,7 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
 }
 
-/// Stream tables whose last three refreshes gave way, and to whom the last one did.
+/// Stream tables whose last three refreshes gave way, each with the reason that the last one noted.
 const YIELDED: &str = "
 SELECT s.pgt_relid::regclass::text, (array_agg(x.strategy_reason ORDER BY x.start_time DESC, x.refresh_id DESC))[1]
 FROM pgtrickle.pgt_stream_tables s CROSS JOIN LATERAL (
@@ -190,7 +192,7 @@ async fn yielded(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("refreshes that gave way", Verdict::Warning, some(&found), advice))
 }
 
-/// Changes that their triggers could not capture, each source once.
+/// Sources with changes that triggers could not capture, each source once.
 const MARKS: &str = "
 SELECT coalesce(c.oid::regclass::text, m.source_relid::text), min(m.reason), min(m.noted_at)::text
 FROM pgtrickle.pgt_marks m LEFT JOIN pg_class c ON c.oid = m.source_relid GROUP BY 1 ORDER BY 1";
@@ -212,8 +214,8 @@ async fn marks(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("uncaptured changes", Verdict::Warning, some(&found), advice))
 }
 
-/// Triggers on stream tables that run functions of ordinary roles that are neither their owners nor trickle's: a former owner's,
-/// mostly. A refresh runs them as the owner.
+/// Triggers on stream tables that run a function of an ordinary role which is neither the owner nor trickle:
+/// mostly of a former owner. A refresh runs such a function with the owner's rights.
 const STRANGERS: &str = "
 SELECT pg_catalog.format('trigger %I on %s runs %s of %s', g.tgname, c.oid::regclass, p.oid::regprocedure, r.rolname)
 FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
@@ -290,7 +292,7 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
     Check::new("buffers", Verdict::Warning, some(&large), advice)
 }
 
-/// What stands in the way of stream tables.
+/// Checks the state of stream tables, and advises on each that is not kept.
 fn standing(tables: &[Status]) -> Check {
     let mut found = Vec::new();
     let mut advice = Vec::new();
@@ -355,7 +357,8 @@ fn altered(tables: &[Status]) -> Check {
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
-/// Who waits for a lock on a stream table or a source, and for whom.
+/// Processes that wait for a lock on a stream table or a source: the process, the table, and the blocking
+/// processes.
 const LOCKS: &str = "
 SELECT DISTINCT l.pid, l.relation::regclass::text, pg_blocking_pids(l.pid)
 FROM pg_locks l WHERE NOT l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -1,4 +1,4 @@
-//! What a load on several connections does: which table it cuts, and where.
+//! The work of a load on several connections: the table that is cut into ranges, and the ranges.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -11,11 +11,12 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Strategy;
 use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Windows, Yield};
 
-/// A block that no table has, behind all that one can have.
+/// A block number beyond those that any table can have.
 const END: u64 = u32::MAX as u64;
 
-/// How large tables are: blocks, and bytes; nothing where rows have no address that could be compared. Measured before the
-/// snapshot: the last range has no end.
+/// The sizes of tables: the blocks of the largest partition, the bytes of all, and whether rows lack
+/// comparable addresses (foreign tables, tables with children). The sizes are older than the snapshot, so the
+/// last range has no end.
 const SIZES: &str = "
 SELECT t.oid, coalesce(max(s.bytes) / current_setting('block_size')::int8, 0)::int8, coalesce(sum(s.bytes), 0)::int8,
     bool_or(c.relkind = 'f' OR c.relkind = 'r' AND c.relhassubclass)
@@ -25,37 +26,38 @@ JOIN pg_class c ON c.oid = p.relid
 CROSS JOIN LATERAL (SELECT CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) END AS bytes) s
 GROUP BY t.oid";
 
-/// A table's size.
+/// The size of a table.
 #[derive(Clone, Copy, Default)]
 struct Size {
     blocks: u64,
     bytes: u64,
 }
 
-/// What one connection does at a time.
+/// The work of one connection at a time: one statement over one range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) text: Arc<str>,
-    /// Its parameters: the addresses that it reads from and up to; `None` is the time of the refresh.
+    /// The parameters: the addresses from and up to which it reads; `None` is the time of the refresh.
     pub(super) params: Vec<Option<String>>,
-    /// How much of the whole that is.
+    /// The bytes of its range.
     pub(super) bytes: u64,
 }
 
-/// A load that can be shared.
+/// A load that can be shared among connections.
 pub(super) struct Job {
     /// `pgt_id`
     pub(super) member: i64,
     pub(super) stored: Relation,
     pub(super) sources: Vec<Relation>,
     pub(super) settings: Vec<Setting>,
-    /// What the units do together.
+    /// The statement whose work the units do together.
     pub(super) insert: Arc<str>,
     pub(super) units: Vec<Unit>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// What can be loaded in parts, and is large enough to be.
+    /// Returns the load of a stream table of the group, if it can be cut into parts and is large enough for
+    /// that.
     pub(super) async fn job(&mut self, group: &[Entry], plan: &Plan) -> Result<Option<Job>> {
         let connections = self.settings.load_connections;
         let Some(e) = group.iter().rfind(|e| !e.is_populated) else { return Ok(None) };
@@ -78,7 +80,7 @@ impl<C: Connection> Trickle<C> {
         let pieces = program.pieces(&|t| sizes.get(&t).map_or(0, |s| s.blocks))?;
         let full = program.statements(Strategy::Full, &Windows::new())?;
         let Some(insert) = full.iter().rfind(|t| t.result == Yield::Inserted) else { return Ok(None) };
-        // Whatever else a part reads it reads, or hashes, once more for each of its ranges.
+        // Each range reads or hashes the other sources of its piece once more.
         let ranges = if ids.len() == 1 { connections * 4 } else { connections };
         let lockable = |k: TableKind| matches!(k, TableKind::Table | TableKind::StreamTable);
         let sources = member.sources.iter().filter(|s| lockable(s.kind)).map(|s| s.relation.clone());
@@ -103,7 +105,7 @@ async fn sizes(db: &dyn Connection, ids: &BTreeSet<TableId>) -> Result<BTreeMap<
     Ok(addressed.map(|r| (TableId(r.get(0)), size(r))).collect())
 }
 
-/// Cuts each piece in at most `ranges` ranges of at least so many bytes.
+/// Cuts each piece into at most `ranges` ranges of at least `least` bytes.
 fn units(pieces: &[Piece], sizes: &BTreeMap<TableId, Size>, ranges: u64, least: u64) -> Vec<Unit> {
     let mut units = Vec::new();
     for piece in pieces {
@@ -123,7 +125,7 @@ fn units(pieces: &[Piece], sizes: &BTreeMap<TableId, Size>, ranges: u64, least: 
     units
 }
 
-/// The parameters of a piece over a range of blocks.
+/// Returns the parameters of a piece over a range of blocks.
 fn bound(piece: &Piece, start: u64, end: u64) -> Vec<Option<String>> {
     let value = |p: &PieceParam| match p {
         PieceParam::From => Some(format!("({start},0)")),

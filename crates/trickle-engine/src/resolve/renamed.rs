@@ -1,9 +1,9 @@
-//! A query by the names that its relations and their columns have now.
+//! Rewrites a query with the present names of its relations and columns.
 //!
-//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is put over tables that
-//! stand in for those with other names now: each has the columns of one, under the names that the query
-//! knows. These are renamed, and the view over them says what the query is called now: with aliases for the
-//! columns of its result, and for those that USING merges.
+//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is put over stand-in
+//! tables, one for each renamed relation, with the columns under the names that the query knows. Then the
+//! stand-ins are renamed, and the view over them gives the query with the present names. The new query has
+//! aliases for the columns of its result, and for columns that USING merges.
 
 use super::Place;
 use crate::catalog::canonical;
@@ -20,8 +20,9 @@ use std::fmt::Write;
 use trickle_core::parse::over_other_tables;
 use trickle_core::sql::{Ident, Qualified};
 
-/// The relations that the query of `$1` names and that have another name now, or of which a column that it names
-/// has one; or that got or lost a column that it does not name: aliases of columns go by position.
+/// The relations that the query of `$1` names and whose own name, or the name of a column that the query
+/// names, is another one by now. Also relations that got or lost a column that the query does not name, since
+/// column aliases go by position.
 const CHANGED: &str = "
 SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, now.names::text, c.relkind IN ('r', 'p') FROM pgtrickle.pgt_dependencies d
 JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -33,10 +34,12 @@ WHERE d.pgt_id = $1 AND coalesce(0 = ANY (d.read_through), true) AND c.relnamesp
         WHEN name.known IS NULL THEN d.column_names IS NOT NULL ELSE name.known <> name.now AND (d.named_columns IS NULL OR name.number = ANY (d.named_columns)) END))
 ORDER BY 1";
 
-/// The columns of a relation in their order, with those that are gone since the query of a stream table was
-/// planned: the number of each, its name now, the name that the query knows, its type, and whether the query
-/// names it. A new column with the name of one that is gone stands for it; any other new one gets a name that
-/// no query has, and so does one that is gone and stood for.
+/// The columns of relation `$2` in their order, with columns that were dropped since the query of stream
+/// table `$1` was planned. Each has its number, its present name, the name that the query knows, and its
+/// type. Two flags say whether it is gone though the query names it, and whether the query does not know it.
+///
+/// A new column with the name of a dropped one stands for it. Any other new column gets a name that no query
+/// has, and so does a dropped column that has a stand-in.
 const COLUMNS: &str = "
 WITH name AS (
     SELECT u.number, u.known, u.now, u.number = ANY (d.named_columns) AS named FROM pgtrickle.pgt_dependencies d
@@ -57,24 +60,25 @@ FROM paired p LEFT JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = p.numbe
 LEFT JOIN pg_type t ON t.oid = a.atttypid
 WHERE p.now IS NOT NULL OR p.known IS NOT NULL ORDER BY p.number";
 
-/// The numbers of the columns of a primary key, on which columns of groups may depend.
+/// The numbers of the columns of a primary key. Ungrouped columns may depend on a grouped primary key.
 const PRIMARY_KEY: &str = "
 SELECT unnest((i.indkey::int2[])[0:i.indnkeyatts - 1])::int8 FROM pg_index i
 WHERE i.indrelid = $1 AND i.indisprimary AND pgtrickle.is_key(i.indexrelid)";
 
-/// A column of a table that stands in for another.
+/// A column of a stand-in table.
 struct Column {
     number: i64,
-    /// Its name; none: it is gone.
+    /// The present name; `None` where the column was dropped.
     now: Option<String>,
     /// The name that the query knows.
     known: String,
     spelled: String,
-    /// The query does not know it: it comes once the query is there, which counts columns by their places.
+    /// Whether the query does not know the column. Such a column is added after the view, which counts
+    /// columns by position.
     new: bool,
 }
 
-/// A relation that has other names now, and the table that stands in for it.
+/// A relation with changed names, and the table that stands in for it.
 struct StandIn {
     oid: u32,
     known: (String, String),
@@ -111,7 +115,7 @@ impl StandIn {
         })
     }
 
-    /// Makes the table, with the names that the query knows.
+    /// Makes the stand-in table, with the names that the query knows.
     async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), Refusal> {
         let key = t.query(PRIMARY_KEY, &[&self.oid]).await?;
         let key: Vec<i64> = key.iter().map(|r| r.get(0)).collect();
@@ -127,7 +131,7 @@ impl StandIn {
         t.batch_execute(&format!("CREATE {} ({})", place.table(&stand_in(self.oid)), parts.join(", "))).await
     }
 
-    /// Gives its columns the names of now, and drops those that are gone.
+    /// Gives the stand-in's columns their present names, adds new columns, and drops those that are gone.
     async fn follow(&self, t: &Transaction<'_>) -> Result<(), Refusal> {
         let (mut gone, mut come) = (String::new(), String::new());
         for c in &self.columns {
@@ -145,7 +149,8 @@ impl StandIn {
         t.batch_execute(&(gone + &self.renames(&self.place) + &come)).await
     }
 
-    /// The statements that give the columns of a table the names of now, of which two may have each other's.
+    /// Returns the statements that give the columns of a table their present names. Two columns may have
+    /// exchanged names.
     fn renames(&self, table: &Qualified) -> String {
         let (mut apart, mut given) = (String::new(), String::new());
         for c in self.columns.iter().filter(|c| !c.new) {
@@ -157,7 +162,7 @@ impl StandIn {
         apart + &given
     }
 
-    /// A name for a column between two others, that no column has.
+    /// Returns an intermediate name for a column, which no column has.
     fn between(&self, number: i64) -> Ident {
         let taken =
             |name: &str| self.columns.iter().any(|c| c.known == name || c.now.as_deref() == Some(name));
@@ -168,14 +173,14 @@ impl StandIn {
         Ident::new(&name)
     }
 
-    /// Gives the columns of a copy the names that those of its source have now: whoever reads it knows them
-    /// by these.
+    /// Gives the columns of a copy the present names of the source's columns, by which the readers of the
+    /// copy know them.
     async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), Refusal> {
         let copy = Qualified::new(&e.relation.schema, &e.relation.name);
         t.batch_execute(&self.renames(&copy)).await
     }
 
-    /// The names that the query knows where a message of PostgreSQL's has those of the table that stands in.
+    /// Replaces the stand-in's name in a message of PostgreSQL with the name that the query knows.
     fn unmasked(&self, message: &str) -> String {
         message.replace(&stand_in(self.oid), &self.known.1)
     }
@@ -185,24 +190,24 @@ fn stand_in(oid: u32) -> String {
     format!("trickle_stands_in_{oid}")
 }
 
-/// The view over the tables that stand in.
+/// The name of the view over the stand-in tables.
 const OVER: &str = "trickle_renamed";
 
 fn fail(e: &Entry, err: Refusal) -> Error {
     Error::server(format!("follow what was renamed under {}", shown(e)), err)
 }
 
-/// A query by the names of now.
+/// A query with present names, and the relations whose names changed.
 struct Renamed {
     query: String,
     relations: Vec<StandIn>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// The definition that makes a stream table again, with its query by the names of now.
+    /// Returns the definition that makes a stream table again, with its query under present names.
     ///
     /// # Errors
-    /// PostgreSQL's refusal of the query where a column that it names is gone.
+    /// PostgreSQL refuses the query where a column that it names is gone.
     pub(crate) async fn as_now(&mut self, e: &Entry, name: Name) -> Result<NewStreamTable> {
         let mut new = e.as_new(name);
         if let Some(renamed) = self.by_names_of_now(e).await? {
@@ -211,11 +216,11 @@ impl<C: Connection> Trickle<C> {
         Ok(new)
     }
 
-    /// Notes the query of a stream table by the names of now, which changes nothing of what it means. The
-    /// stream table as it is then.
+    /// Notes the query of a stream table under present names, which does not change its meaning. Returns the
+    /// stream table as it is then; `None` where no name changed.
     ///
     /// # Errors
-    /// Those of [`Trickle::as_now`].
+    /// The errors of [`Trickle::as_now`].
     pub(crate) async fn follow_names(&mut self, e: &Entry) -> Result<Option<Entry>> {
         let Some(renamed) = self.by_names_of_now(e).await? else { return Ok(None) };
         if renamed.query != e.query {
@@ -247,13 +252,13 @@ impl<C: Connection> Trickle<C> {
         now.map(Some).ok_or_else(|| Error::stale(format!("{} is gone", shown(e))))
     }
 
-    /// Whether the query of a stream table has to be written with other names than those that were noted.
+    /// Whether relations or columns of the query have other names than the noted ones.
     pub(crate) async fn is_renamed(&self, e: &Entry) -> Result<bool> {
         let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
         Ok(!renamed.is_empty())
     }
 
-    /// The query of a stream table by the names of now; `None` where it has these.
+    /// Returns the query of a stream table under present names; `None` where no name changed.
     async fn by_names_of_now(&mut self, e: &Entry) -> Result<Option<Renamed>> {
         let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
         if renamed.is_empty() {
@@ -270,11 +275,11 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Notes the query `$2` of a stream table `$1`; where it is the same, the query stays as it was typed.
+/// Notes the query `$2` of stream table `$1`. Where it is the same, the query stays as it was typed.
 const NOTE_QUERY: &str = "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
      original_query = CASE WHEN defining_query = $2 THEN original_query ELSE $2 END WHERE pgt_id = $1";
 
-/// Notes the names of a relation `$2`, and of its columns, by which the query of `$1` knows it.
+/// Notes the names of relation `$2` and of its columns, by which the query of `$1` knows it.
 const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = $3, source_name = $4, column_names = $5::text::text[], \
      columns_used = ARRAY(SELECT coalesce(m.now, u.name) FROM unnest(columns_used) WITH ORDINALITY u(name, place) \
          LEFT JOIN unnest($6::text[], $7::text[]) m(known, now) ON m.known = u.name ORDER BY u.place) \
@@ -283,7 +288,7 @@ const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = 
 /// The columns of a table in their order.
 const COLUMN_NAMES: &str = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// The query of a copy, which has the columns of its source under the names of now.
+/// Returns the query of a copy: the columns of its source under their present names.
 async fn mirrored(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Renamed> {
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
@@ -308,9 +313,9 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
     put_in_force(t, &e.in_force).await.map_err(doing)?;
-    // Nobody renames them from here on: query and names are of one moment. To read them would plan them, and
-    // so run code of their owners. The server locks no other kinds by name: their names are looked at again
-    // after the query is planned.
+    // From here on no table can be renamed, so query and names are of one moment. Locking is enough: reading
+    // the tables would plan them, and so run code of their owners. Other kinds of relations cannot be locked
+    // by name; their names are compared again after the query is planned ([`Trickle::is_renamed`]).
     for r in renamed.iter().filter(|r| r.get(6)) {
         let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
         t.batch_execute(&format!("LOCK TABLE {now} IN ACCESS SHARE MODE")).await.map_err(doing)?;
@@ -340,7 +345,7 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let query = query.map_err(|err| not_followed(err.to_string()))?;
     let view = format!("{}{}", place.create(OVER), query.trim_end().trim_end_matches(';'));
     let refused = |err: Refusal| match err.sqlstate.as_deref() {
-        // Class 42: the query means nothing over the tables that stand in.
+        // Class 42: the query is not valid over the stand-in tables.
         Some(code) if code.starts_with("42") => {
             let (message, code) = (err.message.clone(), code.to_owned());
             not_followed(message).coded(&code)

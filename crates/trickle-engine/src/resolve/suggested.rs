@@ -1,11 +1,12 @@
-//! The name that was meant where PostgreSQL finds none of the name in a query.
+//! Suggests a name where PostgreSQL does not find the one in a query.
 
 use crate::db::Connection;
 use crate::error::Error;
 use trickle_core::near::nearest;
 use trickle_core::sql::Ident;
 
-/// Names of relations `$2`, or else of functions, in these schemas and the server's own.
+/// The names of relations (where `$2`) or of functions, in the schemas `$1`; for functions in `pg_catalog`
+/// too.
 const NAMES: &str = "
 SELECT DISTINCT name FROM (
     SELECT c.relname::text, c.relnamespace FROM pg_class c WHERE $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -14,7 +15,8 @@ JOIN pg_namespace n ON n.oid = o.schema
 WHERE n.nspname = ANY ($1) OR NOT $2 AND n.nspname = 'pg_catalog'
 ORDER BY name LIMIT 10000";
 
-/// Adds the name that was meant, where one is near. `path`: where names without a schema are looked for.
+/// Adds the nearest existing name to the hint, if one is near. `path` is the search path for names without a
+/// schema.
 pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], error: Error) -> Error {
     let relation = match error.sqlstate() {
         Some("42P01") => true,
@@ -25,14 +27,14 @@ pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], e
     let schemas = schema.map_or_else(|| path.to_vec(), |s| vec![s]);
     let Ok(rows) = db.query(NAMES, &[&schemas, &relation]).await else { return error };
     let names: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
-    // A function of this name is there for other arguments, as PostgreSQL's own hint says.
+    // Where a function of this very name exists, it takes other arguments, as PostgreSQL's own hint says.
     match nearest(&name, names.iter().map(String::as_str)) {
         Some(near) if !names.contains(&name) => error.hint(format!("Did you mean {}?", Ident::new(near))),
         _ => error,
     }
 }
 
-/// The name with which a text begins, and its schema.
+/// Returns the name with which a text begins, and its schema.
 fn named(text: &str) -> Option<(Option<String>, String)> {
     let (first, rest) = part(text)?;
     Some(match rest.strip_prefix('.').and_then(part) {
@@ -41,7 +43,7 @@ fn named(text: &str) -> Option<(Option<String>, String)> {
     })
 }
 
-/// An identifier at the start of a text, as PostgreSQL folds it, and what follows it.
+/// Returns the identifier at the start of a text, as PostgreSQL folds it, and the rest of the text.
 fn part(text: &str) -> Option<(String, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
         let (name, rest) = quoted.split_once('"')?;

@@ -1,4 +1,4 @@
-//! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
+//! Looks for changes: one round trip for all stream tables without changes, however many there are.
 
 use super::{Due, Scheduler, Still};
 use crate::db::Connection;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Look, Seen, Time};
 
-/// What is looked at this often is asked first whether anything was committed at all since it was found to have nothing to do:
-/// that costs next to nothing, and no more where nobody writes for hours.
+/// The period below which a look first asks whether anything was committed since all stream tables had
+/// nothing to do. That question costs next to nothing, even where nobody writes for hours.
 const QUICKLY: Duration = Duration::from_secs(1);
 
-/// Which transactions are over. As long as the answer is the same nothing was committed.
+/// The transactions that are over. While the answer stays the same, nothing was committed.
 const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 
 async fn snapshot<C: Connection>(watch: &Trickle<C>) -> Result<String> {
@@ -25,11 +25,12 @@ fn tables<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeSet<TableId>
     entries.into_iter().map(|e| e.relation.id).collect()
 }
 
-/// How many are emptied after one look, each within milliseconds.
+/// The number of buffers that are emptied after one look, each within milliseconds.
 const AT_ONCE: usize = 16;
 
-/// Notes since when the buffers of these sources hold nothing but what was `counted`, and says for which that is long enough.
-/// Of what was not `asked` nothing is known: tables are looked at as often as their schedules want.
+/// Notes since when the buffers of the sources in `counted` hold only counted changes, and returns those for
+/// which that is longer than `settle`. About sources that were not `asked` nothing is known: each table is
+/// looked at as often as its schedule wants.
 fn ripe(
     since: &mut BTreeMap<TableId, Instant>,
     asked: &BTreeSet<TableId>,
@@ -42,7 +43,7 @@ fn ripe(
     for id in counted {
         let since = since.entry(id).or_insert(now);
         if now.duration_since(*since) >= settle && ripe.len() < AT_ONCE {
-            // What cannot be emptied now is tried again as much later.
+            // A buffer that cannot be emptied now is tried again after the same time.
             *since = now;
             ripe.push(id.0);
         }
@@ -51,7 +52,8 @@ fn ripe(
 }
 
 impl Scheduler {
-    /// Finds out which of these, and of what is looked at with them, have changes to apply, or were altered.
+    /// Finds out which groups in `due`, and which stream tables looked at with them, have changes to apply or
+    /// were altered.
     pub(super) async fn look_at<C: Connection>(
         &mut self,
         watch: &mut Trickle<C>,
@@ -79,7 +81,7 @@ impl Scheduler {
         let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
-            // Something was altered just now: whoever refreshes will see what.
+            // A table was altered just now: the refresh will find out which.
             Err(_) => {
                 return Ok(Seen {
                     stale: look.asked.iter().copied().collect(),
@@ -101,7 +103,7 @@ impl Scheduler {
         Ok(Seen { stale, changed })
     }
 
-    /// Whether these were seen to have nothing to do, and only a commit changes that.
+    /// Whether these stream tables were seen to have nothing to do, and only a commit can change that.
     pub(super) fn are_still(&self, asked: &[TableId]) -> bool {
         let Some(still) = &self.still else { return false };
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
@@ -109,8 +111,9 @@ impl Scheduler {
         entries.into_iter().all(|e| hangs_on_commits(e) && still.tables.contains(&e.relation.id))
     }
 
-    /// Empties the buffers of sources that have held nothing but what was counted for [`super::SchedulerOptions::settle`]. That
-    /// makes the plans that read them be made anew.
+    /// Empties the buffers of sources that have held only counted changes for
+    /// [`super::SchedulerOptions::settle`]. PostgreSQL then plans the statements that read these buffers
+    /// again.
     async fn settle<C: Connection>(
         &mut self,
         watch: &mut Trickle<C>,
@@ -131,7 +134,7 @@ impl Scheduler {
         }
     }
 
-    /// Of those that may have changes, those that have some for what their plans read.
+    /// Returns the stream tables of `maybe` that have changes in the sources that their plans read.
     async fn sure<C: Connection>(
         &self,
         watch: &mut Trickle<C>,

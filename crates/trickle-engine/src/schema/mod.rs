@@ -1,4 +1,4 @@
-//! The catalog in the database: how it comes, is upgraded, and goes.
+//! The catalog in the database: creates, upgrades and drops it.
 
 mod take_over;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
 use crate::say;
 
-/// One step of the catalog: what leads to its version from the one before, and back.
+/// One step of the catalog: the statements that lead to its version from the one before, and back.
 struct Migration {
     version: i32,
     up: &'static str,
@@ -28,16 +28,16 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, up: include_str!("v3.sql"), down: include_str!("v3_down.sql") },
 ];
 
-/// Where the catalog goes.
+/// Makes the two schemas of the catalog.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
 
-/// Whether the owner of the relation `c` of a question is let in by name: a right that it has as a member of another role goes with
-/// that.
+/// Whether the owner of the relation `c` of a statement is a superuser or is let in by name. Rights through
+/// membership in another role do not count, since they end with the membership.
 pub const LETS_OWNER_IN: &str = "(c.relowner IN (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolsuper) OR EXISTS (SELECT \
      FROM pg_catalog.pg_proc p CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) a \
      WHERE p.pronamespace = pg_catalog.to_regnamespace('pgtrickle') AND p.proname = 'mark_readers' AND a.grantee = c.relowner))";
 
-/// From this version on all that is hidden belongs to the catalog's owner.
+/// The first version in which all hidden objects belong to the catalog's owner.
 const HANDED_OVER: i32 = 3;
 
 /// The schema of the catalog.
@@ -46,7 +46,7 @@ pub(crate) const CATALOG: &str = "pgtrickle";
 /// The version that this program works with.
 pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Whether there is a catalog, and who owns it where the current role is a superuser and that one is none.
+/// Whether there is a catalog. Also its owner, where the current role is a superuser and the owner is not.
 const THERE: &str = "
 SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
     SELECT n.nspowner::pg_catalog.regrole::pg_catalog.text FROM pg_catalog.pg_namespace n
@@ -54,7 +54,8 @@ SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
     JOIN pg_catalog.pg_roles r ON r.rolname OPERATOR(pg_catalog.=) current_user AND r.rolsuper
     WHERE n.nspname OPERATOR(pg_catalog.=) 'pgtrickle')";
 
-/// A catalog has functions, which whoever works with it runs with rights of his own, and rows that say whose a query is.
+/// Returns the error for a superuser who meets an ordinary role's catalog. Functions of the catalog run with
+/// the rights of the role that uses it, and its rows say whose each query is.
 fn foreign(owner: &str) -> Error {
     Error::input(format!("the trickle catalog of this database belongs to {owner}, and this role is a superuser"))
         .detail("Functions of that catalog would run, and queries that its owner wrote, with the rights of a superuser.")
@@ -64,10 +65,10 @@ fn foreign(owner: &str) -> Error {
         ))
 }
 
-/// The catalog's version; `None` where there is no catalog.
+/// Returns the catalog's version; `None` where there is no catalog.
 ///
 /// # Errors
-/// A catalog of an ordinary role, where the current one is a superuser; those of the server.
+/// The current role is a superuser and the catalog belongs to an ordinary role; the server.
 pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     let row =
         db.query_one(THERE, &[]).await.map_err(|e| not_let_in(Error::server("look for the catalog", e)))?;
@@ -77,13 +78,14 @@ pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     if let Some(owner) = row.get::<Option<String>>(1) {
         return Err(foreign(&owner));
     }
-    // Where only the definitions were dumped and restored there is no row; where the data came to a catalog that was there, two.
+    // There is no row where only the definitions were dumped and restored. There are two rows where the data
+    // was restored into an existing catalog.
     let text = "SELECT max(version) FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
     Ok(row.map_err(|e| not_let_in(Error::server("read the catalog's version", e)))?.get(0))
 }
 
-/// Says what to do where the catalog is another role's.
+/// Adds the advice for a catalog that another role owns.
 fn not_let_in(e: Error) -> Error {
     if e.sqlstate() != Some("42501") {
         return e;
@@ -97,7 +99,7 @@ fn not_let_in(e: Error) -> Error {
 /// Fails unless the catalog is there and of this program's version.
 ///
 /// # Errors
-/// No catalog, an older one, or a newer one, each with what to do.
+/// There is no catalog, an older one, a newer one, or a restored one; each error has a hint.
 pub async fn require(db: &dyn Connection) -> Result<()> {
     match version(db).await? {
         Some(VERSION) if is_restored(db).await? => Err(Error::input(
@@ -123,16 +125,16 @@ pub async fn require(db: &dyn Connection) -> Result<()> {
     }
 }
 
-/// Whether the catalog is the extension's.
+/// Whether the catalog belongs to the extension.
 async fn is_extension(db: &dyn Connection) -> Result<bool> {
     let text = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
     Ok(db.query_one(text, &[]).await.map_err(|e| Error::server("look for the extension", e))?.get(0))
 }
 
-/// Whether the catalog came here with a dump, which keeps the names of tables and not their identities.
+/// Whether the catalog was restored from a dump, which keeps the names of tables and not their oids.
 ///
 /// # Errors
-/// Those of the server.
+/// The errors of the server.
 pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
     let text =
         "SELECT bool_or(home IS DISTINCT FROM pgtrickle.home()) IS TRUE FROM pgtrickle.pgt_catalog_version";
@@ -140,8 +142,9 @@ pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
     Ok(row.map_err(|e| Error::server("look where the catalog was made", e))?.get(0))
 }
 
-/// Finds the tables of a restored catalog again by their names. What captured changes has the identities of other tables
-/// in its names: it goes, and comes again when the stream tables are planned anew, which each is by its next refresh.
+/// Finds the tables of a restored catalog again by their names. The capture objects have the old oids in
+/// their names. So they are dropped, and made again when the next refresh of each stream table plans it
+/// again.
 pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     let fail = |e| Error::server("find the tables of a restored catalog", e);
     if !is_restored(t).await? {
@@ -164,12 +167,15 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(REHOME).await.map_err(fail)
 }
 
-/// Identities by name; of a stream table of the catalog's owner that had another name already when the
-/// catalog was dumped, by its guard: on a table of that owner nobody else makes one. Those of tables that
-/// are not there become ones that no table has; they come first, since a new identity may be the old one of
-/// another table. A role that was let in could have written any name into its row: a table is believed to be
-/// this stream table where its own guard says so, which its owner alone can make. Guards of version 0.1 do
-/// not say of which stream table they are.
+/// Gives the rows of the catalog their tables' new oids, by name. The rows of tables that do not exist get
+/// oids that no table has. All rows get these first, since a new oid may be the old oid of another table.
+///
+/// A role that was let in could have written any name into its row. So a table is believed to be the stream
+/// table only if its own guard says so, which only the owner of the table can make. Guards of version 0.1 do
+/// not name their stream table.
+///
+/// A stream table that was renamed before the dump is found by its guard, if the catalog's owner owns it.
+/// Nobody else can make a guard on a table of that role.
 const REHOME: &str = "
     UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
     UPDATE pgtrickle.pgt_stream_tables s SET pgt_relid = coalesce((SELECT c.oid FROM pg_class c
@@ -200,7 +206,7 @@ const REHOME: &str = "
         ORDER BY v.home IS NOT DISTINCT FROM pgtrickle.home() LIMIT 1);
     UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
 
-/// Says what to do where the catalog cannot be made.
+/// Adds the advice for a catalog that cannot be created.
 fn advised(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(format!(
@@ -225,20 +231,21 @@ fn newer(found: i32) -> Error {
     ))
 }
 
-/// Whether what belongs to others can be made the current role's.
+/// Whether the current role is a superuser, who can take over objects of other roles.
 async fn is_superuser(db: &dyn Connection) -> Result<bool> {
     let row = db.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user", &[]).await;
     Ok(row.map_err(|e| Error::server("look for the current role", e))?.get(0))
 }
 
-/// Held while the catalog is brought to another version: who comes second finds the work done.
+/// Held while the catalog is brought to another version: a second session that waits for it finds the work
+/// done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
-/// Makes the catalog in its two schemas, which are there, or brings the one in them to `target`; a later one stays. Whether
-/// capture is to be renewed ([`capture::renew`]).
+/// Fills the two existing schemas of the catalog, or brings the catalog in them to `target`; a later version
+/// stays. Returns whether capture is to be renewed ([`capture::renew`]).
 ///
 /// # Errors
-/// A catalog newer than this program; those of the server.
+/// The catalog is newer than this program; the server.
 pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     match version(db).await? {
         Some(newest) if newest > VERSION => Err(newer(newest)),
@@ -249,12 +256,13 @@ pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     }
 }
 
-/// Whether the trigger functions of a catalog that had a version, and is of another now, do not look at their tables.
+/// Whether a catalog that came from version `found` to version `now` has trigger functions that do not check
+/// their tables.
 fn lacks_guards(found: Option<i32>, now: i32) -> bool {
     found.is_some_and(|v| v < GUARDED) && now >= GUARDED
 }
 
-/// The first version whose trigger functions look whether their table is what they were made for.
+/// The first version whose trigger functions check whether their table is as they were made for.
 const GUARDED: i32 = 3;
 
 async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
@@ -265,12 +273,13 @@ async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a catalog, and not the extension's. Asked where it has no row: a dump of definitions alone leaves it so.
+/// Whether there is a catalog that is not the extension's. Used where it has no version: a dump of
+/// definitions alone leaves it so.
 const EMPTIED: &str = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL \
      AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
 
-/// Drops a catalog that came without its rows, and with it the triggers that it has on users' tables. Former stream tables stay, as
-/// tables like any other.
+/// Drops a catalog that was restored without its rows, and with it its triggers on users' tables. Former
+/// stream tables stay as ordinary tables.
 async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
     let fail = |e| Error::server("make a catalog anew that came without its rows", e);
     if !t.query_one(EMPTIED, &[]).await.map_err(fail)?.get::<bool>(0) {
@@ -286,10 +295,10 @@ async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(made).await.map_err(|e| advised(fail(e)))
 }
 
-/// Brings the catalog to `target`, up or down, in one transaction; returns the version before.
+/// Brings the catalog to `target`, up or down, in one transaction. Returns the version before.
 ///
 /// # Errors
-/// A catalog newer than this program; no privilege to create a schema; a step down that would lose data.
+/// The catalog is newer than this program; the role may not create a schema; a step down would lose data.
 pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {
     if !(0..=VERSION).contains(&target) {
         return Err(Error::input(format!(
@@ -306,8 +315,8 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     }
 }
 
-/// How often it is tried while refreshers lock tables of the catalog in another order, so that deadlocks end
-/// it.
+/// The number of tries. A refresher may lock tables of the catalog in another order, and then a deadlock ends
+/// a try.
 const ATTEMPTS: u32 = 5;
 
 async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {

@@ -1,5 +1,6 @@
-//! A catalog that another role made becomes the current role's, a superuser. Afterwards it is what trickle's own scripts make:
-//! whatever else its owner may have put there would be run with a superuser's rights.
+//! Gives a catalog that another role made to the current role, a superuser. Afterwards the catalog holds
+//! exactly what trickle's scripts make: other objects of its former owner would run with a superuser's
+//! rights.
 
 use super::{CATALOG, HANDED_OVER, LOCK, rise, version};
 use crate::db::{Connection, Transaction};
@@ -7,28 +8,31 @@ use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
 use std::collections::BTreeSet;
 
-/// Objects, columns and their like are named with their schema, and nobody's names come before the server's. Refreshes of the
-/// former owner hold the tables; one that lasts is told.
+/// The search path has only the server's schema, so all other names are printed with their schemas. Refreshes
+/// of the former owner may hold tables locked; if one lasts longer than the timeout, the attempt ends with an
+/// error.
 const SETTINGS: &str = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'";
 
-/// Whether the current role is a superuser, whether the extension has the catalog, and whether there is one: a plain table says
-/// its version, which can be read without running anything of its owner's.
+/// Whether the current role is a superuser, whether the catalog is the extension's, and whether there is a
+/// catalog. It counts as there only if a plain table holds its version, which can be read without running
+/// code of its owner.
 const STANDING: &str = "SELECT r.rolsuper, EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle'),
     EXISTS (SELECT FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
         WHERE c.oid = to_regclass('pgtrickle.pgt_catalog_version') AND c.relkind = 'r' AND a.attname = 'version' AND a.atttypid = 'int4'::regtype)
 FROM pg_roles r WHERE r.rolname = current_user";
 
-/// The ordinary roles to which something of the catalog belongs.
+/// The ordinary roles that own the catalog or an object in it.
 const FORMER: &str = "SELECT r.oid, r.rolname::text FROM pg_roles r WHERE NOT r.rolsuper AND r.oid IN (
     SELECT nspowner FROM pg_namespace WHERE nspname = 'pgtrickle'
     UNION ALL SELECT relowner FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace
     UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace) ORDER BY 2";
 
-/// Who was let in by `pgtrickle.grant_to`.
+/// The roles that `pgtrickle.grant_to` let in.
 const LET_IN: &str = "SELECT a.grantee FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
     WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)";
 
-/// Indexes, types of rows and sequences of columns follow their tables.
+/// Statements that give the objects of the catalog to the current role. Indexes, row types and sequences of
+/// columns follow their tables.
 const OWN: &str = "
 SELECT format('ALTER SCHEMA %I OWNER TO CURRENT_USER', nspname) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
 UNION ALL
@@ -37,7 +41,8 @@ WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind IN ('r', 'v')
 UNION ALL
 SELECT format('ALTER ROUTINE %s OWNER TO CURRENT_USER', oid::regprocedure) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace";
 
-/// Rights were given by whoever owned it: a trigger on a table of the catalog would be run by everybody who refreshes.
+/// Statements that revoke the rights on the catalog that its former owner granted. A role with such a right
+/// could put a trigger on a table of the catalog, and every role that refreshes would run it.
 const REVOKE: &str = "
 SELECT DISTINCT format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %1$s CASCADE; REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %1$s CASCADE; \
     REVOKE ALL ON ALL ROUTINES IN SCHEMA pgtrickle FROM %1$s CASCADE; REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %1$s CASCADE',
@@ -49,8 +54,8 @@ FROM (
     UNION ALL SELECT proacl FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace) x(acl)
 CROSS JOIN LATERAL aclexplode(x.acl) a WHERE a.grantee NOT IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))";
 
-/// What there is in the schema, and on its tables, each in one line. Functions are made anew, so that of them only how they are
-/// called counts.
+/// All objects in the schema and on its tables, each in one line. Functions are made again later, so only
+/// their signatures are compared.
 const HELD: &str = "
 WITH here AS (SELECT * FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace)
 SELECT concat_ws(' ', i.type, i.identity) FROM pg_depend d CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) i
@@ -93,14 +98,15 @@ CROSS JOIN LATERAL aclexplode(x.acl) a WHERE a.grantee = 0";
 const FUNCTIONS: &str =
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace ORDER BY oid";
 
-/// Stream tables that are none of these roles'. Who owned the catalog could write any query beside any table.
+/// Stream tables with an owner of which no role in `$1` is a member. The owner of the catalog could write any
+/// query into the row of any table.
 const OTHERS: &str = "SELECT c.oid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
     WHERE NOT EXISTS (SELECT FROM unnest($1::oid[]) f(role) WHERE pg_has_role(f.role, c.relowner, 'MEMBER')) ORDER BY 1";
 
-/// Makes the catalog the current role's; the names of the roles that it belonged to, which are let in.
+/// Gives the catalog to the current role. Returns the names of its former owners, which are let in.
 pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     let fail = |e| Error::server("take the catalog over", e);
-    // Each look sees what was committed by whoever held a lock.
+    // Each statement has its own snapshot, so it shows the commits of sessions that held a lock before.
     let t = db.fresh_transaction().await.map_err(fail)?;
     t.batch_execute(SETTINGS).await.map_err(fail)?;
     t.execute(LOCK, &[]).await.map_err(fail)?;
@@ -113,7 +119,7 @@ pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     for statement in lines(&t, OWN).await? {
         t.batch_execute(&statement).await.map_err(fail)?;
     }
-    // From here on nobody else can put anything there, nor make a view of the table that says the version.
+    // From here on nobody else can add objects, or replace the table of the version by a view.
     fit(&t).await?;
     let functions = compared(&t).await?;
     for function in functions {
@@ -135,7 +141,7 @@ pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Fails where there is nothing to take over, or nobody who may.
+/// Fails where there is no catalog to take over, or the current role may not.
 async fn fit(t: &Transaction<'_>) -> Result<()> {
     let row = t.query_one(STANDING, &[]).await.map_err(|e| Error::server("look for the catalog", e))?;
     let (is_super, of_extension, there): (bool, bool, bool) = (row.get(0), row.get(1), row.get(2));
@@ -154,7 +160,8 @@ async fn fit(t: &Transaction<'_>) -> Result<()> {
     }
 }
 
-/// Compares the catalog with one of its version that is made beside it and undone; the definitions of the functions of that one.
+/// Compares the catalog with a new one of its version, which is made beside it and rolled back. Returns the
+/// definitions of the functions of the new one.
 async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
     let fail = |e| Error::server("make a catalog to compare with", e);
     let found = t
@@ -184,7 +191,7 @@ async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
         .hint("Put that right, as its owner, then try again; or have its owner run trickle uninstall."))
 }
 
-/// Fails where the catalog has stream tables whose queries somebody else than their owners could have written.
+/// Fails if the catalog has stream tables whose queries a role other than their owners could have written.
 async fn own_alone(t: &Transaction<'_>, roles: &[u32], names: &[String]) -> Result<()> {
     let rows =
         t.query(OTHERS, &[&roles]).await.map_err(|e| Error::server("look whose the stream tables are", e))?;
@@ -197,7 +204,7 @@ async fn own_alone(t: &Transaction<'_>, roles: &[u32], names: &[String]) -> Resu
         .hint("Drop them, and make them again when the catalog is taken over."))
 }
 
-/// The texts that a query gives.
+/// Returns the first column of a query's rows.
 async fn lines(t: &Transaction<'_>, query: &str) -> Result<Vec<String>> {
     let rows = t.query(query, &[]).await.map_err(|e| Error::server("look at the catalog", e))?;
     Ok(rows.iter().map(|r| r.get(0)).collect())
