@@ -1,6 +1,8 @@
-//! Requests to cancel. As libpq does, who asks waits until the other end closes the line: the request was heard by then, so it
-//! cannot end what is begun later, and no pooler is left with half of it (`PgBouncer` 1.18 ends with an error of its own where
-//! its client goes while it still passes the request on).
+//! Requests to cancel a statement.
+//!
+//! As in libpq, the sender waits until the other end closes the connection. By then the server has heard the
+//! request, so it cannot end a statement that is begun later. No pooler is left with half a request either:
+//! `PgBouncer` 1.18 ends with an error of its own where its client goes while it still passes the request on.
 
 use crate::connect::stream::Encrypt;
 use crate::wire::failed;
@@ -15,10 +17,10 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_postgres::{CancelToken, Config, NoTls};
 use trickle_engine::{Error, Result};
 
-/// How long a request may take in all. Whoever is not there any more cannot be asked.
+/// Longest time that a request may take in all. A server that is gone never closes the connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a connection was made: to this one host, with this encryption where the host has it.
+/// How a connection was made: its host, its port, and the encryption to use where the host offers it.
 #[derive(Clone)]
 pub(crate) struct Way {
     pub(crate) host: Config,
@@ -26,7 +28,7 @@ pub(crate) struct Way {
     pub(crate) tls: Encrypt,
 }
 
-/// What it takes to have the server end what a connection is doing.
+/// A handle that asks the server to end the running statement of a connection.
 #[derive(Clone)]
 pub struct Cancel {
     token: CancelToken,
@@ -38,10 +40,11 @@ impl Cancel {
         Cancel { token, way }
     }
 
-    /// Asks for it, over a line of the same kind. Whether that ends is seen on the connection itself.
+    /// Asks the server to end the statement, over a connection of the same kind. Whether the statement ends
+    /// is seen only on the connection that runs it.
     ///
     /// # Errors
-    /// Nobody is there, or closes the line in time.
+    /// The server cannot be reached, or does not close the connection in time.
     pub async fn send(&self) -> Result<()> {
         let late = || Error::connection("a request to cancel a statement was not heard in time");
         tokio::time::timeout(PATIENCE, self.ask()).await.map_err(|_| late())?
@@ -75,7 +78,7 @@ impl Cancel {
     }
 }
 
-/// A line that is shut when the other end has closed it.
+/// A connection whose shutdown waits until the other end has closed it.
 struct Heeded<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Heeded<S> {
@@ -99,7 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
         loop {
             let mut said = [0; 64];
             let mut said = ReadBuf::new(&mut said);
-            // Nothing is said before it is closed, and how that is done is nobody's business.
+            // The server sends nothing before it closes the connection; an error counts as closed, too.
             let read = ready!(Pin::new(&mut self.0).poll_read(cx, &mut said));
             if read.is_err() || said.filled().is_empty() {
                 return Poll::Ready(Ok(()));
@@ -114,7 +117,7 @@ impl<S: TlsStream + Unpin> TlsStream for Heeded<S> {
     }
 }
 
-/// Makes a line encrypted that is shut when the other end has closed it.
+/// Encrypts a connection; its shutdown waits until the other end has closed it.
 struct Heeding<T>(T);
 
 impl<S, T> TlsConnect<Heeded<S>> for Heeding<T>

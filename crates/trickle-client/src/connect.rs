@@ -1,9 +1,9 @@
-//! Where to connect, and the way there: libpq's settings and their meaning, TLS by rustls, and errors that say what to
+//! Where to connect, and how: libpq's settings with their meaning, TLS by rustls, and errors that say what to
 //! try.
 //!
-//! A setting comes from the first of these that gives it: the connection string (`--database-url`, else
-//! `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may also come from
-//! `~/.pgpass`.
+//! A setting comes from the first of these places that gives it: the connection string (`--database-url`,
+//! else `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may
+//! also come from `~/.pgpass`.
 
 mod failure;
 mod passfile;
@@ -32,38 +32,40 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, Socket};
 
-/// Looks up an environment variable.
+/// A function that looks up an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where the socket of a server on this machine is, by distribution; the first that exists is meant.
+/// Directories in which distributions put a server's socket. The first that holds one is used, else the first
+/// that exists.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const DEFAULT_PORT: u16 = 5432;
 /// The `application_name` where none is chosen.
 const PROGRAM: &str = "trickle";
-/// A host that does not answer at all is given up after this many seconds; libpq waits as long as the kernel does.
+/// Seconds after which a host that does not answer at all is given up; libpq waits as long as the kernel
+/// does.
 const DEFAULT_TIMEOUT: &str = "10";
-/// How soon a host that goes without a word is noticed. libpq leaves that to the system, which takes hours.
+/// How soon a host that stops answering is noticed. libpq leaves that to the system, which takes hours.
 struct Silence {
-    /// Seconds without an answer after which it is asked (`keepalives_idle`).
+    /// Seconds without an answer after which the host is probed (`keepalives_idle`).
     idle: u64,
-    /// Seconds between two such questions (`keepalives_interval`).
+    /// Seconds between two probes (`keepalives_interval`).
     interval: u64,
-    /// How many of them stay without an answer (`keepalives_count`).
+    /// Number of unanswered probes after which the connection is lost (`keepalives_count`).
     count: u32,
-    /// Seconds in which it must acknowledge what was sent (`tcp_user_timeout`).
+    /// Seconds in which the host must acknowledge sent data (`tcp_user_timeout`).
     unheard: u64,
 }
 
-/// Within a minute: a short outage of the network ends no load that takes hours.
+/// A silent host is noticed within a minute: a short outage of the network ends no load that takes hours.
 const PATIENT: Silence = Silence { idle: 30, interval: 10, count: 3, unheard: 60 };
-/// Within about ten seconds.
+/// A silent host is noticed within about ten seconds.
 const IMPATIENT: Silence = Silence { idle: 4, interval: 2, count: 3, unheard: 10 };
 
-/// A server, a database and a role, and how to get there.
+/// A server, a database and a role, and how to connect to them.
 #[derive(Clone, Debug)]
 pub struct Target {
     config: Config,
-    /// The same for each host alone, in the order in which they are named.
+    /// The same settings for each host alone, in the order in which the hosts are named.
     hosts: Vec<Config>,
     /// The TLS modes to try, in order.
     modes: Vec<SslMode>,
@@ -72,19 +74,19 @@ pub struct Target {
 }
 
 impl Target {
-    /// From a connection string (a `postgres://` URL, `key=value` pairs or a database name), if there is one, and this
-    /// process's environment.
+    /// Resolves a connection string (a `postgres://` URL, `key=value` pairs or a database name), if there is
+    /// one, in this process's environment.
     ///
     /// # Errors
-    /// A setting that cannot be understood, or a file that it names and that cannot be read.
+    /// A setting cannot be understood, or a file that it names cannot be read.
     pub fn from_environment(url: Option<&str>) -> Result<Target, ConnectError> {
         Target::resolve(url, &|name| std::env::var(name).ok())
     }
 
-    /// The same in a given environment.
+    /// Resolves a connection string as [`Target::from_environment`] does, in a given environment.
     ///
     /// # Errors
-    /// Those of [`Target::from_environment`].
+    /// The errors of [`Target::from_environment`].
     pub fn resolve(url: Option<&str>, environment: Environment<'_>) -> Result<Target, ConnectError> {
         let variable = environment("DATABASE_URL").filter(|v| !v.is_empty());
         let mut settings = match url.or(variable.as_deref()) {
@@ -101,7 +103,7 @@ impl Target {
         let default = |s: &mut Settings, key: &'static str, value: &dyn Fn() -> String| {
             s.entry(key).or_insert_with(|| value().into());
         };
-        // TLS wants a name: where only the address is known, that is its name.
+        // TLS wants a host name: where only the address is known, the address is the name.
         if let (Some(address), false) = (settings.get("hostaddr").cloned(), settings.contains_key("host")) {
             settings.insert("host", address);
         }
@@ -135,8 +137,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Under this name (`application_name`), unless another than this program's own was chosen. A session has it from its
-    /// beginning, also where a pooler lets each transaction have another.
+    /// Sets this `application_name`, unless the user chose another than `trickle`. A session has the name
+    /// from its beginning, also where a pooler gives each transaction another server process.
     #[must_use]
     pub fn called(mut self, name: &str) -> Target {
         for config in [&mut self.config].into_iter().chain(&mut self.hosts) {
@@ -147,8 +149,8 @@ impl Target {
         self
     }
 
-    /// Notices within about ten seconds that a host goes without a word, unless how soon was chosen: for who holds what others
-    /// wait for, as a refresher its lease.
+    /// Notices within about ten seconds that a host stops answering, unless the user set these times. For
+    /// connections that others depend on, such as the one that holds a refresher's lease.
     #[must_use]
     pub fn impatient(mut self) -> Target {
         let seconds = Duration::from_secs;
@@ -169,7 +171,7 @@ impl Target {
         self
     }
 
-    /// Takes each host's password from the file, as far as it knows them.
+    /// Takes each host's password from the password file, where the file has one for it.
     fn password_from(&mut self, file: &Path) {
         let Some(text) = passfile::read(file) else { return };
         let (user, database) = (self.names.user.clone(), self.names.database.clone());
@@ -183,27 +185,31 @@ impl Target {
         }
     }
 
-    /// What was resolved.
+    /// Returns the resolved settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// For people: `localhost:5432 as user "ann", database "shop"`. No password.
+    /// Describes the target for people: `localhost:5432 as user "ann", database "shop"`. The password is not
+    /// in it.
     pub fn describe(&self) -> String {
         self.names.to_string()
     }
 
-    /// Connects to the first host that is there and is what is wanted (`target_session_attrs`), in the order in which they are
-    /// named or, with `load_balance_hosts=random`, in any. Must be called within a tokio runtime, which then drives the
-    /// connection; when the connection breaks, the statement that waits on it gets the error.
+    /// Connects to the first host that answers and is of the kind that `target_session_attrs` wants. Hosts
+    /// are tried in the order in which they are named or, with `load_balance_hosts=random`, in random order.
+    ///
+    /// Must be called within a tokio runtime, which then drives the connection. When the connection breaks,
+    /// the statement that waits on it gets the error.
     ///
     /// # Errors
-    /// No host can be reached, or each refuses; says why of each, and what to try.
+    /// No host can be reached, or each refuses. The error gives the reason for each host, and says what to
+    /// try.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
         self.reach().await.map(|(client, _)| client)
     }
 
-    /// The same, and how it was reached.
+    /// Connects as [`Target::connect`] does, and also returns how the host was reached.
     async fn reach(&self) -> Result<(Client, Way), ConnectError> {
         let mut refused = Vec::new();
         for host in self.in_order() {
@@ -222,7 +228,7 @@ impl Target {
     fn in_order(&self) -> Vec<&Config> {
         let mut hosts: Vec<&Config> = self.hosts.iter().collect();
         if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
-            // Each has keys of its own.
+            // Each hasher has random keys of its own, so this sorts at random.
             hosts.sort_by_cached_key(|_| RandomState::new().build_hasher().finish());
         }
         hosts
@@ -242,7 +248,8 @@ impl Target {
                 Ok(client) => return Ok(client),
                 Err(cause) => {
                     let again = cause.may_depend_on_tls();
-                    // Where both ways are closed, the first refusal is of the way that is wanted more.
+                    // Where both modes are refused for this reason, the refusal of the preferred mode is
+                    // kept.
                     if !again || refused.is_none() {
                         refused = Some(cause);
                     }
@@ -276,7 +283,8 @@ where
     let connecting = config.connect(tls);
     let opened = match config.get_connect_timeout() {
         None => connecting.await,
-        // The driver measures the way there alone: who lets us in and says nothing has as long again.
+        // The driver limits the time to reach the host alone. A host that accepts and then says nothing has
+        // as long again.
         Some(most) => tokio::time::timeout(*most * 2, connecting).await.map_err(|_| Cause::Timeout)?,
     };
     let (client, connection) = opened.map_err(|e| Cause::of(&e))?;
@@ -293,12 +301,12 @@ fn socket_directory() -> String {
     found.unwrap_or(&SOCKET_DIRECTORIES[1]).to_string()
 }
 
-/// Whether all hosts are sockets, which need no TLS, and servers offer none there.
+/// Whether all hosts are sockets. A socket needs no TLS, and servers offer none on it.
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|h| !matches!(h, Host::Tcp(_))) && config.get_hostaddrs().is_empty()
 }
 
-/// libpq's `sslmode`.
+/// Returns the TLS modes to try, in order, for libpq's `sslmode`.
 fn modes(mode: &str, config: &Config) -> Result<Vec<SslMode>, ConnectError> {
     let modes = match mode {
         "disable" => vec![SslMode::Disable],
@@ -321,7 +329,7 @@ fn rustls_config(
     let verify = match mode {
         "verify-full" => Verify::Host,
         "verify-ca" => Verify::Chain,
-        // As in libpq: who names the authority wants it checked.
+        // As in libpq: a user who names an authority wants the certificate checked.
         "require" if root.is_some() => Verify::Chain,
         _ => Verify::Nothing,
     };

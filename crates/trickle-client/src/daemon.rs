@@ -1,7 +1,8 @@
-//! The refresher: keeps every stream table of a database as fresh as its schedule wants, until it is told to stop.
+//! The refresher: refreshes each stream table of a database on its schedule, until it is told to stop.
 //!
-//! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
-//! and several may run, of which one works: the others wait for its lease to end (`trickle_engine::lease`).
+//! It holds no state that matters, since the frontiers are in the database. So it may be killed and started
+//! at any time. Several refreshers may run; one works, and the others wait for its lease to end
+//! (`trickle_engine::lease`).
 
 mod lead;
 
@@ -25,18 +26,18 @@ use trickle_engine::scheduler::{
 };
 use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
-/// How the daemon works.
+/// Options of the refresher.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     /// Settings of every refresh.
     pub settings: Settings,
-    /// When to look, and at what (`scheduler_interval_ms` and others).
+    /// When the scheduler looks, and at what (`scheduler_interval_ms` and others).
     pub scheduler: SchedulerOptions,
-    /// Whether anything is refreshed; without, the daemon waits to be told to stop.
+    /// Whether anything is refreshed. If not, the refresher only waits until it is told to stop.
     pub enabled: bool,
-    /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
+    /// How long a running refresh may go on after the refresher was told to stop; then it is cancelled.
     pub grace: Duration,
-    /// How long a lease lasts that is not renewed: so long after one refresher dies another takes over.
+    /// How long a lease lasts without renewal. After one refresher dies, another takes over in that time.
     pub lease: Duration,
 }
 
@@ -52,45 +53,47 @@ impl Default for DaemonOptions {
     }
 }
 
-/// What the daemon tells.
+/// An event that the refresher reports.
 #[derive(Debug)]
 pub enum Event<'e> {
-    /// Nothing is refreshed until it is told to stop ([`DaemonOptions::enabled`]).
+    /// Nothing is refreshed until the refresher is told to stop ([`DaemonOptions::enabled`]).
     Disabled,
-    /// Another refresher works, which is named so: this one waits for it to end.
+    /// Another refresher, of this name, works: this one waits for it to end.
     Waiting(&'e str),
-    /// Connected, with so many stream tables to keep.
+    /// The refresher is connected, and has this many stream tables to keep.
     Connected(usize),
-    /// The connection is lost or not to be had; another try comes after the wait.
+    /// The connection was lost or could not be opened; the next try comes after this wait.
     Disconnected(&'e Error, Duration),
     /// Stream tables were refreshed.
     Refreshed(&'e [Refreshed]),
-    /// Refreshes take most of their stream tables' periods, which are longer from now on.
+    /// Refreshes take most of the periods of their stream tables, and these periods are made longer.
     Slow(&'e [Slow]),
     /// Stream tables were suspended.
     Suspended(&'e [Suspended]),
-    /// Something holds the database back, or is about to.
+    /// Conditions that hold the database back, or are about to.
     Concerns(&'e [Concern]),
     /// A refresh failed; none of these stream tables changed.
     Failed {
-        /// Those that were to be refreshed together.
+        /// The stream tables that were to be refreshed in one transaction.
         tables: &'e [String],
-        /// Why not.
+        /// The reason.
         error: &'e Error,
     },
-    /// Something went wrong that keeps no refresh from being done.
+    /// An error that keeps no refresh from being done.
     Trouble(&'e Error),
-    /// Stream tables of other owners, which are left alone.
+    /// Stream tables of other owners, which this refresher leaves alone.
     Foreign(&'e [String]),
 }
 
 /// The shortest and the longest wait before another try to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// Runs until `stop` is done; then lets refreshes at work finish, or cancels them.
+/// Runs the refresher until `stop` is done; then lets running refreshes finish, or cancels them
+/// ([`DaemonOptions::grace`]).
 ///
 /// # Errors
-/// What makes it useless to go on: no catalog, or one of another version. Lost connections do not.
+/// There is no catalog, or it has another version, so it is useless to go on. A lost connection is no such
+/// error.
 pub async fn run(
     to: &dyn Connect,
     options: &DaemonOptions,
@@ -99,7 +102,7 @@ pub async fn run(
 ) -> Result<()> {
     tokio::pin!(stop);
     if !options.enabled {
-        // Without a connection: who asks for a refresher must not find one.
+        // No connection is opened: it would be taken for a running refresher.
         tell(Event::Disabled);
         stop.await;
         return Ok(());
@@ -113,7 +116,7 @@ pub async fn run(
     worked
 }
 
-/// Works whenever this refresher leads, until it is told to stop.
+/// Works while this refresher holds the lease, until it is told to stop.
 async fn work_when_leading(
     to: &dyn Connect,
     options: &DaemonOptions,
@@ -159,18 +162,18 @@ async fn work_when_leading(
     }
 }
 
-/// Why a refresher stops to work.
+/// The reason why a refresher stops working.
 enum End {
-    /// It was told to.
+    /// The refresher was told to stop.
     Told,
-    /// Another one has the lease.
+    /// Another refresher has the lease.
     Deposed,
 }
 
-/// How a refresh ended, with the connection that it used.
+/// The end of a refresh: the connection that it used, the due work, and the outcome.
 type Ended = (Trickle, Due, Result<Vec<Refreshed>>);
 
-/// How a refresh at work is ended.
+/// The means to end a running refresh.
 #[derive(Clone)]
 struct AtWork {
     cancel: Cancel,
@@ -178,11 +181,12 @@ struct AtWork {
     since: Instant,
 }
 
-/// A refresh at work.
+/// A running refresh.
 type Work<'w> = Pin<Box<dyn Future<Output = Ended> + 'w>>;
 
-/// What `doing` gives, while the work goes on; what of it ends meanwhile is put into `ended`. Whoever waits for the server may
-/// wait for a lock that a refresh at work holds, which gives it up only if somebody goes on with it.
+/// Waits for `doing` while running refreshes go on, and returns its output; puts the refreshes that end
+/// meanwhile into `ended`. `doing` may wait for a lock that a running refresh holds, and that refresh gives
+/// up the lock only if it is polled.
 async fn beside<W: Future, T>(
     work: &mut FuturesUnordered<W>,
     ended: &mut Vec<W::Output>,
@@ -201,12 +205,12 @@ struct Daemon<'d> {
     to: &'d dyn Connect,
     options: &'d DaemonOptions,
     tell: &'d dyn Fn(Event<'_>),
-    /// For everything but refreshes.
+    /// The connection for everything but refreshes.
     watch: Trickle,
     idle: Vec<Trickle>,
     scheduler: Scheduler,
     lease: Lease,
-    /// By the members of what is due; those of one refresh have the same.
+    /// The running refreshes by stream table; the members of one refresh have the same entry.
     at_work: BTreeMap<TableId, AtWork>,
 }
 
@@ -235,7 +239,7 @@ impl<'d> Daemon<'d> {
         loop {
             let lead = leads.borrow_and_update().clone();
             if lead == Lead::Unknown {
-                // What is at work goes on, and is committed if nobody took over. Nothing is begun.
+                // Running refreshes go on, and are committed if no other refresher took over. None is begun.
                 tokio::select! {
                     () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
                     Some(end) = work.next() => ended.push(end),
@@ -251,7 +255,8 @@ impl<'d> Daemon<'d> {
                 () = &mut *stop => None,
                 next = beside(&mut work, &mut ended, self.next()) => Some(next),
             };
-            // What ended during a look is noted after it: until then it counts as running.
+            // A refresh that ended during a look is noted after it: until then the scheduler counts it as
+            // running.
             let some_ended = !ended.is_empty();
             self.note(&mut ended)?;
             let Some(next) = next else { return self.finish(work).await.map(|()| End::Told) };
@@ -284,9 +289,9 @@ impl<'d> Daemon<'d> {
         }
     }
 
-    /// Has refreshes give way that have worked for a while and stand before a request for an exclusive lock.
-    /// The server has heard a request to cancel before the connection does anything else, so it ends nothing
-    /// but the refresh that it is for.
+    /// Makes refreshes give way that have run for a while and stand before a request for an exclusive lock.
+    /// The server hears a request to cancel before the connection does anything else, so the request can end
+    /// only the refresh that it is for.
     async fn give_way(&self) {
         let all = self.at_work.values().filter(|w| w.since.elapsed() >= GLANCE);
         let all: BTreeMap<i32, &AtWork> =
@@ -309,13 +314,14 @@ impl<'d> Daemon<'d> {
         }
     }
 
-    /// Notes how refreshes ended, all of them; gives the first error that ends the daemon's round.
+    /// Notes how all these refreshes ended; returns the first error that ends the daemon's round.
     fn note(&mut self, ended: &mut Vec<Ended>) -> Result<()> {
         let noted = ended.drain(..).map(|(trickle, due, result)| self.ended(trickle, &due, result));
         noted.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Looks at the catalog, where it is time to, and for changes; gives what is started, and when to look again.
+    /// Reads the catalog, when it is time to, and looks for changes. Returns the refreshes that it starts,
+    /// and when to look again.
     async fn next(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
         self.reload().await?;
         let found = self.scheduler.look(&mut self.watch).await?;
@@ -376,7 +382,7 @@ impl<'d> Daemon<'d> {
         }))
     }
 
-    /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
+    /// Notes how one refresh ended. A lost connection ends the daemon's round, which then connects anew.
     fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
         for id in &due.members {
             self.at_work.remove(id);
@@ -395,7 +401,8 @@ impl<'d> Daemon<'d> {
         Ok(())
     }
 
-    /// Waits for refreshes at work; cancels what takes too long. Whatever is undone is done by the next daemon.
+    /// Waits for running refreshes; cancels those that take too long. The next daemon does the work that was
+    /// undone.
     async fn finish(&mut self, mut work: FuturesUnordered<Work<'d>>) -> Result<()> {
         let patience = tokio::time::sleep(self.options.grace);
         tokio::pin!(patience);
@@ -409,8 +416,9 @@ impl<'d> Daemon<'d> {
                 () = &mut patience => break,
             }
         }
-        // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
-        // request to cancel reaches the server, at once. What it answers is not asked: it is no error of a stream table.
+        // A request to cancel that reaches the server ends the statement at once. Otherwise dropping the
+        // connection ends it, at the latest when the server next writes to it. The outcome is ignored, since
+        // it is no error of a stream table.
         let at_work = std::mem::take(&mut self.at_work).into_values();
         join_all(at_work.map(|w| async move { w.cancel.send().await })).await;
         drop(work);
@@ -418,8 +426,8 @@ impl<'d> Daemon<'d> {
     }
 }
 
-/// Has the server end whatever transaction nobody goes on with, as where this process stands still. Behind a pooler nothing can be
-/// set for a session, and refreshes alone set it for themselves.
+/// Makes the server end a transaction that this process does not continue, for example because the process is
+/// halted. Behind a pooler nothing can be set for a session; there each refresh sets this for itself.
 async fn abandonable(trickle: &Trickle) -> Result<()> {
     if trickle.connection().shared.is_some() {
         return Ok(());
@@ -428,8 +436,8 @@ async fn abandonable(trickle: &Trickle) -> Result<()> {
     trickle.db().set(&setting).await.map_err(|e| Error::server("prepare a connection", e))
 }
 
-/// A connection under the name that who asks whether a refresher runs looks for; one that the user chose
-/// stays. It goes on for long, and what a stream table's own code leaves in its session does not.
+/// Opens a session under the `application_name` that `status` looks for, unless the user set one. The session
+/// stays open for long, so the leftovers of users' code are taken away.
 async fn named(to: &dyn Connect) -> Result<Session> {
     let session = to.connect().await?.alone();
     let fail = |e| Error::server("name the session", e);
@@ -448,7 +456,7 @@ mod tests {
     async fn a_look_that_waits_for_a_refresh_lets_that_go_on() {
         let (lock, released) = tokio::sync::oneshot::channel();
         let refresh = async {
-            // It gives up its lock when it is polled for the second time.
+            // The refresh gives up its lock when it is polled for the second time.
             tokio::task::yield_now().await;
             lock.send(()).unwrap();
         };
@@ -456,7 +464,7 @@ mod tests {
         let look = async { released.await.is_ok() };
         let looked = tokio::time::timeout(Duration::from_secs(10), beside(&mut work, &mut ended, look)).await;
         assert_eq!(looked, Ok(true));
-        // Nothing is lost, whether it ended before the look or after it.
+        // The refresh is not lost, whether it ended before the look or after it.
         while let Some(end) = work.next().await {
             ended.push(end);
         }

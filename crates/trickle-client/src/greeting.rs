@@ -1,9 +1,12 @@
-//! Which server process a connection was told that it has, which tells a pooler from a server.
+//! The process number that a connection was given at its start, which tells a pooler from a server.
 //!
-//! A server begins with the number of its process and a secret, for requests to cancel. A pooler's clients have no process of
-//! their own: it makes up a number and a secret for each, at random, and knows by them whose statement is to be cancelled. So
-//! the number is that of the process which answers (`pg_backend_pid()`) if and only if nothing stands between, however often
-//! a pooler gives its client the same process. The driver tells the number to nobody but who receives a request to cancel.
+//! A server begins with the number of its process and a secret, for requests to cancel. A pooler's clients
+//! have no process of their own. So the pooler makes up a random number and a secret for each client, and
+//! knows by them whose statement is to be cancelled.
+//!
+//! Hence the number equals `pg_backend_pid()` if and only if no pooler stands between, even if the pooler
+//! gives its client the same process each time. The driver tells the number only to the receiver of a request
+//! to cancel.
 
 use futures_util::FutureExt;
 use std::convert::Infallible;
@@ -15,18 +18,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::CancelToken;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-/// The number of the server process that a connection was told.
+/// Returns the number of the server process that a connection was given at its start.
 pub(crate) fn process(token: &CancelToken) -> Option<i32> {
     let mut sent = Vec::new();
-    // Nothing of it waits: it is written into memory.
+    // The request is written into memory, so nothing waits.
     token.cancel_query_raw(Heard(&mut sent), Unencrypted).now_or_never()?.ok()?;
-    // The length, the code of the request, the process, the secret.
+    // The request is: its length, its code, the process, the secret.
     let request = sent.last_chunk::<16>()?;
     let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *request;
     Some(i32::from_be_bytes([a, b, c, d]))
 }
 
-/// What is at the other end writes down what it hears, and agrees to TLS.
+/// A stand-in for a server that stores the bytes it receives, and agrees to TLS.
 struct Heard<'s>(&'s mut Vec<u8>);
 
 impl AsyncWrite for Heard<'_> {

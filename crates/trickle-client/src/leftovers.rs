@@ -1,14 +1,16 @@
-//! What the code of users leaves in a session, and its end.
+//! Cleans a session of the leftovers of users' code.
 //!
-//! A refresh runs what its owner wrote: functions in the query, triggers of the stream table. That may take a
-//! lock for the session, set a setting, leave a cursor, a temporary table or a prepared statement. A
-//! refresher's session goes on for weeks and refreshes others, which must not meet any of it. Which code a
-//! refresh runs cannot be told from its plan alone (casts, operators, domains and policies are code too), so
-//! it is taken away after every refresh that ran a program.
+//! A refresh runs code of its stream table's owner: functions in the query, triggers of the stream table.
+//! Such code may take a lock for the session, set a setting, or leave a cursor, a temporary table or a
+//! prepared statement. A refresher's session stays open for weeks and refreshes other stream tables, which
+//! must not meet these leftovers.
 //!
-//! It costs no round trip: the message goes out after the transaction has ended, and what is asked next need
-//! not wait for its answer. It takes the server some 50 µs, beside milliseconds of a refresh; where
-//! statements were prepared, one round trip more.
+//! A plan alone does not show all the code that a refresh runs: casts, operators, domains and policies are
+//! code too. So the session is cleaned after every refresh that ran a program.
+//!
+//! Cleaning costs no round trip: the message goes out after the transaction has ended, and the next statement
+//! need not wait for the answer. It takes the server some 50 µs, beside milliseconds of a refresh. Where
+//! users' code prepared statements, it costs one more round trip.
 
 use crate::wire::refusal;
 use futures_util::{FutureExt, StreamExt, pin_mut};
@@ -19,76 +21,77 @@ use trickle_core::refresh::{Kind, Statement};
 use trickle_core::sql::Ident;
 use trickle_engine::db::Refusal;
 
-/// Takes away what belongs to a session; whose it is comes first, since the rest is this program's to do.
+/// Resets role and settings of a session. The role comes first, since this program's role is to do the rest.
 const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL";
 
-/// The same of things, and the names of statements that SQL prepared; those that this connection keeps were
-/// not, and stay. That there are none of them is the rule, and to ask costs a third of what a block does that
-/// drops them.
+/// Drops the objects of a session, and returns the names of statements that SQL's PREPARE made. The
+/// statements that this connection keeps are not among them, and stay. Usually there are none to drop, and
+/// this query costs a third of a block that drops them.
 const DROP: &str = "CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; \
      SELECT name AS prepared FROM pg_catalog.pg_prepared_statements WHERE from_sql";
 
-/// What of it is nobody's in a server process that others are given too. Settings and statements in it may be
-/// the pooler's.
+/// Drops the leftovers that nobody needs in a server process that a pooler gives to other clients, too.
+/// Settings and prepared statements there may be the pooler's, and stay.
 pub(crate) const DROP_SHARED: &str =
     "CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP";
 
-/// The session of one connection, as far as somebody may leave anything in it.
+/// The leftovers of users' code in the session of one connection.
 #[derive(Default)]
 pub(crate) struct Leftovers {
-    /// Whether there is nothing in it but what this program put there, so that the rest may go.
+    /// Whether all other content of the session is this program's, so that leftovers may be taken away.
     alone: bool,
-    /// `name = value` of what this program set.
+    /// The settings that this program made, as `name = value`.
     own: Mutex<Vec<String>>,
-    /// Whether anything may have been left since it was cleaned last.
+    /// Whether users' code may have left anything since the last cleaning.
     some: AtomicBool,
-    /// The server's answer to the last cleaning, until somebody reads it.
+    /// The server's answer to the last cleaning, until it is read.
     asked: Mutex<Option<SimpleQueryStream>>,
-    /// It could not be cleaned: nobody may use it any more.
+    /// Whether cleaning failed: then nobody may use the session any more.
     spoiled: AtomicBool,
 }
 
 impl Leftovers {
-    /// There is nothing in the session but what this program puts there.
+    /// Declares that the session holds nothing but what this program puts there.
     pub(crate) fn be_alone(&mut self) {
         self.alone = true;
     }
 
-    /// This program set this, and keeps it so.
+    /// Notes a setting that this program made, so that cleaning keeps it.
     pub(crate) fn keep(&self, setting: &str) {
         lock(&self.own).push(setting.to_owned());
     }
 
-    /// A statement is sent.
+    /// Notes that a statement is sent.
     pub(crate) fn note(&self, s: &Statement) {
         if self.alone && s.kind == Kind::Program {
             self.some.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether anything may have been left; asks once.
+    /// Whether anything may have been left; the next call says no until another program ran.
     pub(crate) fn take(&self) -> bool {
         self.some.swap(false, Ordering::Relaxed)
     }
 
-    /// Sends what cleans the session, if anything may be in it. It comes before all that is asked after it.
+    /// Sends the statements that clean the session, if anything may be left in it. The server runs them
+    /// before any later statement.
     pub(crate) fn clean(&self, client: &Client) {
         if !self.take() {
             return;
         }
         let own: String = lock(&self.own).iter().map(|setting| format!("; SET {setting}")).collect();
         let text = format!("{RESET}{own}; {DROP}");
-        // It is sent when it is first asked for.
+        // The message is sent when its future is first polled.
         match client.simple_query_raw(&text).now_or_never() {
             Some(Ok(asked)) => *lock(&self.asked) = Some(asked),
             Some(Err(_)) | None => self.spoiled.store(true, Ordering::Relaxed),
         }
     }
 
-    /// Waits until the session is clean, which it is long since where anything was done meanwhile.
+    /// Waits until the session is clean. Usually the answer arrived long ago, while other work was done.
     ///
     /// # Errors
-    /// It cannot be cleaned: the connection counts as lost.
+    /// The session cannot be cleaned: the connection counts as lost.
     pub(crate) async fn cleaned(&self, client: &Client) -> Result<(), Refusal> {
         if self.spoiled.load(Ordering::Relaxed) {
             return Err(Refusal::lost("a session could not be cleaned"));
@@ -114,13 +117,13 @@ impl Leftovers {
         if drop.is_empty() { Ok(()) } else { client.batch_execute(&drop.join("; ")).await }
     }
 
-    /// Nobody may use the session any more.
+    /// Declares that nobody may use the session any more.
     pub(crate) fn spoil(&self) {
         self.spoiled.store(true, Ordering::Relaxed);
     }
 }
 
-/// What a panic elsewhere left behind is whole: it is replaced or appended to at once.
+/// Locks a value. A panic elsewhere leaves it whole, since it is replaced or appended to in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,15 @@
-//! Keeps stream tables fresh from outside the server: no extension, no superuser, no restart. PostgreSQL 15 to 18.
+//! Keeps stream tables up to date from outside the server: no extension, no superuser, no restart. PostgreSQL
+//! 15 to 18.
 //!
-//! What a stream table is and how it is kept is [`trickle_engine`]'s; this crate carries its statements to a server over
-//! [`tokio_postgres`], and is the program `trickle`.
+//! [`trickle_engine`] defines what stream tables are and how they are kept. This crate carries the engine's
+//! statements to a server over [`tokio_postgres`], and contains the program `trickle`.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `connect` | where the server is: URLs, files and settings as libpq has them |
-//! | `session`, `wire` | a connection, and what travels over it |
-//! | `leftovers` | what users' code leaves in a session, and its end |
-//! | `greeting`, `cancel` | what a server or pooler says first, and a request to end what it does |
+//! | `connect` | finds the server: URLs, files and settings as in libpq |
+//! | `session`, `wire` | a connection, and the statements and answers that travel over it |
+//! | `leftovers` | cleans a session of the leftovers of users' code |
+//! | `greeting`, `cancel` | tells a pooler from a server; requests to cancel a statement |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
 
@@ -36,5 +37,5 @@ pub use trickle_engine::{
 };
 pub use wire::failed;
 
-/// A database with a trickle catalog, over a connection of this program's.
+/// A database with a trickle catalog, over a connection of this crate.
 pub type Trickle = trickle_engine::Trickle<Session>;

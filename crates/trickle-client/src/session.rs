@@ -1,4 +1,4 @@
-//! A connection to a server, and how the batches of a refresh travel over it.
+//! A connection to a server, and how it sends the batches of a refresh.
 
 use crate::cancel::{Cancel, Way as Reached};
 use crate::greeting;
@@ -19,27 +19,27 @@ use trickle_engine::{Error, Result};
 /// A connection. Dropping it closes it; an open transaction is rolled back by the server.
 pub struct Session {
     client: Client,
-    /// Where statements that come again are to be prepared.
+    /// The prepared statements that are kept; `None` where statements are always sent as texts.
     prepared: Option<Mutex<Kept<Prepared>>>,
-    /// How it was made, where that is known.
+    /// How the connection was made, where that is known.
     way: Option<Reached>,
-    /// The server process that was told when the connection was made.
+    /// The number of the server process that the connection was given at its start.
     pub(crate) greeted: Option<i32>,
-    /// Where each transaction may run in another server process.
+    /// Present where each transaction may run in another server process.
     pub(crate) shared: Option<Shared>,
-    /// What users' code may leave in its session.
+    /// The leftovers of users' code in the session.
     pub(crate) leftovers: Leftovers,
 }
 
 /// A connection whose transactions may each run in another server process.
 pub(crate) struct Shared {
-    /// What each begins with.
+    /// The statements that each transaction begins with.
     pub(crate) locals: &'static [&'static str],
-    /// The process of the last refresh.
+    /// The server process of the last refresh.
     pub(crate) process: Arc<AtomicI32>,
 }
 
-/// The answers of statements that were sent, and may not be there yet.
+/// The answers to statements that were sent; they may not have arrived yet.
 type Waiting<'s> = Pin<Box<dyn Future<Output = Vec<Timed>> + 's>>;
 
 impl Session {
@@ -58,65 +58,66 @@ impl Session {
         Ok(Session::new(client))
     }
 
-    /// A session over a connection that something else drives.
+    /// Makes a session over a connection that something else drives.
     pub fn new(client: Client) -> Session {
         let greeted = greeting::process(&client.cancel_token());
         Session { client, prepared: None, way: None, greeted, shared: None, leftovers: Leftovers::default() }
     }
 
-    /// The same, made in this way.
+    /// Sets how the connection was made.
     pub(crate) fn reached(self, way: Reached) -> Session {
         Session { way: Some(way), ..self }
     }
 
-    /// Waits until nothing is left in the session of what users' code left there. Where that cannot be had,
-    /// the next refresh says so.
+    /// Waits until the session is cleaned of the leftovers of users' code. Where cleaning fails, the next
+    /// refresh reports it.
     pub(crate) async fn rest(&self) {
-        // The connection counts as lost then.
+        // On an error the connection counts as lost.
         let _ = self.leftovers.cleaned(&self.client).await;
     }
 
-    /// The same, in whose session there is nothing but what this program puts there: what users' code leaves
-    /// in it goes after each refresh. Whoever keeps a lock, a setting or a temporary table of his own there
-    /// must not say so.
+    /// Declares that the session holds nothing but what this program puts there, so that leftovers of users'
+    /// code are taken away after each refresh. A caller that keeps a lock, a setting or a temporary table of
+    /// its own in the session must not call it.
     #[must_use]
     pub fn alone(mut self) -> Session {
         self.leftovers.be_alone();
         self
     }
 
-    /// What it takes to have the server end what this connection is doing.
+    /// Returns a handle that asks the server to end the running statement of this connection.
     pub fn cancel(&self) -> Cancel {
         Cancel::new(self.client.cancel_token(), self.way.clone())
     }
 
-    /// Keeps the statements of refreshes prepared that come again.
+    /// Keeps repeated statements of refreshes prepared from here on.
     pub(crate) fn prepare(&mut self) {
         self.prepared = Some(Mutex::default());
     }
 
-    /// What was sent of statements that come again; nothing is counted where none is kept prepared.
+    /// Returns how many repeated statements were sent, and how many of them were prepared before. Both are
+    /// zero where none is kept prepared.
     pub fn statements(&self) -> Sent {
         self.prepared.as_ref().map(|p| lock(p).sent()).unwrap_or_default()
     }
 
-    /// The connection itself, for statements that are no part of a refresh.
+    /// Returns the driver's connection, for statements that are no part of a refresh.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The connection, as everything but its driver speaks to it.
+    /// Returns the connection as the engine uses it.
     pub fn db(&self) -> &dyn Connection {
         self
     }
 
-    /// The connection itself, to begin a transaction on.
+    /// Returns the driver's connection, to begin a transaction on it.
     pub fn client_mut(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// The answers of a batch, up to the first error that was met before all were sent. To prepare a statement takes a
-    /// round trip in its place, once.
+    /// Sends a batch and returns its answers, up to the first error that was met before all were sent. A
+    /// statement that is to be prepared costs one round trip in its place, once.
     pub(crate) async fn pipelined(&self, batch: &[Statement]) -> Vec<Timed> {
         let mut answers: Vec<Timed> = Vec::new();
         let mut waiting: Vec<Waiting<'_>> = Vec::new();
@@ -154,7 +155,8 @@ impl Session {
                             Some(new)
                         }
                         Err(e) => {
-                            // The driver's own statements are gone, which it does not prepare anew.
+                            // The driver's own prepared statements are gone too, and the driver does not
+                            // prepare them again.
                             if e.code().is_some_and(|c| c.code() == DROPPED) {
                                 self.leftovers.spoil();
                             }
@@ -172,8 +174,8 @@ impl Session {
         answers
     }
 
-    /// Forgets what was prepared where the server has dropped it, as users' code can have it do: it is
-    /// prepared again.
+    /// Forgets the prepared statements where the server has dropped them, as users' code can make it do. They
+    /// are prepared again.
     fn unprepared(&self, answers: &[Timed]) {
         let is_dropped = |(answer, _): &Timed| answer.as_ref().is_err_and(|e| e.sqlstate() == Some(DROPPED));
         if answers.iter().any(is_dropped) {
@@ -181,21 +183,22 @@ impl Session {
         }
     }
 
-    /// What was prepared is not there any more.
+    /// Forgets all prepared statements.
     pub(crate) fn forget(&self) {
         if let Some(p) = &self.prepared {
             lock(p).forget();
         }
     }
 
-    /// Lets those that keep prepared statements know of one that is sent as a text.
+    /// Tells the store of prepared statements that a statement is sent as text.
     fn tell(&self, s: &Statement) {
         if let Some(p) = &self.prepared {
             lock(p).way(s, |_| false);
         }
     }
 
-    /// Statements that return nothing, in one message. What they took is the first one's, and so is their error.
+    /// Sends statements that return nothing in one message. The first one's answer carries the time of all of
+    /// them, and their error.
     pub(crate) async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);
@@ -222,9 +225,9 @@ impl Session {
         }
     }
 
-    /// Runs statements in one message: whether the first so many were done. All of it runs in one server
-    /// process, also where each transaction may have another; and what was committed is not undone by what
-    /// comes after it.
+    /// Runs statements in one message; succeeds if the first `many` were done. The whole message runs in one
+    /// server process, also where each transaction may run in another. A later statement that fails does not
+    /// undo what was committed.
     async fn first(&self, many: usize, text: &str) -> std::result::Result<(), tokio_postgres::Error> {
         let told = self.client.simple_query_raw(text).await?;
         pin_mut!(told);
@@ -242,7 +245,7 @@ impl Session {
         Ok(())
     }
 
-    /// A statement that comes again, outside refreshes, as it is kept prepared; `None` where it is not yet.
+    /// Returns the prepared form of a repeated statement outside refreshes; `None` where it is sent as text.
     pub(crate) async fn kept(
         &self,
         text: &str,
@@ -261,29 +264,29 @@ impl Session {
         }
     }
 
-    /// The answer to one statement, as it was prepared or as a text.
+    /// Runs one statement, prepared or as text, and returns its answer.
     pub(crate) async fn answer(&self, statement: &Statement, kept: Option<Prepared>) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
         let rows = self.rows(&statement.text, &params, kept).await;
         rows.map(|r| r.answer(statement)).map_err(|e| Error::server(first_words(&statement.text), e))
     }
 
-    /// When its answer was complete.
+    /// Runs one statement; returns its answer, and when it was complete.
     async fn timed(&self, statement: &Statement, kept: Option<Prepared>) -> Timed {
         let result = self.answer(statement, kept).await;
         (result, Instant::now())
     }
 }
 
-/// What the server says of a prepared statement that it does not have.
+/// SQLSTATE of a prepared statement that the server does not have.
 pub(crate) const DROPPED: &str = "26000";
 
-/// Tells the server process that all of a message runs in: in a transaction of its own, since the one that follows must take
-/// its locks before it sees anything.
+/// Returns the server process that the whole message runs in. The query has a transaction of its own, since
+/// the following one must take its locks before it sees anything.
 const WHO: &str = "BEGIN; SELECT pg_backend_pid(); COMMIT";
 
 impl Shared {
-    /// Notes what [`WHO`] told.
+    /// Notes the process that [`WHO`] returned.
     fn note(&self, answer: &[SimpleQueryMessage]) {
         let told = answer.iter().find_map(|m| match m {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
@@ -293,19 +296,20 @@ impl Shared {
     }
 }
 
-/// Connects, as often as it must.
+/// A way to open connections, as many as are needed.
 pub trait Connect: Send + Sync {
-    /// A new connection.
+    /// Opens a new connection.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
 
-    /// The same to be kept: for work on several connections, where there is to be any.
+    /// Returns a shared handle that opens connections, for work on several of them at once; `None` where that
+    /// is not wanted.
     fn kept(&self) -> Option<Arc<dyn Connect>> {
         None
     }
 }
 
-/// How many statements at the beginning of a batch belong to one phase and control the transaction only: they take no
-/// values and return none.
+/// Counts the statements at the beginning of a batch that belong to one phase and only control the
+/// transaction. They take no values and return none.
 fn controls(batch: &[Statement]) -> usize {
     let phase = batch.first().map(|s| s.phase);
     let is_control = |s: &Statement| {
@@ -330,12 +334,12 @@ fn fits(kept: &Prepared, given: &[Type]) -> bool {
     expected.len() == given.len() && expected.iter().zip(given).all(|(e, g)| e == g || *g == Type::UNKNOWN)
 }
 
-/// What a panic elsewhere left behind is still a list of prepared statements.
+/// Locks the prepared statements. A panic elsewhere leaves them whole.
 fn lock(kept: &Mutex<Kept<Prepared>>) -> MutexGuard<'_, Kept<Prepared>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections that come from one place.
+/// Connections to one server, opened on demand.
 struct From(Arc<dyn Connect>);
 
 impl Connections for From {
@@ -347,7 +351,7 @@ impl Connections for From {
     }
 }
 
-/// The way to more connections, for [`trickle_engine::Trickle::with_connections`].
+/// Returns the opener of more connections for [`trickle_engine::Trickle::with_connections`].
 pub fn connections(to: Arc<dyn Connect>) -> Arc<dyn Connections> {
     Arc::new(From(to))
 }

@@ -1,4 +1,4 @@
-//! [`Connection`] over a [`Session`]: values and rows as they travel.
+//! [`Connection`] over a [`Session`], and the conversion of values and rows.
 
 use crate::session::{DROPPED, Session, Shared};
 use futures_util::{FutureExt, StreamExt, pin_mut};
@@ -28,8 +28,8 @@ impl Connection for Session {
             };
             let was_kept = prepared.is_some();
             match self.rows(text, &params, prepared).await {
-                // Users' code can have the server drop it. Within a transaction, which has ended by that,
-                // this is refused too.
+                // Users' code can make the server drop a prepared statement. Within a transaction the error
+                // has ended the transaction, so the second try is refused, too.
                 Err(e) if was_kept && e.sqlstate.as_deref() == Some(DROPPED) => {
                     self.forget();
                     self.rows(text, &params, None).await
@@ -108,7 +108,8 @@ impl Connection for Session {
     }
 
     fn abandon(&self) {
-        // It is sent when it is first asked for, and comes before all that is asked after it.
+        // The message is sent when its future is first polled, and the server runs it before any later
+        // statement.
         let _ = self.client().batch_execute("ROLLBACK").now_or_never();
     }
 
@@ -171,7 +172,7 @@ impl Connection for Session {
 }
 
 impl Session {
-    /// All rows of a statement.
+    /// Runs a statement and returns all its rows.
     pub(crate) async fn rows(
         &self,
         text: &str,
@@ -181,7 +182,7 @@ impl Session {
         self.received(text, params, prepared).await.map_err(refusal)
     }
 
-    /// [`Connection::columns`] without a name for the query that the server would keep.
+    /// Does what [`Connection::columns`] does, without a prepared statement, which the server would keep.
     async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, Refusal> {
         let text = text.trim_end().trim_end_matches(';');
         let named = format!("SELECT * FROM ({text}) trickle_query LIMIT 0");
@@ -194,7 +195,7 @@ impl Session {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        // One row without values, which have their types all the same.
+        // The query gives one row of NULLs, which still have their types.
         let types = names.iter().map(|n| format!("pg_typeof(trickle_query.{})::oid", Ident::new(n)));
         let types: Vec<String> = types.collect();
         let typed = format!(
@@ -234,7 +235,7 @@ impl Session {
     }
 }
 
-/// The type under which a value is sent.
+/// Returns the type under which a value is sent.
 pub(crate) fn type_of(param: &Param<'_>) -> Type {
     match param {
         Param::Null => Type::UNKNOWN,
@@ -312,7 +313,7 @@ impl<'a> FromSql<'a> for Incoming {
     }
 }
 
-/// What the engine is told of an error.
+/// Converts the driver's error into the engine's.
 pub(crate) fn refusal(e: tokio_postgres::Error) -> Refusal {
     let Some(db) = e.as_db_error() else { return Refusal::lost(chain(&e)) };
     let position = match db.position() {
@@ -328,12 +329,12 @@ pub(crate) fn refusal(e: tokio_postgres::Error) -> Refusal {
     }
 }
 
-/// What went wrong on the wire, with what was being done.
+/// Converts an error of the driver; `doing` describes the work that failed.
 pub fn failed(doing: impl AsRef<str>, e: tokio_postgres::Error) -> Error {
     Error::server(doing, refusal(e))
 }
 
-/// An error with all its causes, each once.
+/// Returns the text of an error with all its causes, each once.
 fn chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut cause = e.source();

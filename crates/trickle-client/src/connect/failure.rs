@@ -1,4 +1,4 @@
-//! Why there is no connection, for people: what was tried, what happened, what to try.
+//! Explains to people why there is no connection: the target, the failure, and what to try.
 
 use super::DEFAULT_PORT;
 use std::error::Error as _;
@@ -20,7 +20,7 @@ impl ConnectError {
     fn new(setting: bool, message: impl Into<String>) -> ConnectError {
         ConnectError { setting, message: message.into(), detail: None, hint: None }
     }
-    /// A setting that cannot be understood: nothing was tried.
+    /// Makes the error for a setting that cannot be understood; no connection was tried.
     pub(super) fn setting(message: impl Into<String>) -> ConnectError {
         Self::new(true, message)
     }
@@ -33,19 +33,20 @@ impl ConnectError {
         self
     }
 
-    /// Whether a setting is wrong, rather than the way or the server.
+    /// Whether a setting is wrong, rather than the network or the server.
     pub fn is_setting(&self) -> bool {
         self.setting
     }
-    /// One sentence; names host, port, user and database where a connection was tried.
+    /// Returns the message, one sentence. It names host, port, user and database where a connection was
+    /// tried.
     pub fn message(&self) -> &str {
         &self.message
     }
-    /// What the server or the system said.
+    /// Returns the words of the server or the system.
     pub fn detail_text(&self) -> Option<&str> {
         self.detail.as_deref()
     }
-    /// What to try.
+    /// Returns advice on what to try.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -66,7 +67,7 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// What was to be reached.
+/// The hosts, the user and the database of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     /// Hosts, addresses or socket directories, each with its port; at least one.
@@ -92,7 +93,7 @@ impl Names {
         }
     }
 
-    /// The arguments that make `pg_isready` and `psql` mean the same server.
+    /// Returns the arguments with which `pg_isready` and `psql` reach the same server.
     fn arguments(&self) -> String {
         self.hosts.first().map_or_else(String::new, |(h, p)| format!("-h {h} -p {p}"))
     }
@@ -103,7 +104,7 @@ impl Names {
 }
 
 impl Names {
-    /// The hosts alone.
+    /// Returns the hosts alone, without user and database.
     fn place(&self) -> String {
         let place = |(host, port): &(String, u16)| match host.as_str() {
             h if h.starts_with('/') => format!("socket {h}/.s.PGSQL.{port}"),
@@ -120,7 +121,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// What went wrong, taken out of the driver's error.
+/// The reason of a failed connection, taken from the driver's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The system could not reach the server.
@@ -129,7 +130,7 @@ pub(super) enum Cause {
     Lookup(String),
     /// Nobody answered in time.
     Timeout,
-    /// It answers, and is not of the kind that `target_session_attrs` wants; why.
+    /// The server answers, but is not of the kind that `target_session_attrs` wants; the reason.
     Unwanted(&'static str),
     /// TLS could not be agreed on.
     Tls(String),
@@ -169,7 +170,7 @@ impl Cause {
         }
     }
 
-    /// Whether the server may accept the same with TLS, or without.
+    /// Whether another TLS mode may help: TLS where there was none, or none where there was.
     pub(super) fn may_depend_on_tls(&self) -> bool {
         match self {
             Cause::Tls(_) => true,
@@ -178,7 +179,7 @@ impl Cause {
         }
     }
 
-    /// What happened, for people.
+    /// Puts the reason into words for people.
     fn words(self, names: &Names) -> Words {
         match self {
             Cause::Io(kind, why) => io_failure(kind, why, names),
@@ -223,9 +224,9 @@ impl Cause {
     }
 }
 
-/// The error for people, where each of these hosts, at least one, was tried for that reason in vain.
+/// Makes the error for people from the hosts that were tried, at least one, each with its reason.
 pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError {
-    // What is told to do is for the first that is not merely of the other kind.
+    // The hint is taken from the first host that fails for another reason than its kind.
     let telling = refused.iter().position(|(_, c)| !matches!(c, Cause::Unwanted(_))).unwrap_or(0);
     let told = |(names, cause): (Names, Cause)| (names.place(), cause.words(&names));
     let told: Vec<(String, Words)> = refused.into_iter().map(told).collect();
@@ -245,7 +246,7 @@ pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError
     e
 }
 
-/// What happened, what was said, what to try.
+/// The message, the detail (words of the server or the system) and the hint.
 type Words = (String, Option<String>, String);
 
 fn io_failure(kind: io::ErrorKind, why: String, names: &Names) -> Words {
@@ -353,7 +354,7 @@ mod tests {
         Cause::Server(code.into(), message.into(), None)
     }
 
-    /// Every way to fail: the message names all four, and the hint what fits it.
+    /// Every kind of failure: the message names host, port, user and database, and the hint fits the failure.
     #[test]
     fn messages_name_the_target_and_say_what_to_try() {
         let db = names("db.example");

@@ -3,8 +3,8 @@
 use super::Secret;
 use std::path::Path;
 
-/// The text of a password file; none where there is none, or where others may read it, which PostgreSQL's own tools
-/// do not accept either.
+/// Reads a password file. Returns `None` where there is no such file, or where others may read it:
+/// PostgreSQL's own tools do not accept such a file either.
 pub(super) fn read(path: &Path) -> Option<Secret> {
     let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     #[cfg(unix)]
@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path) -> Option<Secret> {
     std::fs::read_to_string(path).ok().map(Secret::from)
 }
 
-/// The password of the first line that fits.
+/// Returns the password of the first line that fits.
 pub(super) fn find(text: &Secret, host: &str, port: u16, database: &str, user: &str) -> Option<Secret> {
     let port = port.to_string();
     let wanted = [host, &port, database, user];
@@ -29,7 +29,8 @@ pub(super) fn find(text: &Secret, host: &str, port: u16, database: &str, user: &
     })
 }
 
-/// The fields of a line; the last may be followed by a colon that is part of nothing.
+/// Splits a line into its fields. A colon may follow the last field, the password; the caller ignores the
+/// rest.
 fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut chars = line.chars();

@@ -1,14 +1,14 @@
-//! Texts that may hold a password: they cannot get into a message, since nothing prints them.
+//! Texts that may hold a password. Nothing prints them, so they cannot get into a message.
 
 use std::fmt;
 
-/// A text that is a secret or may hold one, such as a connection string. It has no `Display`, and its `Debug`
-/// does not show it.
+/// A text that is a secret or may hold one, such as a connection string. The type has no `Display`, and its
+/// `Debug` hides the text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text, to be used and not to be told.
+    /// Returns the text, for use only and never for a message.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -9,15 +9,15 @@ use tokio_postgres::Config;
 /// Values by libpq keyword.
 pub(super) type Settings = BTreeMap<&'static str, Secret>;
 
-/// What was read, by what may be a keyword.
+/// Options as they were read: the place, the possible keyword, and the value.
 type Read = Vec<(At, Secret, Secret)>;
 
-/// What becomes of a keyword.
+/// How a keyword is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Means the same to tokio-postgres.
+    /// Means the same to tokio-postgres, which is given it.
     Passed,
-    /// Is understood here.
+    /// Is handled by this program, not by tokio-postgres.
     Own,
     /// Changes nothing for this program.
     Ignored,
@@ -25,7 +25,7 @@ enum Use {
     Refused,
 }
 
-/// Every keyword: its variable, if it has one, and its use.
+/// Every keyword with its environment variable (empty if it has none) and its use.
 const KEYWORDS: &[(&str, &str, Use)] = &[
     ("host", "PGHOST", Use::Passed),
     ("hostaddr", "PGHOSTADDR", Use::Passed),
@@ -76,7 +76,7 @@ pub fn may_hold_password(text: &str) -> bool {
     let lower = first.to_lowercase();
     let is_pair = first.split_once('=').is_some_and(|(key, _)| near(key).is_some());
     let has_password = first.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
-    // SQL has spaces.
+    // SQL has spaces, so a single word is no SQL.
     let is_word = first.len() == text.trim_end().len();
     lower.starts_with("postgres:")
         || lower.starts_with("postgresql:")
@@ -97,7 +97,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Wrong> {
     known(read).map(given)
 }
 
-/// As in libpq, an empty value is none.
+/// Removes empty values: as in libpq, they count as not given.
 fn given(settings: Settings) -> Settings {
     settings.into_iter().filter(|(_, v)| !v.reveal().is_empty()).collect()
 }
@@ -107,7 +107,7 @@ fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
-/// The settings that these are; of one that is given twice, the last.
+/// Turns options into settings; of an option that is given twice, the last one counts.
 fn known(read: Read) -> Result<Settings, Wrong> {
     let setting = |(at, key, value): (At, Secret, Secret)| {
         let key = key.reveal();
@@ -120,13 +120,14 @@ fn known(read: Read) -> Result<Settings, Wrong> {
     read.into_iter().map(setting).collect()
 }
 
-/// The keyword that may have been meant.
+/// Returns the keyword that was probably meant: the nearest one, if it is at most two edits away.
 fn near(key: &str) -> Option<&'static str> {
     let distance = |k: &&str| strsim::damerau_levenshtein(key, k);
     KEYWORDS.iter().map(|(k, ..)| *k).min_by_key(distance).filter(|k| distance(k) <= 2)
 }
 
-/// Who, in a URL, and the rest. As in libpq a password may have a `?` in it, and here a `@` too.
+/// Splits a URL into user with password, and the rest. As in libpq a password may contain a `?`; here it may
+/// also contain a `@`.
 fn who(rest: &str) -> (&str, &str) {
     let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
     if let Some(at) = authority.rfind('@') {
@@ -142,7 +143,7 @@ fn who(rest: &str) -> (&str, &str) {
     }
 }
 
-/// `[user[:password]@][host[:port],…][/database][?key=value&…]`
+/// Parses `[user[:password]@][host[:port],…][/database][?key=value&…]`.
 fn parse_url(rest: &str) -> Result<Settings, Wrong> {
     let mut settings = Settings::new();
     let (who, rest) = who(rest);
@@ -203,7 +204,7 @@ fn decode(text: &str, part: Part) -> Result<Secret, Wrong> {
     String::from_utf8(bytes).map(Secret::from).map_err(|_| Wrong::Bytes(part))
 }
 
-/// `key = value key = 'quoted \' value'`
+/// Parses `key = value key = 'quoted \' value'`.
 fn parse_pairs(text: &str) -> Result<Read, Wrong> {
     let mut read = Read::new();
     let mut rest = text.trim_start();
@@ -219,7 +220,7 @@ fn parse_pairs(text: &str) -> Result<Read, Wrong> {
     Ok(read)
 }
 
-/// A value and the length of its text, closing quote included.
+/// Returns a value and the length of its text, closing quote included; `None` where that quote is missing.
 fn read_value(text: &str, quoted: bool) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -234,7 +235,7 @@ fn read_value(text: &str, quoted: bool) -> Option<(String, usize)> {
     (!quoted).then_some((value, text.len()))
 }
 
-/// Adds what the service of the settings, or of `PGSERVICE`, says and the settings do not.
+/// Adds the settings of the service that the settings or `PGSERVICE` name, where they are not yet set.
 pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>) -> Result<(), ConnectError> {
     let named = settings.remove("service").map(|s| s.reveal().to_owned());
     let Some(service) = named.or_else(|| environment("PGSERVICE")) else { return Ok(()) };
@@ -256,7 +257,7 @@ pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>)
     Ok(())
 }
 
-/// The lines `key=value` below `[name]`.
+/// Returns the `key=value` lines below `[name]`.
 fn section(text: &str, name: &str) -> Option<Read> {
     let mut lines = text.lines().map(str::trim).skip_while(|l| *l != format!("[{name}]"));
     lines.next()?;
@@ -268,7 +269,7 @@ fn section(text: &str, name: &str) -> Option<Read> {
     Some(lines.filter_map(pair).collect())
 }
 
-/// Adds what the variables say and the settings do not.
+/// Adds the settings of environment variables, where they are not yet set.
 pub(super) fn add_environment(settings: &mut Settings, environment: Environment<'_>) {
     for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Use::Refused) {
         if let Some(value) = environment(variable).filter(|v| !v.is_empty()) {
@@ -277,12 +278,12 @@ pub(super) fn add_environment(settings: &mut Settings, environment: Environment<
     }
 }
 
-/// The settings that tokio-postgres understands too, checked by it.
+/// Builds the driver's configuration from the settings that the driver understands, and has it check them.
 pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
     let passed = || settings.iter().filter(|(k, _)| usage(k) == Some(Use::Passed));
     let text: String = passed().map(|(key, value)| passed_on(key, value.reveal())).collect();
     text.parse().map_err(|_| {
-        // The driver's words may be of what it could not read: they are left out.
+        // The driver's message may quote the value that it could not read, so the message is left out.
         let is_wrong = |(key, value): &(&&'static str, &Secret)| {
             passed_on(key, value.reveal()).parse::<Config>().is_err()
         };
@@ -290,12 +291,12 @@ pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
     })
 }
 
-/// A setting as the driver reads it.
+/// Writes a setting as the driver reads it.
 fn passed_on(key: &str, value: &str) -> String {
     let (key, value) = match (key, value) {
         ("keepalives_count", v) => ("keepalives_retries", v.to_owned()),
         ("target_session_attrs", "primary") => ("target_session_attrs", "read-write".to_owned()),
-        // libpq's are milliseconds, the driver's seconds.
+        // libpq counts milliseconds, the driver seconds.
         ("tcp_user_timeout", v) => {
             let seconds = v.parse::<u64>().map(|ms| ms.div_ceil(1000).to_string());
             ("tcp_user_timeout", seconds.unwrap_or_else(|_| v.to_owned()))
@@ -305,7 +306,7 @@ fn passed_on(key: &str, value: &str) -> String {
     format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// The same for each host alone. Ports are one for all, or one for each.
+/// Builds the same configuration for each host alone. There is one port for all hosts, or one for each.
 pub(super) fn each_host(settings: &Settings) -> Result<Vec<Config>, ConnectError> {
     let parts = |key: &str| -> Vec<&str> {
         settings.get(key).map(|v| v.reveal().split(',').collect()).unwrap_or_default()

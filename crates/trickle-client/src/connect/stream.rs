@@ -1,4 +1,5 @@
-//! TLS under the driver: the handshake by rustls, and what binds a password's proof to the line (`channel_binding`).
+//! TLS for the driver: the handshake by rustls, and the hash that binds a password's proof to the connection
+//! (`channel_binding`).
 
 use ring::digest;
 use rustls::ClientConfig;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
 
-/// Makes connections encrypted as configured.
+/// The TLS configuration with which connections are encrypted.
 #[derive(Clone)]
 pub(crate) struct Encrypt(Arc<ClientConfig>);
 
@@ -26,13 +27,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for E
     type TlsConnect = EncryptTo;
     type Error = InvalidDnsNameError;
     fn make_tls_connect(&mut self, host: &str) -> Result<EncryptTo, InvalidDnsNameError> {
-        // A socket has no name, and no TLS either; the driver asks for both before it knows.
+        // A socket has no host name and no TLS; the driver asks for both before it knows that it has a
+        // socket.
         let name = (!host.is_empty()).then(|| ServerName::try_from(host.to_owned())).transpose()?;
         Ok(EncryptTo { name, with: TlsConnector::from(self.0.clone()) })
     }
 }
 
-/// Makes a connection to one host encrypted.
+/// The encryption of a connection to one host.
 pub(crate) struct EncryptTo {
     name: Option<ServerName<'static>>,
     with: TlsConnector,
@@ -87,14 +89,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
     }
 }
 
-/// The hash of the server's certificate, by the function with which it was signed (RFC 5929, `tls-server-end-point`). None
-/// where no such function is defined for the signature.
+/// Returns the hash of the server's certificate, by the hash function with which it was signed (RFC 5929,
+/// `tls-server-end-point`). `None` where the standard defines no such function for the signature.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
     let signature = signature(certificate)?;
     let hash = match (signature.strip_prefix(RSA), signature.strip_prefix(ECDSA)) {
-        // For MD5 and SHA-1 the standard puts SHA-256 in their place.
+        // The standard uses SHA-256 in place of MD5 and SHA-1.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => &digest::SHA256,
         (Some([12]), _) | (_, Some([3, 3])) => &digest::SHA384,
         (Some([13]), _) | (_, Some([3, 4])) => &digest::SHA512,
@@ -103,8 +105,8 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(digest::digest(hash, certificate).as_ref().to_vec())
 }
 
-/// The object identifier of the algorithm that signed a certificate: a sequence of what was signed, the algorithm, the
-/// signature; the algorithm is a sequence that begins with its identifier.
+/// Returns the object identifier of the algorithm that signed a certificate. A certificate is a sequence of
+/// signed content, algorithm and signature; the algorithm is a sequence that begins with its identifier.
 fn signature(certificate: &[u8]) -> Option<&[u8]> {
     let (parts, _) = element(certificate, 0x30)?;
     let (_, rest) = element(parts, 0x30)?;
@@ -112,7 +114,7 @@ fn signature(certificate: &[u8]) -> Option<&[u8]> {
     Some(element(algorithm, 0x06)?.0)
 }
 
-/// The content of the first element of a DER text, which must have this tag, and what follows it.
+/// Returns the content of the first element of a DER text, which must have this tag, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (_, rest) = der.split_first().filter(|(first, _)| **first == tag)?;
     let (&length, rest) = rest.split_first()?;
@@ -133,7 +135,8 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::{end_point, signature};
 
-    /// Who names the algorithm wrongly is refused by the server; what is no certificate must not be read past its end.
+    /// Catches a wrong algorithm, which the server refuses, and a read past the end of a text that is no
+    /// certificate.
     #[test]
     fn the_algorithm_of_a_signature_is_found() {
         let oid = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];

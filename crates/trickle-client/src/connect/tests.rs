@@ -1,4 +1,4 @@
-//! Which setting wins, and what a wrong one is answered with.
+//! The order in which settings win, and the errors for wrong ones.
 
 use super::{ConnectError, Target};
 use std::path::Path;
@@ -13,7 +13,7 @@ fn described(url: Option<&str>, variables: &[(&str, &str)]) -> String {
     target(url, variables).unwrap().describe()
 }
 
-/// A file of mode 600 in a directory of this process.
+/// Writes a file of mode 600 whose name has the number of this process in it; returns its path.
 fn file(name: &str, text: &str) -> String {
     let path = std::env::temp_dir().join(format!("trickle-connect-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();
@@ -157,8 +157,8 @@ fn a_wrong_setting_is_named() {
     }
 }
 
-/// Catches a message that is made of what it was given: wherever a password stands, and however the rest is
-/// mistyped, no piece of it is told.
+/// Catches a message that repeats its input: wherever a password stands, and however the rest is mistyped, no
+/// piece of it is shown.
 #[test]
 fn no_error_holds_any_piece_of_a_connection_string() {
     let pieces = ["Tulip", "Otter", "Maple"];
@@ -208,7 +208,7 @@ fn no_error_holds_any_piece_of_a_connection_string() {
         "{e}"
     );
     std::fs::remove_file(&service).unwrap();
-    // Nor does what was resolved show it, to whoever prints it whole.
+    // The resolved target does not show it either, even when printed whole.
     for (text, env) in [
         (Some("postgres://u:Tulip@db/x"), ("", "")),
         (Some("host=db password=Tulip://Otter"), ("", "")),
@@ -222,7 +222,7 @@ fn no_error_holds_any_piece_of_a_connection_string() {
     assert!(!is_told(&format!("{:?}", super::Secret::from("Tulip"))));
 }
 
-/// As libpq does it: a password may have a question mark, and an address a port and options.
+/// As in libpq, a password may contain a question mark, and a port and options may follow a host.
 #[test]
 fn a_password_ends_where_its_user_would_say() {
     for (text, is, password) in [

@@ -11,19 +11,19 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is checked of the server's certificate.
+/// How much of the server's certificate is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {
-    /// Nothing: the line is encrypted, whoever is at its end.
+    /// Nothing: the connection is encrypted, but anybody may be at its other end.
     Nothing,
-    /// That an authority signed it.
+    /// The signature of an authority.
     Chain,
-    /// That, and that it is the host's.
+    /// The signature of an authority, and the name of the host.
     Host,
 }
 
-/// The configuration of connections. `root` holds the authorities' certificates; those of the system where there is
-/// none, or where it is called `system`. `identity` is the client's own certificate and key, as file names.
+/// Builds the TLS configuration. `root` holds the certificates of authorities; the system's are used where it
+/// is `None` or called `system`. `identity` names the files of the client's own certificate and key.
 pub(super) fn config(
     verify: Verify,
     root: Option<&Path>,
@@ -81,11 +81,13 @@ fn unreadable(file: &Path, e: &rustls::pki_types::pem::Error) -> ConnectError {
         .hint("sslrootcert, sslcert and sslkey name files in PEM format.")
 }
 
-/// Checks as much as `sslmode` asks for. That the server holds the key of its certificate is checked always.
+/// A verifier that checks as much as `sslmode` asks for. Whether the server holds the key of its certificate
+/// is always checked.
 #[derive(Debug)]
 struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The certificates in the file; one of them may be the server's own, signed by itself, which is no authority.
+    /// The certificates in the root file. One may be the server's own, signed by itself, which is no
+    /// authority.
     trusted: Vec<CertificateDer<'static>>,
     host: bool,
     provider: Arc<CryptoProvider>,

@@ -1,6 +1,6 @@
-//! Why a connection string cannot be understood. Whoever mistypes one may have a password anywhere in it, and
-//! a piece that looks like the name of an option may be half of one. So nothing here holds any text of it:
-//! parts have names, and places have numbers.
+//! Errors of connection strings. A mistyped one may have a password anywhere in it, and a piece that looks
+//! like the name of an option may be half of one. So these errors hold no text of the string: parts have
+//! names, and places have numbers.
 
 use super::ConnectError;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(super) enum Part {
     Host,
     Port,
     Database,
-    /// The one of this number after the `?`, from 1.
+    /// The option of this number after the `?`, from 1.
     Option(usize),
 }
 
@@ -30,12 +30,12 @@ impl fmt::Display for Part {
     }
 }
 
-/// An option, by where it stands.
+/// The place of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// The one of this number in a connection string, from 1.
+    /// The number of the option in a connection string, from 1.
     Number(usize),
-    /// The one in this line of a service, counted from its name.
+    /// The line of the option in a service, counted from the service's name.
     Line(usize),
 }
 
@@ -48,34 +48,34 @@ impl fmt::Display for At {
     }
 }
 
-/// What is wrong with a connection string.
+/// An error in a connection string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// A `%` without two digits after it; which character of its part, from 1.
+    /// A `%` without two hexadecimal digits after it, in this part, at this character, from 1.
     Escape(Part, usize),
-    /// What a part encodes is no UTF-8.
+    /// A part whose decoded bytes are not UTF-8.
     Bytes(Part),
     /// A `@` after the first `/` of a URL.
     LateAt,
-    /// A `:` in a user's name of a URL, which is written `%3A` there.
+    /// A `:` in the user's name of a URL, which is to be written `%3A`.
     ColonInUser,
-    /// Another scheme than `postgres`.
+    /// A scheme other than `postgres` and `postgresql`.
     Scheme,
-    /// Neither a URL nor pairs, and it looks like more than a name.
+    /// A text that is neither a URL nor pairs, and holds more than a name.
     NoName,
-    /// An option that there is not, and the one that may have been meant.
+    /// An unknown option, and the keyword that was probably meant.
     Unknown(At, Option<&'static str>),
-    /// An option that cannot be respected.
+    /// An option whose demand this program cannot meet.
     Refused(&'static str),
     /// An option without `=`.
     NoValue(At),
     /// An option whose value has no closing quote.
     NoQuote(At),
-    /// An option whose value cannot be.
+    /// An option with an invalid value.
     Value(&'static str),
 }
 
-/// How a URL is written.
+/// The form of a URL.
 const URL: &str = "A URL looks like postgres://user:password@host:5432/database.";
 
 impl Wrong {

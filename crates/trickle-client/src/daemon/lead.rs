@@ -1,5 +1,6 @@
-//! Keeps the lease under which this refresher works ([`trickle_engine::lease`]), on a connection of its own: whatever a look or
-//! a refresh waits for, the lease is renewed in time. Its questions hold nothing of the session, so they go through any pooler.
+//! Keeps the lease under which this refresher works ([`trickle_engine::lease`]), on a connection of its own.
+//! So the lease is renewed in time, whatever a look or a refresh waits for. Its statements hold nothing of
+//! the session, so they go through any pooler.
 
 use super::{Event, RECONNECT, named};
 use crate::session::{Connect, Session};
@@ -9,24 +10,24 @@ use trickle_core::refresh::Lease;
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::{Error, Result, Settings, Trickle};
 
-/// Whether this refresher is the one that works.
+/// Which refresher holds the lease, as far as this one knows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Lead {
-    /// Not known, or not any more: the server did not answer in time.
+    /// Not yet known, or no longer: the server did not answer in time.
     Unknown,
-    /// It is, under this lease.
+    /// This refresher, under this lease.
     Own(Lease),
-    /// Another one is.
+    /// Another refresher, of this name.
     Another(String),
 }
 
-/// Of a lease's term, what passes between two renewals: two may fail.
+/// Renewals in a lease's term: two of them may fail.
 const BEATS: u32 = 3;
 
-/// How often at least one that waits looks whether the lease is free.
+/// Longest pause of a waiting refresher before it asks again whether the lease is free.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The keeper of the lease: takes it, renews it, and tells the refresher who holds it.
 pub(super) struct Keeper<'k> {
     to: &'k dyn Connect,
     tell: &'k dyn Fn(Event<'_>),
@@ -37,7 +38,7 @@ pub(super) struct Keeper<'k> {
 }
 
 impl<'k> Keeper<'k> {
-    /// One that holds nothing yet, and who is told what it comes to hold.
+    /// Makes a keeper that holds no lease yet, and the receiver that is told who holds it.
     pub(super) fn new(
         to: &'k dyn Connect,
         tell: &'k dyn Fn(Event<'_>),
@@ -45,12 +46,12 @@ impl<'k> Keeper<'k> {
         term: Duration,
     ) -> (Keeper<'k>, watch::Receiver<Lead>) {
         let (lead, told) = watch::channel(Lead::Unknown);
-        // Nothing stays prepared: a pooler may give each question another server process.
+        // No statement stays prepared: a pooler may run each one in another server process.
         let settings = Settings { use_prepared_statements: false, ..settings.clone() };
         (Keeper { to, tell, settings, term, holder: own_name(), lead }, told)
     }
 
-    /// Asks for the lease again and again; returns what makes it useless to go on.
+    /// Takes and renews the lease again and again; returns only with an error that makes it useless to go on.
     pub(super) async fn keep(&self) -> Error {
         let mut connection = None;
         let (mut held, mut ends, mut wait) = (None, None, RECONNECT.0);
@@ -74,7 +75,7 @@ impl<'k> Keeper<'k> {
                 Err(e) if e.is_input() => return e,
                 Err(e) => {
                     connection = None;
-                    // Who works tells what happens to connections.
+                    // While this refresher works, the daemon reports lost connections itself.
                     if !matches!(*self.lead.borrow(), Lead::Own(_)) {
                         (self.tell)(Event::Disconnected(&e, wait));
                     }
@@ -94,7 +95,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Lets others have the lease at once; where that cannot be, they have it when it ends.
+    /// Gives the lease up at once; where that fails, others can have it when it ends.
     pub(super) async fn give(&self) {
         let Lead::Own(lease) = self.lead.borrow().clone() else { return };
         let give = async { lease::give(named(self.to).await?.db(), lease).await };
@@ -106,7 +107,8 @@ impl<'k> Keeper<'k> {
     }
 
     async fn ask(&self, connection: &mut Option<Trickle<Session>>, held: Option<Lease>) -> Result<Leading> {
-        // Whatever ends amid a question leaves no connection that would still answer it.
+        // The connection is kept only after a complete answer: a broken-off statement would leave its answer
+        // for the next one.
         let trickle = match connection.take() {
             Some(trickle) => trickle,
             None => Trickle::open(named(self.to).await?, self.settings.clone()).await?,
@@ -125,7 +127,7 @@ impl<'k> Keeper<'k> {
     }
 }
 
-/// A name that no other refresher has, and that tells people which one it is.
+/// Returns a name that no other refresher has, and by which people recognize this one.
 fn own_name() -> String {
     use std::hash::{BuildHasher, Hasher};
     let host = whoami::hostname().unwrap_or_else(|_| "a host without a name".to_owned());

@@ -1,4 +1,4 @@
-//! Where PostgreSQL is installed.
+//! The directories in which PostgreSQL is installed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use trickle_engine::{Error, Result};
 /// Supported major versions.
 const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
 
-/// The binary directory of each version found, one per major version. `TRICKLE_PG_BINS` (separated by colons) or
-/// `TRICKLE_PG_BIN` name them and stop the search; else the first of `pg_config --bindir`, the system's packages and
-/// the wheel that `./x pg 18` installs.
+/// Returns the binary directory of each version found, one per major version. `TRICKLE_PG_BINS` (directories
+/// separated by colons) or `TRICKLE_PG_BIN` names them, and then nothing else is searched. Otherwise the
+/// order is `pg_config --bindir`, the system's packages, and the wheel that `./x pg 18` installs.
 ///
 /// # Errors
-/// A directory was named that holds no PostgreSQL 15 to 18, or none was found.
+/// A named directory holds no PostgreSQL 15 to 18, or none was found.
 pub fn find() -> Result<BTreeMap<u32, PathBuf>> {
     let named = std::env::var_os("TRICKLE_PG_BINS").or_else(|| std::env::var_os("TRICKLE_PG_BIN"));
     let candidates = match &named {
@@ -61,7 +61,7 @@ fn candidates() -> Vec<PathBuf> {
     dirs
 }
 
-/// The major version of the server in a directory: `postgres (PostgreSQL) 15.18 (Debian …)` is 15.
+/// Returns the major version of the server in a directory: `postgres (PostgreSQL) 15.18 (Debian …)` is 15.
 fn major(dir: &Path) -> Option<u32> {
     if !dir.join("initdb").exists() {
         return None;

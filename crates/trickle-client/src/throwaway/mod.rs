@@ -1,7 +1,7 @@
 //! Private throw-away servers, for the demo and for tests.
 //!
-//! A server is reached through a socket in a directory of its own, and gone with the process that started it however
-//! that ends, unless it is kept.
+//! A server listens on a socket in a directory of its own. It ends with the process that started it, however
+//! that process ends, unless it is kept.
 
 mod binaries;
 
@@ -15,11 +15,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trickle_engine::{Error, Result};
 
-/// Starts the server as a child, waits until standard input ends, stops it and removes its directory. The process that
-/// started it holds the other end of that pipe, so the server ends with it after success, panic, abort or kill alike;
-/// but a file `keep` in the directory leaves it alone. Each line of standard input kills all processes of the server at
-/// once, and starts it again: a new one refuses to start while one of the old still holds its memory. Arguments:
-/// directory, binary directory, settings.
+/// A shell script that starts the server as a child, waits until standard input ends, stops the server and
+/// removes its directory. The process that started the script holds the other end of that pipe. So the server
+/// ends with that process after success, panic, abort or kill alike, unless there is a file `keep` in the
+/// directory.
+///
+/// Each line of standard input kills all processes of the server at once, and starts it again. A new server
+/// refuses to start while a process of the old one still holds its memory. Arguments: directory, binary
+/// directory, settings.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1 bin=$2
@@ -47,7 +50,7 @@ cd /
 rm -rf "$dir"
 "#;
 
-/// No TCP; no durability, which a throw-away server does not need.
+/// Settings without TCP and without durability: a throw-away server needs neither.
 const SETTINGS: &[&str] = &[
     "listen_addresses=",
     "fsync=off",
@@ -57,23 +60,25 @@ const SETTINGS: &[&str] = &[
     "timezone=UTC",
 ];
 
-/// Starting takes 2 s on an idle machine.
+/// Longest wait for a start, which takes 2 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A throw-away server.
 #[derive(Debug)]
 pub struct Server {
-    /// Holds the socket, the data and the log. Short: a socket's path has at most 103 bytes on macOS.
+    /// The directory of the socket, the data and the log. Its name is short: a socket's path has at most 103
+    /// bytes on macOS.
     dir: PathBuf,
     keeper: Child,
     binaries: PathBuf,
-    /// Of its socket, and of TCP where its settings let it listen there.
+    /// The port of the socket, and of TCP where the settings let the server listen there.
     port: u16,
 }
 
 impl Server {
-    /// Starts a server with these binaries and, beside its own, these settings (`name=value`) in a new directory in
-    /// /tmp whose name ends with `name`. It does not answer yet: see [`Server::ready`].
+    /// Starts a server from these binaries, with these settings (`name=value`) beside its own. Its new
+    /// directory is in /tmp and has `name` in its name. The server does not answer yet: see
+    /// [`Server::ready`].
     ///
     /// # Errors
     /// The directory cannot be made, or the shell cannot be run.
@@ -101,7 +106,7 @@ impl Server {
     /// Waits until the server accepts connections.
     ///
     /// # Errors
-    /// It ended, or did not come up in two minutes; with its log.
+    /// The server ended, or did not start in two minutes. The error holds its log.
     pub async fn ready(&mut self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while let Err(e) = Session::connect(&self.config("postgres")).await {
@@ -117,11 +122,11 @@ impl Server {
         Ok(())
     }
 
-    /// Kills it as a loss of power would, but for what the operating system holds, and starts it again. It does not answer
-    /// yet: see [`Server::ready`].
+    /// Kills the server as a loss of power would, except that the operating system keeps its buffers, and
+    /// starts it again. The server does not answer yet: see [`Server::ready`].
     ///
     /// # Errors
-    /// Whoever keeps it is gone.
+    /// The script that keeps the server is gone, or the server did not start in two minutes.
     pub fn crash(&mut self) -> Result<()> {
         let fail = |e: std::io::Error| Error::connection(format!("the server cannot be restarted: {e}"));
         let before = std::fs::read_to_string(self.dir.join("data/postmaster.pid")).map_err(fail)?;
@@ -130,7 +135,7 @@ impl Server {
         };
         orders.write_all(b"crash\n").map_err(fail)?;
         let until = Instant::now() + PATIENCE;
-        // Before the new one has written its own number, the old one may still answer.
+        // Before the new server has written its process number, the old one may still answer.
         while std::fs::read_to_string(self.dir.join("data/postmaster.pid")).is_ok_and(|now| now == before) {
             if Instant::now() > until {
                 return Err(Error::connection("the server does not start again"));
@@ -140,39 +145,39 @@ impl Server {
         Ok(())
     }
 
-    /// How to connect to a database of it as its superuser `postgres`.
+    /// Returns how to connect to one of its databases as the superuser `postgres`.
     pub fn config(&self, database: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.dir).port(self.port).user("postgres").dbname(database);
         config
     }
 
-    /// Its directory, which is the socket's.
+    /// Returns the server's directory, which also holds the socket.
     pub fn directory(&self) -> &Path {
         &self.dir
     }
-    /// The directory of its binaries.
+    /// Returns the directory of the server's binaries.
     pub fn binaries(&self) -> &Path {
         &self.binaries
     }
 
-    /// Leaves it running when this process ends.
+    /// Leaves the server running when this process ends.
     ///
     /// # Errors
-    /// Its directory cannot be written.
+    /// The server's directory cannot be written.
     pub fn keep(self) -> Result<()> {
         let mark = self.dir.join("keep");
         std::fs::write(&mark, "").map_err(|e| Error::input(format!("cannot keep the server running: {e}")))
     }
 
-    /// Stops it and waits until its directory is gone.
+    /// Stops the server and waits until its directory is gone.
     pub fn stop(mut self) {
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
 }
 
-/// A new directory with a short name; what a process of the same number left behind stays as it is.
+/// Makes a new directory with a short name. Directories that a process of the same number left behind stay.
 fn new_directory(name: &str) -> Result<PathBuf> {
     let pid = std::process::id();
     let mut last = None;
@@ -186,14 +191,15 @@ fn new_directory(name: &str) -> Result<PathBuf> {
     Err(last.unwrap_or_else(|| Error::input("cannot make a directory in /tmp")))
 }
 
-/// Whom servers run as.
+/// The user that a server runs as.
 struct User {
     name: &'static str,
     uid: u32,
     gid: u32,
 }
 
-/// PostgreSQL refuses to run as root: then `postgres`, or `nobody` where there is no such user.
+/// Returns the user to run servers as; `None` for the current one. PostgreSQL refuses to run as root: then it
+/// is `postgres`, or `nobody` where there is no user `postgres`.
 fn server_user() -> Result<Option<User>> {
     let id = |args: &[&str]| -> Option<u32> {
         let out = Command::new("id").args(args).output().ok()?;
@@ -209,7 +215,7 @@ fn server_user() -> Result<Option<User>> {
 }
 
 impl User {
-    /// A shell running as this user.
+    /// Returns a shell that runs as this user.
     fn shell(&self) -> Command {
         let works =
             |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();

@@ -1,4 +1,4 @@
-//! What would make an incremental query cheaper to keep: keys and indexes.
+//! Advice on keys and indexes that would make an incremental query cheaper to keep.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -12,18 +12,18 @@ use trickle_core::sql::{Ident, Qualified};
 use trickle_core::{Result, StreamTable};
 pub(crate) use trickle_engine::words::list;
 
-/// Something that would help, or cannot be helped.
+/// A piece of advice, or a cost that cannot be avoided.
 #[derive(Clone, Debug)]
 pub(crate) struct Advice {
-    /// A word that stays the same.
+    /// A code word that stays the same.
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) help: String,
-    /// What to write at the place.
+    /// The text that marks the place in the query.
     pub(crate) label: &'static str,
-    /// The table that it is about.
+    /// The table that the advice is about.
     pub(crate) table: Option<Arc<TableDef>>,
-    /// The statement that helps, and how much.
+    /// The index that would help.
     pub(crate) index: Option<Index>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Advice {
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) statement: String,
-    /// Rows of the table, all of which are read without it; `None` where there is no server to ask.
+    /// Rows of the table, all of which are read without the index; `None` where there is no server to ask.
     pub(crate) reads: Option<f64>,
-    /// Rows that are read with it for each that changed, as far as statistics tell.
+    /// Rows that are read with the index for each changed row, as far as statistics tell.
     pub(crate) finds: Option<f64>,
 }
 
@@ -41,12 +41,12 @@ impl Index {
     fn new(statement: String, access: &Access, reach: &Reach) -> Index {
         let distinct = access.columns.iter().filter_map(|c| reach.distinct.get(c).copied());
         let most = distinct.reduce(f64::max);
-        // A range has no number of values.
+        // The number of distinct values does not tell how many rows a range has.
         let finds = reach.rows.zip(most).filter(|_| access.range.is_empty()).map(|(all, n)| all / n.max(1.0));
         Index { statement, reads: reach.rows, finds }
     }
 
-    /// What it saves, in words.
+    /// Describes how many reads the index saves.
     pub(crate) fn gain(&self) -> Option<String> {
         let without = format!("rows that are read each time: {:.0}", self.reads?);
         Some(match self.finds {
@@ -60,10 +60,10 @@ impl Index {
     }
 }
 
-/// How the rows of a table are found.
+/// A function that returns how the rows of a table are found.
 pub(crate) type Known<'a> = &'a dyn Fn(&TableDef) -> Reach;
 
-/// The indexes that would help a stream table, each with why.
+/// Returns the indexes that would help a stream table, each with the reason.
 pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
     let Some(table) = &explained.table else { return Ok(Vec::new()) };
     let known = |def: &TableDef| explained.reach.get(&def.id).cloned().unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
     Ok(all.into_iter().filter_map(|a| Some((a.message, a.index?))).collect())
 }
 
-/// Everything that can be said of a query over tables that are found so.
+/// Returns all advice on a query; `known` says how the rows of its tables are found.
 pub(crate) fn advice(table: &StreamTable, known: Known<'_>) -> Result<Vec<Advice>> {
     let mut found = Vec::new();
     found.extend(without_key(table));
@@ -158,7 +158,7 @@ fn reads_clock() -> Advice {
     }
 }
 
-/// Window functions that are computed anew for all rows.
+/// Advises on window functions that are computed anew for all rows.
 fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
     let mut names: Vec<String> = Vec::new();
     for source in table.changing() {
@@ -194,7 +194,7 @@ fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
     }))
 }
 
-/// What an access needs and does not have.
+/// Advises on an index that an access needs and does not have.
 fn index(access: &Access, known: Known<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
     let sources = table.sources();

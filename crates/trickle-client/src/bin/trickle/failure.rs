@@ -1,4 +1,4 @@
-//! Why the program stops without a result, and the exit code that says so.
+//! The reason why the program stops without a result, and the exit code that says so.
 
 use crate::finding::{Finding, SqlFile};
 use crate::output::stderr_colour;
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use trickle_client::connect::ConnectError;
 
-/// The thing asked for is false or failed.
+/// Exit code: a check or a piece of work failed.
 pub(crate) const FAILED: u8 = 1;
-/// Usage or bad input.
+/// Exit code: wrong usage or bad input.
 pub(crate) const INPUT: u8 = 2;
-/// There is no connection.
+/// Exit code: there is no connection.
 const CONNECTION: u8 = 3;
-/// Something would be done.
+/// Exit code: something would be done.
 pub(crate) const DIFFERS: u8 = 4;
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     code: u8,
@@ -24,11 +24,11 @@ pub(crate) struct Failure {
     detail: Option<String>,
     hint: Option<String>,
     sqlstate: Option<String>,
-    /// Places in texts that are to blame.
+    /// The places in texts that are to blame.
     found: Option<Box<Found>>,
 }
 
-/// Places in texts that are to blame: they say all that there is to say.
+/// The places in texts that are to blame; they tell the whole failure.
 #[derive(Debug)]
 struct Found {
     /// For people.
@@ -41,15 +41,15 @@ impl Failure {
     fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure { code, message: message.into(), ..Failure::default() }
     }
-    /// What was asked for failed.
+    /// Makes the failure of a command that could not do its work.
     pub(crate) fn failed(message: impl Into<String>) -> Failure {
         Self::new(FAILED, message)
     }
-    /// What was given cannot be used.
+    /// Makes the failure of input that cannot be used.
     pub(crate) fn input(message: impl Into<String>) -> Failure {
         Self::new(INPUT, message)
     }
-    /// What was given cannot be used, as these show.
+    /// Makes the failure of input that cannot be used, as these findings show.
     pub(crate) fn found(findings: &[Finding], files: &[SqlFile]) -> Failure {
         let first = findings.first();
         let text = |of: fn(&Finding) -> Option<String>| first.and_then(of);
@@ -64,25 +64,25 @@ impl Failure {
             ..Self::input(text(|f| Some(f.message.clone())).unwrap_or_default())
         }
     }
-    /// How the program was called makes no sense, as the reader of the command line says.
+    /// Makes the failure of a wrong command line, with the message of its parser.
     pub(crate) fn usage(e: &clap::Error) -> Failure {
         let text = e.to_string();
         let mut parts = text.trim().splitn(2, '\n');
         let message = parts.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
         Failure { detail: parts.next().map(|p| p.trim().to_owned()), ..Self::input(message) }
     }
-    /// What to do about it.
+    /// Adds advice on what to do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
 
-    /// The line for standard error that programs read; nothing in it may be a password that was typed.
+    /// Returns the line for standard error that programs read; no password that was typed is in it.
     pub(crate) fn to_json(&self) -> String {
         let mut error = json!({"message": self.message, "detail": self.detail, "hint": self.hint,
             "sqlstate": self.sqlstate, "exit_code": self.code});
@@ -92,7 +92,7 @@ impl Failure {
         hidden(&format!("{}\n", json!({"error": error})))
     }
 
-    /// The text for standard error; nothing in it may be a password that was typed.
+    /// Returns the text for standard error; no password that was typed is in it.
     pub(crate) fn render(&self, colour: bool) -> String {
         if let Some(found) = &self.found {
             return hidden(&found.drawn);
@@ -120,7 +120,7 @@ impl From<ConnectError> for Failure {
     }
 }
 
-/// A server that answers with an error, or a connection that breaks, while a command runs.
+/// An error of the server, or a broken connection, while a command runs.
 impl From<tokio_postgres::Error> for Failure {
     fn from(e: tokio_postgres::Error) -> Failure {
         let db = e.as_db_error();
@@ -136,7 +136,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// What the library could not do.
+/// An error of the library.
 impl From<trickle_client::Error> for Failure {
     fn from(e: trickle_client::Error) -> Failure {
         let code = match () {

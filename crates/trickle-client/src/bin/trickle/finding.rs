@@ -1,20 +1,20 @@
-//! What is to be said about a place in a file, drawn like a compiler's diagnostics.
+//! Messages about places in a file, drawn like a compiler's diagnostics.
 
 use ariadne::{CharSet, Color, Config, IndexType, Label, Report, ReportKind};
 use serde_json::{Value, json};
 use std::ops::Range;
 use trickle_core::{Cause, Error, Reason, ReasonKind, Span};
 
-/// How bad it is, the worst first.
+/// How bad a finding is, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Severity {
     /// The input cannot be used.
     Error,
     /// A query is not incremental.
     FullRefresh,
-    /// Whether a query is incremental, only a server can say.
+    /// Only a server can say whether a query is incremental.
     Undecided,
-    /// Something was not looked at.
+    /// Something was not checked.
     Warning,
     /// It works, and could work better.
     Advice,
@@ -54,46 +54,46 @@ impl Severity {
 /// A text that findings point into.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlFile {
-    /// Its name, as it was given.
+    /// The name of the file, as it was given.
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// One thing to be said.
+/// One message about a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
-    /// Which file, by its index.
+    /// The file, by its index.
     pub(crate) file: usize,
-    /// Bytes of the file.
+    /// The place, in bytes of the file.
     pub(crate) span: Range<usize>,
     pub(crate) severity: Severity,
-    /// The SQLSTATE of an error; a word that stays the same for anything else.
+    /// The SQLSTATE of an error; for anything else a word that stays the same.
     pub(crate) code: String,
     pub(crate) message: String,
-    /// What to write at the place.
+    /// The text that is written at the place.
     pub(crate) label: Option<&'static str>,
     pub(crate) detail: Option<String>,
     pub(crate) help: Option<String>,
 }
 
-/// Where a text that was looked at stands in a file.
+/// The place of a parsed text in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) file: usize,
-    /// The bytes of the file that were looked at.
+    /// The bytes of the file that were parsed.
     pub(crate) span: Range<usize>,
-    /// How many bytes were written in front of them.
+    /// Number of bytes that were put in front of these bytes before parsing.
     pub(crate) prefix: usize,
 }
 
 impl Place {
-    /// A span of the text that was looked at, in the file.
+    /// Translates a span of the parsed text into a span of the file.
     pub(crate) fn locate(&self, span: Span) -> Range<usize> {
         let at = |i: usize| (self.span.start + i.saturating_sub(self.prefix)).min(self.span.end);
         at(span.start)..at(span.end)
     }
 
-    /// The first line of the whole: where nothing smaller is known.
+    /// Returns the first line of the place, for messages without a span of their own.
     fn head(&self, files: &[SqlFile]) -> Range<usize> {
         let text = &files[self.file].text[self.span.clone()];
         let line = text.lines().next().map_or(0, |l| l.trim_end().len());
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// What PostgreSQL would refuse.
+    /// Makes the finding for a text that PostgreSQL would refuse.
     pub(crate) fn error(&self, files: &[SqlFile], e: &Error) -> Finding {
         Finding {
             detail: e.detail_text().map(str::to_owned),
@@ -129,7 +129,7 @@ impl Place {
         }
     }
 
-    /// Why a query is not incremental.
+    /// Makes the finding for a reason why a query is not incremental.
     pub(crate) fn reason(&self, files: &[SqlFile], reason: &Reason) -> Finding {
         let why = "this is why the query is recomputed as a whole";
         let (severity, code, label) = match (reason.cause, reason.kind) {
@@ -147,12 +147,12 @@ impl Place {
 }
 
 impl Finding {
-    /// For people; coloured and drawn with lines for a terminal.
+    /// Draws the finding for people, with colours and lines for a terminal.
     pub(crate) fn render(&self, files: &[SqlFile], colour: bool) -> String {
         let name = || files[self.file].name.clone();
         let charset = if colour { CharSet::Unicode } else { CharSet::Ascii };
         let config = Config::new().with_color(colour).with_index_type(IndexType::Byte).with_char_set(charset);
-        // Without a text of its own the place would not be underlined.
+        // A label without a text would not underline the place.
         let label = Label::new((name(), self.span.clone()))
             .with_message(self.label.unwrap_or("here"))
             .with_color(self.severity.colour());
@@ -170,7 +170,7 @@ impl Finding {
         let mut text = Vec::new();
         let sources = ariadne::sources(files.iter().map(|f| (f.name.clone(), f.text.as_str())));
         if report.finish().write(sources, &mut text).is_err() {
-            // Only a text that is not a file of ours could fail; then the words alone must do.
+            // Only a text that is not one of these files could fail; then the message alone must do.
             return format!("{}: {}\n", self.severity.name(), self.message);
         }
         let text = String::from_utf8_lossy(&text);
@@ -179,12 +179,12 @@ impl Finding {
         lines.map(|l| format!("{}\n", l.trim_end())).collect()
     }
 
-    /// The SQLSTATE of an error.
+    /// Returns the SQLSTATE of an error.
     pub(crate) fn sqlstate(&self) -> Option<String> {
         (self.severity == Severity::Error && self.code.len() == 5).then(|| self.code.clone())
     }
 
-    /// For programs. Line and column count from 1, columns in characters.
+    /// Returns the finding for programs. Line and column count from 1, columns in characters.
     pub(crate) fn to_json(&self, files: &[SqlFile]) -> Value {
         let file = &files[self.file];
         let before = &file.text[..self.span.start.min(file.text.len())];
@@ -225,7 +225,7 @@ mod tests {
         [SqlFile { name: "f.sql".into(), text: text.into() }]
     }
 
-    /// The drawing crate sees every place that a text has: none makes it fail.
+    /// Tries every place of a text: none makes the drawing crate fail.
     #[test]
     fn every_place_can_be_drawn() {
         for text in ["", "\n", "a", "é\tb\r\nç\n\nx", "SELECT '\u{1f600}'", "\u{feff}a\u{301}\n"] {
@@ -261,7 +261,7 @@ mod tests {
         let place = Place { file: 0, span: 10..20, prefix: 15 };
         let span = |start, end| Span { start, end, line: 1, column: 1 };
         assert_eq!(place.locate(span(15, 18)), 10..13);
-        // What was written around it points at its ends.
+        // Places in the text around it are moved to its ends.
         assert_eq!((place.locate(span(0, 3)), place.locate(span(24, 40))), (10..10, 19..20));
     }
 }

@@ -30,7 +30,8 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use trickle_client::connect::Secret;
 
-/// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the server.
+/// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the
+/// server.
 #[derive(Debug, Parser)]
 #[command(name = "trickle", version, max_term_width = 100)]
 #[command(
@@ -44,24 +45,24 @@ struct Cli {
     command: Command,
 }
 
-/// What every command understands.
+/// The options that every command understands.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
-    /// Where to connect: a postgres:// URL, key=value pairs or a database name [default: $DATABASE_URL, else the PG…
-    /// variables and libpq's defaults].
+    /// Server and database: a postgres:// URL, key=value pairs or a database name [default: $DATABASE_URL,
+    /// else the PG… variables and libpq's defaults].
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<Secret>,
-    /// Print one JSON document; a failure is a line on standard error, {"error": {…}}.
+    /// Print the result as one JSON document; a failure is a line on standard error, {"error": {…}}.
     #[arg(long, global = true)]
     json: bool,
-    /// Print no progress, and of the result only what is wrong.
+    /// Print no progress, and only those parts of the result that are wrong.
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// Say more on standard error; twice for everything.
+    /// Log more on standard error; -vv and -vvv log still more.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Take settings from this file [default: trickle.toml in the current directory, if there is one].
+    /// Read settings from this file [default: trickle.toml in the current directory, if there is one].
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -69,11 +70,11 @@ struct Global {
 }
 
 fn main() -> ExitCode {
-    // A shell that asks for completions gives a line that is not whole yet.
+    // A shell that asks for completions passes a line that is not complete yet.
     commands::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Whether a program reads it is not known yet from anything else.
+        // The line was not understood, so `--json` itself tells whether a program reads the error.
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--json") => {
             return report(&failure::Failure::usage(&e), true);
         }
@@ -100,20 +101,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Shows help, or how the program was called wrongly.
+/// Shows help, or the error in the command line.
 fn explain(e: &clap::Error) -> ExitCode {
     let text = e.to_string();
     let told = typed::hidden(&text);
     if told == text {
         e.exit();
     }
-    // Colours stand between the words: without them nothing is overlooked.
+    // The text has no colours: they would stand between words, so that a password could be overlooked.
     let _ = std::io::stderr().write_all(told.as_bytes());
     ExitCode::from(failure::INPUT)
 }
 
 fn log(cli: &Cli) {
-    // Who watches the refresher sees it work; a log is told what goes wrong, and more if it asks.
+    // On a terminal, the refresher shows its work; a log has problems only, unless -v is given.
     let watched = matches!(cli.command, Command::Run(_)) && std::io::stderr().is_terminal();
     let level = match (cli.global.quiet, cli.global.verbose.max(u8::from(watched))) {
         (true, _) => LevelFilter::ERROR,
@@ -129,7 +130,7 @@ fn log(cli: &Cli) {
     seeing::log_to_stderr(level, refresher);
 }
 
-/// Writes to standard error; where that is closed there is nobody left to tell.
+/// Writes a failure to standard error; where that is closed, nobody is left to read it.
 fn report(failure: &failure::Failure, json: bool) -> ExitCode {
     let text =
         if json { failure.to_json() } else { failure.render(wants_colour(std::io::stderr().is_terminal())) };

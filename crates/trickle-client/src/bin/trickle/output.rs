@@ -1,5 +1,6 @@
-//! Results: tables and text for people, one JSON document for programs. Everything reaches standard output at once, at
-//! the end, so that a failure leaves no half of a result; but for a plan, which is shown before it is done.
+//! Results: tables and text for people, one JSON document for programs. All output reaches standard output at
+//! once, at the end, so that a failure leaves no half of a result. The exception is a plan, which is shown
+//! before it is done.
 
 use crate::failure::Failure;
 use crate::settings::Given;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use trickle_client::connect::{Secret, Target};
 pub(crate) use trickle_engine::words::{count, duration};
 
-/// Where a command puts its result, and how it was asked to.
+/// The result of a command, and the options for its form.
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
@@ -18,7 +19,7 @@ pub(crate) struct Output {
     text: String,
 }
 
-/// What was said of where to connect, and how to work there.
+/// The options that say where to connect, and how to work there.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     pub(crate) database_url: Option<Secret>,
@@ -27,7 +28,7 @@ pub(crate) struct Surroundings {
     pub(crate) flags: Given,
 }
 
-/// What a value of a table says, for its colour.
+/// The judgement that the colour of a value shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// As it should be.
@@ -47,7 +48,7 @@ impl Output {
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
-    /// Whether only what is wrong is wanted.
+    /// Whether only the wrong parts of the result are wanted.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
@@ -56,12 +57,12 @@ impl Output {
         self.colour
     }
 
-    /// The server that the options and the environment name.
+    /// Returns the server that the options and the environment name.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
         Ok(Target::from_environment(self.surroundings.database_url.as_ref().map(Secret::reveal))?)
     }
 
-    /// The settings that flags and the file name.
+    /// Returns the settings of flags and of the file.
     pub(crate) fn settings(&self) -> Result<Given, Failure> {
         Given::resolve(self.surroundings.flags.clone(), self.surroundings.config.as_deref())
     }
@@ -71,7 +72,7 @@ impl Output {
         self.text += text.as_ref();
     }
 
-    /// The document for programs.
+    /// Adds the document for programs.
     pub(crate) fn document(&mut self, value: &serde_json::Value) {
         self.text += &format!("{value:#}\n");
     }
@@ -85,7 +86,7 @@ impl Output {
         self.drawn(presets::NOTHING, &header, rows.into_iter().map(Vec::from).collect());
     }
 
-    /// The same in a box.
+    /// Adds a table in a box.
     #[cfg(feature = "bench")]
     pub(crate) fn boxed(&mut self, header: &[&str], rows: Vec<Vec<(String, Option<Tone>)>>) {
         self.drawn(presets::UTF8_FULL_CONDENSED, header, rows);
@@ -120,13 +121,13 @@ impl Output {
         }
     }
 
-    /// Says on standard error what went wrong with a part of the work, or is worth knowing, while the rest goes on.
+    /// Writes to standard error, while the rest of the work goes on: an error of one part, or a fact to know.
     pub(crate) fn remark(&self, text: &str) {
-        // Where it is closed there is nobody left to tell.
+        // Where standard error is closed, nobody is left to read it.
         drop(std::io::stderr().write_all(text.as_bytes()));
     }
 
-    /// Says the same of a part of the work that failed.
+    /// Writes the failure of one part of the work to standard error.
     pub(crate) fn fail(&self, failure: &Failure) {
         self.remark(&if self.json { failure.to_json() } else { failure.render(stderr_colour()) });
     }
@@ -143,18 +144,18 @@ impl Output {
     }
 }
 
-/// Whether to colour what goes to a terminal, or to something else. See <https://no-color.org>.
+/// Whether to use colours on a stream, given whether it goes to a terminal. See <https://no-color.org>.
 pub(crate) fn wants_colour(is_terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Whether standard error is for a terminal that shows colours.
+/// Whether standard error goes to a terminal that shows colours.
 pub(crate) fn stderr_colour() -> bool {
     wants_colour(std::io::stderr().is_terminal())
 }
 
-/// Milliseconds for programs, to the microsecond.
+/// Returns milliseconds for programs, to the microsecond.
 pub(crate) fn milliseconds(d: std::time::Duration) -> f64 {
     d.as_micros() as f64 / 1e3
 }

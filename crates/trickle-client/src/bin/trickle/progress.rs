@@ -1,5 +1,5 @@
-//! What long work says on standard error: a spinner or a bar on a terminal, a line now and then elsewhere, nothing if that
-//! is wanted.
+//! Progress of long work on standard error: a spinner or a bar on a terminal, a line now and then elsewhere,
+//! nothing under `--quiet`.
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -8,29 +8,29 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trickle_client::progress::{Progress, Standing};
 
-/// Shows what goes on until it is dropped.
+/// A display of running work; it ends when it is dropped.
 pub(crate) struct Meter {
-    /// On a terminal.
+    /// The spinner or bar on a terminal.
     bar: Option<ProgressBar>,
     quiet: bool,
     shown: Mutex<Shown>,
 }
 
-/// What was told last.
+/// The progress that was shown last.
 #[derive(Default)]
 struct Shown {
     what: String,
-    /// The processes that it waited for.
+    /// The processes that the work waited for.
     waits_for: Vec<i32>,
-    /// How long it had taken when a line told how far it is.
+    /// The work's age when a line last showed its progress.
     at: Duration,
 }
 
-/// While nobody knows how much there is to do, and where somebody does.
+/// Templates for work of unknown size, and for work whose size is known.
 const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
 const BAR: &str = "{spinner} {wide_msg} {bar:16} {bytes}/{total_bytes}, {eta} left";
 
-/// Where there is no terminal, how often a line tells how far work is.
+/// Time between two lines about progress where there is no terminal.
 const SELDOM: Duration = Duration::from_secs(60);
 
 impl Meter {
@@ -44,7 +44,7 @@ impl Meter {
         Meter { bar: Some(bar), quiet, shown }
     }
 
-    /// What is going on from now on.
+    /// Shows that this work begins.
     pub(crate) fn begin(&self, what: impl Into<String>) {
         let what = what.into();
         if let Some(bar) = &self.bar {
@@ -55,7 +55,7 @@ impl Meter {
     }
 }
 
-/// Whom work waits for, if for anybody, else how far it is.
+/// Describes the process that the work waits for, if any, else its progress.
 fn told(what: &str, standing: &Standing) -> String {
     if let Some(first) = standing.waits_for.first() {
         return format!("{what}, waiting: {}", first.line);
@@ -66,7 +66,7 @@ fn told(what: &str, standing: &Standing) -> String {
     }
 }
 
-/// The line that is due where there is no terminal.
+/// Returns the line that is due where there is no terminal.
 fn due(shown: &mut Shown, standing: &Standing) -> Option<String> {
     let total = standing.waited + standing.worked;
     let waits_for: Vec<i32> = standing.waits_for.iter().map(|b| b.pid).collect();
@@ -98,7 +98,7 @@ impl Progress for Meter {
         match &self.bar {
             Some(bar) => bar.println(line),
             None if self.quiet => {}
-            // Where standard error is closed there is nobody left to tell.
+            // Where standard error is closed, nobody is left to read it.
             None => drop(writeln!(std::io::stderr(), "{line}")),
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         let mut shown = Shown { what: "filling s".into(), ..Shown::default() };
         let mut at = Standing { worked: Duration::from_secs(5), ..Standing::default() };
         assert_eq!(due(&mut shown, &at), None);
-        // The state of whoever blocks grows older with every look.
+        // The description of the blocking process changes with every look, since its age grows.
         for age in 7..9 {
             let line = format!("process 12 (ann), idle in transaction for {age} s, holds a lock on a");
             at.waits_for = vec![Blocker { pid: 12, line }];

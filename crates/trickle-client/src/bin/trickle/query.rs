@@ -1,4 +1,4 @@
-//! Queries on the command line: where they come from, and what is to be said about places in them.
+//! Queries on the command line: where they come from, and messages about places in them.
 
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
@@ -12,16 +12,16 @@ use trickle_core::parse::{Comment, statements};
 #[derive(Debug, clap::Args)]
 #[group(id = "typed", multiple = false)]
 pub(crate) struct Source {
-    /// The query.
+    /// Text of the query.
     #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
     query: Option<String>,
-    /// A file with the query; - is standard input.
+    /// File with the query; - is standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<String>,
 }
 
 impl Source {
-    /// Reads it, if one was given.
+    /// Reads the query, if one was given.
     pub(crate) fn read(self) -> Result<Option<Typed>, Failure> {
         Ok(match (self.query, self.file) {
             (Some(text), _) => Some(Typed::new("query", text)),
@@ -31,10 +31,10 @@ impl Source {
     }
 }
 
-/// A query with the name that messages give it.
+/// A query with the name that messages use for it.
 pub(crate) struct Typed {
     files: [SqlFile; 1],
-    /// The comments before it, where it comes from a file.
+    /// The comments before the query, where it comes from a file.
     comments: Vec<Comment>,
 }
 
@@ -43,26 +43,26 @@ impl Typed {
         Typed { files: [SqlFile { name: name.to_owned(), text }], comments: Vec::new() }
     }
 
-    /// The query that a file holds, or standard input.
+    /// Reads the query that a file holds, or standard input.
     pub(crate) fn of_file(path: &str) -> Result<Typed, Failure> {
         Ok(Typed::new(path, script::read(path)?).with_comments())
     }
 
     fn with_comments(self) -> Typed {
-        // What cannot be taken apart is refused by whoever reads it as a query.
+        // A text that cannot be split into statements is refused later, when it is read as a query.
         let first = statements(self.text()).unwrap_or_default().into_iter().next();
         Typed { comments: first.map(|s| s.comments).unwrap_or_default(), ..self }
     }
 
-    /// The value of a comment `-- key: value` before it.
+    /// Returns the value of a comment `-- key: value` before the query.
     pub(crate) fn header(&self, key: &str) -> Option<String> {
         script::header(&self.comments, key).map(|(value, _)| value.to_owned())
     }
 
-    /// Refuses a comment before it whose key is nearly one that means something.
+    /// Refuses a comment before the query whose key is nearly one that has a meaning.
     ///
     /// # Errors
-    /// That it is.
+    /// There is such a comment.
     pub(crate) fn require_known_headers(&self) -> Result<(), Failure> {
         match script::misspelt(&self.comments) {
             None => Ok(()),
@@ -78,7 +78,7 @@ impl Typed {
         Place { file: 0, span: 0..self.text().len(), prefix: 0 }
     }
 
-    /// What could not be done with it; drawn where a place in it is to blame.
+    /// Returns the failure for an error; where a place in the query is to blame, that place is drawn.
     pub(crate) fn refused(&self, e: Error) -> Failure {
         let (Some(span), true) = (e.span(), e.is_input()) else { return e.into() };
         let code = e.sqlstate().unwrap_or("input");
@@ -90,12 +90,12 @@ impl Typed {
         Failure::found(&[finding], &self.files)
     }
 
-    /// Why it is not incremental, drawn.
+    /// Draws the reasons why the query is not incremental.
     pub(crate) fn reasons(&self, reasons: &[Reason], colour: bool) -> String {
         self.findings(reasons).iter().map(|f| f.render(&self.files, colour)).collect()
     }
 
-    /// Why it is not incremental, for programs.
+    /// Returns the reasons why the query is not incremental, for programs.
     pub(crate) fn reasons_json(&self, reasons: &[Reason]) -> Vec<Value> {
         self.findings(reasons).iter().map(|f| f.to_json(&self.files)).collect()
     }

@@ -1,5 +1,5 @@
-//! SQL files taken together: the tables that they define, and the queries in them, compiled over these tables and over
-//! each other.
+//! SQL files read together: the tables that they define, and their queries, compiled over these tables and
+//! over each other.
 
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
@@ -14,7 +14,7 @@ use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, pars
 use trickle_core::types::Type;
 use trickle_core::{Options, Reason, StreamTable, Verdict, compile};
 
-/// Schema, if given, and name.
+/// The schema, if given, and the name.
 type Name = (Option<String>, String);
 
 /// Files with their tables and queries.
@@ -22,51 +22,52 @@ type Name = (Option<String>, String);
 pub(crate) struct Script {
     pub(crate) files: Vec<SqlFile>,
     pub(crate) catalog: MemoryCatalog,
-    /// What could not be read.
+    /// Messages about texts that could not be read.
     pub(crate) findings: Vec<Finding>,
     pub(crate) queries: Vec<Query>,
-    /// Extensions, each with the place of the statement that creates it.
+    /// The extensions, each with the place of the statement that creates it.
     extensions: Vec<(String, Place)>,
 }
 
 /// A query in a file.
 pub(crate) struct Query {
-    /// Its name: that of the definition, of the header or of the file.
+    /// Its name, from the definition, the header or the file.
     pub(crate) name: Option<Name>,
-    /// What compiles: the text of the query, its columns renamed where the definition does.
+    /// The text that is compiled: the query, with the column names of its definition.
     text: String,
     pub(crate) place: Place,
-    /// The comments before it.
+    /// The comments before the query.
     pub(crate) comments: Vec<Comment>,
-    /// Whether it is only there to be read by others.
+    /// Whether the query is only there to be read by other queries.
     schema_only: bool,
     kind: TableKind,
     pub(crate) result: Compiled,
-    /// The extensions of what it relies on.
+    /// The extensions that the query relies on.
     pub(crate) extensions: BTreeSet<String>,
 }
 
-/// What became of a query.
+/// The outcome of compiling a query.
 pub(crate) enum Compiled {
-    /// It was not its turn yet.
+    /// The query was not compiled yet.
     Waiting,
-    /// It is incremental.
+    /// The query is incremental.
     Incremental(Box<StreamTable>),
-    /// It can only be recomputed.
+    /// The query can only be recomputed.
     FullRefresh(Vec<Reason>),
-    /// It is wrong.
+    /// The query is wrong.
     Wrong(Box<trickle_core::Error>),
-    /// It reads a query of this name, of which no more is known.
+    /// The query reads a query of this name that is not incremental or is wrong, so that its columns are not
+    /// known.
     Unknown(String),
 }
 
 impl Script {
-    /// How the rows of a table are found; nobody knows how many there are.
+    /// Returns how the rows of a table are found; their number is not known.
     pub(crate) fn reach(&self, def: &TableDef) -> Reach {
         Reach { indexes: self.catalog.indexes(def), ..Reach::default() }
     }
 
-    /// Reads the files with the definitions.
+    /// Reads the files with definitions.
     pub(crate) fn read_schemas(&mut self, paths: &[String]) -> Result<(), Failure> {
         for path in paths {
             let text = read(path)?;
@@ -75,14 +76,14 @@ impl Script {
         Ok(())
     }
 
-    /// Reads a file with queries; definitions in it count too.
+    /// Reads a file with queries; definitions in it count, too.
     pub(crate) fn read_queries(&mut self, path: &str) -> Result<(), Failure> {
         let text = read(path)?;
         self.add(path, text, false);
         Ok(())
     }
 
-    /// Adds a text; `schema`: only its definitions are wanted.
+    /// Adds a text; with `schema`, only for its definitions.
     pub(crate) fn add(&mut self, name: &str, text: String, schema: bool) {
         let file = self.files.len();
         self.files.push(SqlFile { name: name.to_owned(), text });
@@ -93,7 +94,7 @@ impl Script {
             Ok(found) => {
                 let is_query = |s: &&ScriptStatement| s.kind == StatementKind::Query;
                 let alone = found.iter().filter(is_query).count() == 1;
-                // Behind COPY … FROM stdin stand rows, which begin with any word.
+                // After COPY … FROM stdin come rows, which may begin with any word.
                 let rows = |s: &ScriptStatement| {
                     text.get(s.span.start..)
                         .and_then(|t| t.get(..4))
@@ -151,7 +152,7 @@ impl Script {
         });
     }
 
-    /// Says of what no statement begins with where it goes wrong.
+    /// Reports an error in a text that does not begin as a statement does.
     fn not_sql(&mut self, file: usize, text: &str, s: &ScriptStatement) {
         let place = Place { file, span: s.span.start..s.span.end, prefix: 0 };
         if let Err(e) = parse_query(&text[place.span.clone()]) {
@@ -159,8 +160,8 @@ impl Script {
         }
     }
 
-    /// Says of a statement that writes that it is not looked at: somebody may take its query for one that is. A schema may
-    /// hold data, and anything else is there for other purposes.
+    /// Warns that a statement that writes is not checked: a reader may believe that the query in it is. A
+    /// schema may hold data, and other statements have other purposes, so neither is warned about.
     fn passed_over(&mut self, text: &str, place: &Place, schema: bool) {
         let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_uppercase();
         if schema || !["INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"].contains(&first.as_str()) {
@@ -172,8 +173,8 @@ impl Script {
         self.findings.push(Finding { help: Some(help.to_owned()), ..finding });
     }
 
-    /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over: a
-    /// dump holds much that queries never see.
+    /// Applies a statement's definitions of tables. A statement that this parser cannot read is passed over,
+    /// unless it defines a table: a dump holds much that queries never see.
     fn define(&mut self, text: &str, place: &Place, schema: bool) {
         let defined = self.catalog.run(text);
         for doubt in self.catalog.take_doubts() {
@@ -201,7 +202,8 @@ impl Script {
         self.findings.push(finding);
     }
 
-    /// Compiles every query; one that reads another waits for it.
+    /// Compiles every query; a query that reads another one is compiled after it. Queries that read each
+    /// other in a circle are wrong.
     pub(crate) fn compile(&mut self) {
         loop {
             let mut progress = false;
@@ -226,7 +228,7 @@ impl Script {
         }
     }
 
-    /// `None` where a query that it reads is still to be compiled.
+    /// Compiles one query; `None` where a query that it reads is not compiled yet.
     fn compile_one(&mut self, i: usize) -> Option<Compiled> {
         let q = &self.queries[i];
         let (schema, name) = q.name.clone().unwrap_or((None, "query".into()));
@@ -257,7 +259,7 @@ impl Script {
         }
     }
 
-    /// Makes the result of a query readable under its name. A table that has the name already stays.
+    /// Makes the result of a query readable under its name. A table that already has the name stays.
     fn register(&mut self, i: usize, table: &StreamTable) {
         let q = &self.queries[i];
         let Some((schema, name)) = &q.name else { return };
@@ -275,8 +277,8 @@ impl Script {
         let _ = self.catalog.add_table(def);
     }
 
-    /// That what extensions have is known from a list, where a query that was asked about is taken for
-    /// incremental by it: once for each extension.
+    /// Reports each extension whose objects are known from a list, where by this list a query that was asked
+    /// about counts as incremental. Each extension is reported once.
     pub(crate) fn listed_extensions(&self) -> Vec<Finding> {
         let good = self.asked().filter(|q| matches!(q.result, Compiled::Incremental(_)));
         let used: BTreeSet<&String> = good.flat_map(|q| &q.extensions).collect();
@@ -290,20 +292,20 @@ impl Script {
         self.extensions.iter().filter(|(name, _)| used.contains(name)).map(listed).collect()
     }
 
-    /// The queries that were asked about.
+    /// Returns the queries that were asked about.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Query> {
         self.queries.iter().filter(|q| !q.schema_only)
     }
 }
 
 impl Query {
-    /// The value of a header line `-- key: value`, with the line.
+    /// Returns the value of a header line `-- key: value`, with the line.
     pub(crate) fn header(&self, key: &str) -> Option<(&str, &Comment)> {
         header(&self.comments, key)
     }
 }
 
-/// The value of the comment `-- key: value`, with the comment.
+/// Returns the value of the comment `-- key: value`, with the comment.
 pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Comment)> {
     comments.iter().find_map(|c| {
         let (k, value) = c.text.split_once(':')?;
@@ -311,10 +313,10 @@ pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str,
     })
 }
 
-/// What the comments before a query can say, by their keys.
+/// The keys of comments before a query that have a meaning.
 const HEADERS: [&str; 5] = ["name", "schedule", "mode", "diamond_consistency", "snapshots"];
 
-/// The first comment `-- key: value` whose key is nearly one that means something.
+/// Returns an error for the first comment `-- key: value` whose key is nearly one that has a meaning.
 pub(crate) fn misspelt(comments: &[Comment]) -> Option<(trickle_core::Error, &Comment)> {
     comments.iter().find_map(|c| {
         let key = c.text.split_once(':')?.0.trim().to_lowercase();
@@ -324,7 +326,8 @@ pub(crate) fn misspelt(comments: &[Comment]) -> Option<(trickle_core::Error, &Co
     })
 }
 
-/// Whether somebody may have meant another word. A short one is near to many others: its letters count.
+/// Whether a word may be a misspelling of a known one. A short word is near to many others, so it must have
+/// the same letters.
 fn is_nearly(word: &str, known: &str) -> bool {
     let letters = |s: &str| {
         let mut letters: Vec<char> = s.chars().collect();
@@ -338,7 +341,7 @@ fn is_nearly(word: &str, known: &str) -> bool {
     }
 }
 
-/// A file, or standard input.
+/// Reads a file, or standard input.
 pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let bytes =
         if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
@@ -348,7 +351,7 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     })
 }
 
-/// The name of the query that a file holds alone: `-- name: shop.totals`, else the name of the file.
+/// Returns the name of the only query in a file: from `-- name: shop.totals`, else from the name of the file.
 fn file_name(path: &str, comments: &[Comment]) -> Option<Name> {
     if let Some((name, _)) = header(comments, "name") {
         let (schema, name) = name.split_once('.').map_or((None, name), |(s, n)| (Some(s.to_owned()), n));
@@ -358,14 +361,14 @@ fn file_name(path: &str, comments: &[Comment]) -> Option<Name> {
     (stem != "-").then(|| (None, stem.to_owned()))
 }
 
-/// The query with the column names of its definition, and how many bytes now stand before it.
+/// Returns the query with the column names of its definition, and the number of bytes put in front of it.
 fn renamed(body: &str, columns: &[String]) -> (String, usize) {
     if columns.is_empty() {
         return (body.to_owned(), 0);
     }
     let quoted: Vec<String> = columns.iter().map(|c| format!("\"{}\"", c.replace('"', "\"\""))).collect();
     let prefix = "SELECT * FROM (";
-    // A comment may end the body: the parenthesis goes on a line of its own.
+    // A comment may end the body, so the parenthesis is on a line of its own.
     (format!("{prefix}{body}\n) AS renamed ({})", quoted.join(", ")), prefix.len())
 }
 
@@ -374,8 +377,7 @@ fn same(a: &Name, b: &Name) -> bool {
     a.1 == b.1 && schema(a) == schema(b)
 }
 
-/// A catalog that remembers which relations were looked for in vain, and which extensions have what was
-/// found.
+/// A catalog that notes which relations were not found, and which extensions own the objects that were found.
 struct Recording<'a> {
     inner: &'a MemoryCatalog,
     missed: RefCell<Vec<Name>>,

@@ -6,7 +6,7 @@ use crate::progress::Meter;
 use std::sync::Arc;
 use trickle_client::{Name, Session, Trickle, connections};
 
-/// Connects to the database that the options and the environment name. Its catalog must be there.
+/// Connects to the database that the options and the environment name. The database must have a catalog.
 pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
     let settings = output.settings()?.settings();
     let target = output.target()?;
@@ -16,7 +16,7 @@ pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failu
     Ok((trickle.with_progress(meter.clone()).with_connections(connections(Arc::new(target))), meter))
 }
 
-/// The same where the catalog may be missing.
+/// Connects as [`open`] does, also where the catalog is missing.
 pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
     let settings = output.settings()?.settings();
     let session = Session::new(output.target()?.connect().await?);
@@ -25,7 +25,7 @@ pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Fai
     Ok((trickle.with_progress(meter.clone()), meter))
 }
 
-/// Names as they were typed.
+/// Reads names as they were typed.
 pub(crate) fn names(typed: &[String]) -> Result<Vec<Name>, Failure> {
     Ok(typed.iter().map(|t| Name::parse(t)).collect::<Result<_, _>>()?)
 }

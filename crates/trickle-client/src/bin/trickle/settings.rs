@@ -1,5 +1,5 @@
-//! Settings: what a flag says, else what the file says, else the library's default. A setting is one field with its doc;
-//! flags, keys of the file and help follow from it.
+//! Settings: the value of a flag wins, then the value in the file, then the library's default. A setting is
+//! one field with its doc; flags, keys of the file and help follow from it.
 
 use crate::failure::Failure;
 use crate::seeing::is_host_name;
@@ -12,10 +12,10 @@ use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_core::near::nearest;
 
-/// Read where it is in the current directory and no other file is named.
+/// The file that is read if it is in the current directory and no other file is named.
 const FILE: &str = "trickle.toml";
 
-/// Where settings are explained.
+/// The place where settings are explained.
 const LISTED: &str = "trickle run --help lists the settings.";
 
 /// PostgreSQL counts work_mem in kB, up to 2³¹ − 1.
@@ -23,7 +23,7 @@ const MOST_WORK_MEM: u32 = (i32::MAX / 1024) as u32;
 
 macro_rules! settings {
     ($($(#[$about:meta])* $name:ident: $ty:ty),* $(,)?) => {
-        /// What was given.
+        /// The settings that were given.
         #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         #[command(next_help_heading = "Settings, also in trickle.toml under the same names with underscores")]
@@ -32,7 +32,7 @@ macro_rules! settings {
         }
 
         impl Given {
-            /// These, and where nothing was said the others.
+            /// Returns these settings; where one is not given, the one of `others`.
             fn or(self, others: Given) -> Given {
                 Given { $($name: self.$name.or(others.$name)),* }
             }
@@ -41,106 +41,113 @@ macro_rules! settings {
 }
 
 settings! {
-    /// trickle run: whether it refreshes; where not, it waits and does nothing. Refreshes by hand are done all the same [default: true]
+    /// trickle run: whether it refreshes. If not, it waits and does nothing; refreshes by hand are still done
+    /// [default: true]
     #[arg(value_name = "BOOL")]
     enabled: bool,
-    /// trickle run: milliseconds between two looks for stream tables that were made or altered [default: 1000]
+    /// trickle run: milliseconds between two looks for stream tables that were made or altered [default:
+    /// 1000]
     #[arg(value_name = "MS")]
     scheduler_interval_ms: u64,
-    /// trickle run: no stream table is refreshed more often than this [default: 0.01]
+    /// trickle run: shortest time in seconds between two refreshes of a stream table [default: 0.01]
     #[arg(value_name = "SECONDS")]
     min_schedule_seconds: f64,
-    /// trickle run: how often a calculated stream table is computed anew that reads what cannot be captured and that
-    /// nothing with a schedule reads [default: 60]
+    /// trickle run: seconds between two recomputes of a calculated stream table that reads something that
+    /// cannot be captured, if no reader of the stream table has a schedule [default: 60]
     #[arg(value_name = "SECONDS")]
     poll_seconds: u64,
-    /// trickle run: whether stream tables that are not linked are refreshed at one time, over several connections, or one
-    /// after the other [default: on]
+    /// trickle run: whether stream tables that are not linked are refreshed at the same time, over several
+    /// connections, or one after the other [default: on]
     #[arg(value_name = "HOW")]
     parallel_refresh_mode: Parallel,
-    /// trickle run: refreshes at one time, where parallel_refresh_mode is on [default: 4]
+    /// trickle run: most refreshes at the same time, if parallel_refresh_mode is on [default: 4]
     #[arg(value_name = "N")]
     max_concurrent_refreshes: usize,
-    /// Failed refreshes in a row after which a stream table is suspended; 0 for never [default: 5]
+    /// Number of failed refreshes in a row after which a stream table is suspended; 0 means never [default:
+    /// 5]
     #[arg(value_name = "N")]
     max_consecutive_errors: u32,
-    /// How a refresh is done where both ways are possible [default: auto, what is predicted to cost least]
+    /// How a refresh is done if both a delta and a recompute are possible [default: auto, the one with the
+    /// least predicted cost]
     #[arg(value_name = "HOW")]
     refresh_strategy: Strategy,
-    /// Above this ratio of changed rows to rows of the sources a stream table is computed anew [default: none]
+    /// Recompute a stream table if the ratio of changed rows to rows of its sources is above this [default:
+    /// none]
     #[arg(value_name = "RATIO")]
     differential_max_change_ratio: f64,
-    /// Above this many changed rows a stream table is computed anew [default: none]
+    /// Recompute a stream table if more rows than this changed [default: none]
     #[arg(value_name = "N")]
     max_delta_rows: u64,
     /// How changes are captured; wal is not built yet [default: auto, by triggers]
     #[arg(value_name = "HOW")]
     cdc_mode: CdcMode,
-    /// Which triggers capture changes, where none do yet [default: statement]
+    /// Kind of triggers that capture changes, for tables that have none yet [default: statement]
     #[arg(value_name = "WHICH")]
     cdc_trigger_mode: TriggerMode,
-    /// Whether buffers are without WAL, where there are none yet: a crash of the server has what reads them computed anew
-    /// [default: false]
+    /// Whether new buffers are without WAL: after a crash of the server, stream tables that read such a
+    /// buffer are recomputed [default: false]
     #[arg(value_name = "BOOL")]
     change_buffer_unlogged: bool,
-    /// trickle init stores it, for all clients: past so many bytes a buffer keeps no changes, and what reads it is computed
-    /// anew [default: 1073741824]
+    /// Size in bytes past which a buffer keeps no changes, and its readers are recomputed; trickle init
+    /// stores it, for all clients [default: 1073741824]
     #[arg(value_name = "BYTES")]
     buffer_limit_bytes: i64,
-    /// A part of a buffer that has grown to this many bytes is closed, to be emptied as a whole [default: 524288]
+    /// Size in bytes at which a part of a buffer is closed, to be emptied as a whole [default: 524288]
     #[arg(value_name = "BYTES")]
     segment_bytes: i64,
-    /// On how many connections a large stream table is filled at most, where it reads a large table row by row
-    /// [default: 4]
+    /// Most connections that fill a large stream table, if it reads a large table row by row [default: 4]
     #[arg(value_name = "N", visible_alias = "connections")]
     load_connections: usize,
-    /// From how many bytes on a table is large for that [default: 67108864]
+    /// Size in bytes from which a table is large for load_connections [default: 67108864]
     #[arg(value_name = "BYTES")]
     load_bytes: u64,
-    /// How long a refresh waits for its locks; 0 for ever [default: 10000]
+    /// Milliseconds that a refresh waits for its locks; 0 means no limit [default: 10000]
     #[arg(value_name = "MS")]
     lock_timeout_ms: u32,
-    /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
+    /// Milliseconds that a statement of a refresh may take; 0 means no limit [default: the server's
+    /// statement_timeout]
     #[arg(value_name = "MS")]
     statement_timeout_ms: u32,
-    /// trickle run: how long a request for an ACCESS EXCLUSIVE lock on a table, as of a migration, waits for
-    /// a refresh that reads it: then the refresh gives way, and begins again afterwards; 0 for as long as it
-    /// takes [default: 1000]
+    /// trickle run: milliseconds that a request for an ACCESS EXCLUSIVE lock on a table, such as a migration
+    /// makes, waits for a refresh that reads the table. Then the refresh gives way, and begins again
+    /// afterwards; 0 means that it never gives way [default: 1000]
     #[arg(value_name = "MS")]
     give_way_ms: u32,
-    /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]
+    /// trickle run: whether repeated statements stay prepared on their connection; never through a pooler
+    /// [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
-    /// Megabytes of work_mem that each sort and hash of a refresh may take; with merge_work_mem_max_mb, of one that has few
-    /// rows [default: the server's; 4 with merge_work_mem_max_mb]
+    /// Megabytes of work_mem for each sort and hash of a refresh; with merge_work_mem_max_mb, of a refresh
+    /// with few rows [default: the server's; 4 with merge_work_mem_max_mb]
     #[arg(value_name = "MB")]
     merge_work_mem_mb: u32,
-    /// Megabytes of work_mem that a refresh with many rows may take; between the two it is given by their number
-    /// [default: merge_work_mem_mb]
+    /// Megabytes of work_mem for each sort and hash of a refresh with many rows; between few and many, the
+    /// number of rows decides [default: merge_work_mem_mb]
     #[arg(value_name = "MB")]
     merge_work_mem_max_mb: u32,
-    /// For how many days history is kept; 0 for ever [default: 30]
+    /// Days for which history is kept; 0 means forever [default: 30]
     #[arg(value_name = "DAYS")]
     history_retention_days: u32,
-    /// trickle run, trickle doctor: from how many seconds on an open transaction, which keeps old rows from being removed, is told
-    /// [default: 300]
+    /// trickle run, trickle doctor: age in seconds at which an open transaction, which keeps old rows from
+    /// being removed, is reported [default: 300]
     #[arg(value_name = "SECONDS")]
     long_transaction_seconds: u64,
-    /// trickle run --metrics: names by which it may be asked for beside its address, as through a proxy or a
-    /// service; a request that names another host is refused [default: localhost, where it listens there]
+    /// trickle run --metrics: names by which requests may call the server, beside its address, such as the
+    /// name of a proxy or a service. A request that names another host is refused [default: localhost, if the
+    /// server listens there]
     #[arg(value_name = "NAME,…", value_delimiter = ',')]
     metrics_hosts: Vec<String>,
 }
 
-/// How refreshes are done.
+/// The way in which a refresh is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Strategy {
-    /// What is predicted to cost least.
+    /// The way with the least predicted cost.
     Auto,
-    /// By the changes.
+    /// From the changes.
     Differential,
-    /// Computed anew.
+    /// By a run of the whole query.
     Full,
 }
 
@@ -150,7 +157,7 @@ enum Strategy {
 enum Parallel {
     /// One after the other.
     Off,
-    /// On several connections.
+    /// At the same time, on several connections.
     On,
 }
 
@@ -162,17 +169,17 @@ enum CdcMode {
     Auto,
     /// By triggers.
     Trigger,
-    /// From the log of the server.
+    /// From the write-ahead log of the server.
     Wal,
 }
 
-/// Which triggers capture changes.
+/// The kind of triggers that capture changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TriggerMode {
-    /// One run per statement.
+    /// Triggers that run once for each statement.
     Statement,
-    /// One run per row.
+    /// Triggers that run once for each row.
     Row,
 }
 
@@ -183,7 +190,8 @@ fn put<T>(slot: &mut T, given: Option<T>) {
 }
 
 impl Given {
-    /// What flags say, over what the file says: `named`, or the one in the current directory.
+    /// Returns the settings of the flags, completed by the file: `named`, else the one in the current
+    /// directory.
     pub(crate) fn resolve(flags: Given, named: Option<&Path>) -> Result<Given, Failure> {
         let file = named.map_or_else(|| PathBuf::from(FILE), Path::to_path_buf);
         let given = match std::fs::read_to_string(&file) {
@@ -195,7 +203,7 @@ impl Given {
         Ok(given)
     }
 
-    /// Refuses what no setting may be.
+    /// Refuses values that a setting may not have.
     fn check(&self) -> Result<(), Failure> {
         let least = [
             ("scheduler_interval_ms", self.scheduler_interval_ms.map(u128::from), 10),
@@ -240,7 +248,7 @@ impl Given {
         Ok(())
     }
 
-    /// For every command.
+    /// Returns the settings that every command uses.
     pub(crate) fn settings(&self) -> Settings {
         let mut s = Settings { buffer_limit_bytes: self.buffer_limit_bytes, ..Settings::default() };
         let mode = |m| if m == TriggerMode::Row { Mode::Row } else { Mode::Statement };
@@ -268,7 +276,7 @@ impl Given {
         s
     }
 
-    /// By which names the status page may be asked for.
+    /// Returns the names by which requests may call the status page.
     pub(crate) fn metrics_hosts(&self) -> &[String] {
         self.metrics_hosts.as_deref().unwrap_or_default()
     }
@@ -278,7 +286,7 @@ impl Given {
         self.enabled.unwrap_or(true)
     }
 
-    /// For the refresher.
+    /// Returns the options of the refresher.
     pub(crate) fn daemon(&self) -> DaemonOptions {
         let mut o = DaemonOptions { settings: self.settings(), ..DaemonOptions::default() };
         put(&mut o.scheduler.reload, self.scheduler_interval_ms.map(Duration::from_millis));
@@ -298,7 +306,7 @@ impl Given {
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
         let told = e.to_string();
-        // The list of all settings follows.
+        // A list of all settings follows, which is too long.
         let told = told.split_once(", expected one of `").map_or(told.as_str(), |(told, _)| told);
         let near = misspelt(text).map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
         Failure::input(format!("cannot understand {}: {}", file.display(), told.trim_end()))
@@ -306,7 +314,7 @@ fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     })
 }
 
-/// The setting that is nearest to the first key of a file that is none.
+/// Returns the setting nearest to the first unknown key of a file.
 fn misspelt(text: &str) -> Option<String> {
     let command = <Given as clap::Args>::augment_args(clap::Command::new("settings"));
     let names: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();

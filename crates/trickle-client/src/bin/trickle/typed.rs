@@ -1,10 +1,10 @@
-//! Connection strings that were typed where something else was meant. A message quotes what it does not
-//! understand, and would tell the password in it.
+//! Removes connection strings that were typed in a wrong place. A message quotes the text that it does not
+//! understand, and would show the password in it.
 
 use trickle_client::connect::may_hold_password;
 
-/// A message without what was typed on the command line and may hold a password, as it stands there or in
-/// JSON.
+/// Returns a message without those arguments of the command line that may hold a password, whether they stand
+/// in it as typed or as JSON.
 pub(crate) fn hidden(text: &str) -> String {
     without(text, std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()))
 }

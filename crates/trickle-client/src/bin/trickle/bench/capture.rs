@@ -1,5 +1,5 @@
-//! Capture's cost for writers: the same statements on a table that nobody captures, on one with an expert's
-//! triggers, and on ones with each kind of trickle's.
+//! The cost of capture for writers. The same statements run on a table without capture, on one with an
+//! expert's triggers, and on one for each kind of trickle's triggers.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 
-/// Statements that change one row each.
+/// Number of statements that change one row each.
 pub(crate) const SINGLE: u32 = 1_000;
 
-/// What a table is like.
+/// The columns of a table.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     columns: u32,
-    /// Characters of a column of text that no update changes; from some 2,000 on it is stored out of line.
+    /// Characters in the text column, which no update changes; from some 2,000 on it is stored out of line.
     text: u32,
 }
 
-/// All that are measured.
+/// All shapes that are measured.
 pub(crate) const SHAPES: [Shape; 4] = [
     Shape { name: "3 columns", columns: 3, text: 12 },
     Shape { name: "20 columns", columns: 20, text: 12 },
@@ -27,7 +27,7 @@ pub(crate) const SHAPES: [Shape; 4] = [
     Shape { name: "3 columns, one out of line", columns: 3, text: 4_000 },
 ];
 
-/// How a table is captured.
+/// The way in which a table is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Captor {
     /// Not at all.
@@ -40,12 +40,12 @@ pub(crate) enum Captor {
     Unlogged,
     /// By row triggers.
     Row,
-    /// By statement triggers of the extension's, in C.
+    /// By the extension's statement triggers, in C.
     Extension,
 }
 
 impl Captor {
-    /// All, the ones to compare with first.
+    /// All ways, first the ones that the others are compared with.
     pub(crate) const ALL: [Captor; 6] =
         [Captor::Nobody, Captor::Hand, Captor::Statement, Captor::Unlogged, Captor::Row, Captor::Extension];
 
@@ -65,16 +65,16 @@ impl Captor {
     }
 }
 
-/// What writers do.
+/// The work of writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// So many rows by one statement.
+    /// An update of this many rows by one statement.
     Update(u32),
-    /// So many rows by one statement.
+    /// A delete of this many rows by one statement.
     Delete(u32),
-    /// So many rows by one statement.
+    /// An insert of this many rows by one statement.
     Insert(u32),
-    /// One row after another, by so many writers at a time.
+    /// Updates of one row after another, by this many writers at the same time.
     Single(u32),
 }
 
@@ -89,7 +89,7 @@ impl Work {
         }
     }
 
-    /// The change rows that are to be captured.
+    /// Returns the number of change rows that capture must write.
     fn changes(self) -> u32 {
         match self {
             Work::Update(rows) => 2 * rows,
@@ -99,7 +99,7 @@ impl Work {
     }
 }
 
-/// What one kind of work took on a table that is captured in one way.
+/// The time that one kind of work took on a table that is captured in one way.
 pub(crate) struct Measured {
     pub(crate) shape: &'static str,
     pub(crate) work: Work,
@@ -107,17 +107,17 @@ pub(crate) struct Measured {
     pub(crate) took: Duration,
 }
 
-/// The tables of one shape, each captured in its way.
+/// The tables of one shape, one for each way of capture.
 pub(crate) struct Bed<'b> {
     shape: &'b Shape,
-    /// Those who write.
+    /// The sessions that write.
     writers: &'b [&'b Client],
-    /// The relations that hold what was captured: to count in, and to empty.
+    /// For each way of capture: the relation to count captured changes in, and the relations to empty.
     buffers: Vec<(Captor, String, Vec<String>)>,
 }
 
 impl<'b> Bed<'b> {
-    /// Makes the tables, of so many rows; `refreshers` capture, each in its way.
+    /// Makes the tables with `rows` rows each; every one of `refreshers` captures in its own way.
     pub(crate) async fn new(
         shape: &'b Shape,
         rows: u32,
@@ -142,7 +142,7 @@ impl<'b> Bed<'b> {
         Ok(Bed { shape, writers, buffers })
     }
 
-    /// Does all kinds of work once on each table, which take turns in being first.
+    /// Does each kind of work once on each table; the tables take turns in being first.
     pub(crate) async fn cycle(&self, cycle: usize, works: &[Work]) -> Result<Vec<Measured>, Failure> {
         let mut measured = Vec::new();
         let mut captors = vec![Captor::Nobody];
@@ -192,7 +192,7 @@ impl<'b> Bed<'b> {
         Ok(started.elapsed())
     }
 
-    /// What is captured is what was written; then it is thrown away.
+    /// Checks that all written changes were captured, and empties the buffers.
     async fn verify(&self, work: Work, captor: Captor) -> Result<(), Failure> {
         let Some((_, buffer, tables)) = self.buffers.iter().find(|(c, ..)| *c == captor) else {
             return Ok(());
@@ -208,7 +208,7 @@ impl<'b> Bed<'b> {
         }
         client.batch_execute(&format!("TRUNCATE {}", tables.join(", "))).await?;
         if captor == Captor::Unlogged {
-            // The row by which a buffer without WAL knows that no crash emptied it.
+            // A buffer without WAL has a row that shows that no crash emptied it.
             for table in tables {
                 client.batch_execute(&format!("INSERT INTO {table} (w) VALUES (NULL)")).await?;
             }
@@ -217,7 +217,7 @@ impl<'b> Bed<'b> {
     }
 }
 
-/// Takes everything away.
+/// Removes all objects of the measurement.
 pub(crate) async fn clear(client: &Client, refreshers: &mut [(Captor, Trickle)]) -> Result<(), Failure> {
     for (captor, trickle) in refreshers {
         let name = Name::parse(&format!("{SCHEMA}.of_{}", captor.name()))?;
@@ -230,7 +230,7 @@ pub(crate) async fn clear(client: &Client, refreshers: &mut [(Captor, Trickle)])
 }
 
 impl Shape {
-    /// The tables with their rows, and the expert's buffer and triggers.
+    /// Returns the statements that make the tables with their rows, and the expert's buffer and triggers.
     fn ddl(&self, rows: u32) -> String {
         let rest: Vec<String> = (0..self.columns.saturating_sub(3))
             .map(|i| if i % 2 == 0 { format!("i AS n{i}") } else { format!("'value ' || i AS t{i}") })
@@ -254,7 +254,7 @@ impl Shape {
             )
         };
         let (gone, come) = ("SELECT -1, * FROM gone", "SELECT 1, * FROM come");
-        // Sums of digests: text that does not compress.
+        // Strings of digests do not compress.
         format!(
             "CREATE SCHEMA {SCHEMA};
              CREATE TABLE {SCHEMA}.base AS SELECT i AS id, i AS n, (SELECT substr(string_agg(md5(i || ' ' || j), ''), 1, {text}) \

@@ -1,5 +1,5 @@
-//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all
-//! compared.
+//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and a
+//! comparison of all results.
 
 use super::scenario::{CAPTURED, Hand, Scenario, TABLES};
 use crate::failure::Failure;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Refreshed, Trickle};
 
-/// The schema in which everything is.
+/// The schema in which all objects of the measurement are.
 pub(crate) const SCHEMA: &str = "trickle_bench";
 
 /// A way to bring a result up to date.
@@ -17,7 +17,7 @@ pub(crate) enum Way {
     Full,
     /// A stream table.
     Incremental,
-    /// What an expert wrote.
+    /// SQL that an expert wrote.
     Hand,
     /// A stream table, by the SQL API of the extension.
     Extension,
@@ -36,16 +36,16 @@ impl Way {
     }
 }
 
-/// What one way took in one cycle.
+/// The time that one way took in one cycle.
 pub(crate) struct Measured {
     pub(crate) cycle: usize,
     pub(crate) way: Way,
     pub(crate) took: Duration,
-    /// How stream tables were refreshed.
+    /// The refreshes of the stream table by the program; empty for other ways.
     pub(crate) refreshed: Vec<Refreshed>,
 }
 
-/// Cleans and analyses what is in the schema, and nothing else of the database's.
+/// Vacuums and analyzes the tables of the schema, and nothing else in the database.
 pub(super) async fn vacuum(client: &Client) -> Result<(), Failure> {
     let tables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class \
          WHERE relkind = 'r' AND relnamespace = to_regnamespace($1)";
@@ -58,10 +58,10 @@ pub(super) async fn vacuum(client: &Client) -> Result<(), Failure> {
 pub(crate) struct Bed<'b> {
     scenario: &'b Scenario,
     trickle: &'b mut Trickle,
-    /// For everything but the stream table.
+    /// The session for everything but the stream table.
     client: &'b Client,
     rows: u32,
-    /// Every way but that of an extension which is not there.
+    /// All ways, without the extension's where there is no extension.
     ways: Vec<Way>,
 }
 
@@ -101,7 +101,7 @@ impl<'b> Bed<'b> {
         Ok(Bed { scenario, trickle, client, rows, ways })
     }
 
-    /// The results, each with the way in which it is brought up to date.
+    /// Returns the results, each with the way in which it is brought up to date.
     fn results(&self) -> Vec<(Way, &'static str)> {
         let all = [
             (Way::Full, "by_full"),
@@ -112,7 +112,7 @@ impl<'b> Bed<'b> {
         all.into_iter().filter(|(way, _)| self.ways.contains(way)).collect()
     }
 
-    /// Takes everything away.
+    /// Removes all objects of the measurement.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
         for (way, table) in self.results() {
             if matches!(way, Way::Incremental | Way::Extension) {
@@ -123,7 +123,8 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// Changes `percent` of the rows, refreshes in each way, which take turns in being first, and compares.
+    /// Changes `percent` of the rows, refreshes in each way and compares the results; the ways take turns in
+    /// being first.
     pub(crate) async fn cycle(&mut self, cycle: usize, percent: f64) -> Result<Vec<Measured>, Failure> {
         self.change(cycle, percent).await?;
         let mut ways = self.ways.clone();
@@ -139,7 +140,7 @@ impl<'b> Bed<'b> {
         Ok(measured)
     }
 
-    /// Changes rows once more, and keeps how the server runs the refresh.
+    /// Changes rows once more, and returns the server's plans of the refresh.
     pub(crate) async fn explain(&mut self, cycle: usize, percent: f64) -> Result<Plans, Failure> {
         self.change(cycle, percent).await?;
         let names = [Name::parse("trickle_bench.by_trickle")?];
@@ -149,7 +150,7 @@ impl<'b> Bed<'b> {
         Ok(plans)
     }
 
-    /// 70 % updates, 15 % deletes, 15 % inserts, of rows all over the table; the same for every way.
+    /// Changes rows all over the table: 70 % updates, 15 % deletes, 15 % inserts, the same for every way.
     async fn change(&self, cycle: usize, percent: f64) -> Result<(), Failure> {
         let n = (f64::from(self.rows) * percent / 100.0).max(1.0);
         let (updates, others) = ((n * 0.7).ceil(), (n * 0.15).floor());
@@ -205,7 +206,7 @@ impl<'b> Bed<'b> {
         }
     }
 
-    /// Each result is what the query gives, as bags.
+    /// Checks that each result equals its query, as bags.
     async fn verify(&self) -> Result<(), Failure> {
         for (_, table) in self.results() {
             let query = self.scenario.query;

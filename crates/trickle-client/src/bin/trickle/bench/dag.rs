@@ -1,4 +1,4 @@
-//! Stream tables over stream tables: a chain, and a wide graph, of which a change of one row moves many.
+//! Stream tables over stream tables: a chain, and a wide graph in which a change of one row changes many.
 
 use super::cycle::{Measured, SCHEMA, Way, vacuum};
 use crate::failure::Failure;
@@ -6,23 +6,23 @@ use std::time::Instant;
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
-/// Tables over tables, in layers that are equally wide. Each reads its like in the layer before, and the one
-/// beside that.
+/// Tables over tables, in layers of equal width. Each table reads the table at its own place in the layer
+/// before, and the one beside that.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     layers: usize,
     width: usize,
-    /// How many tables are below the first layer.
+    /// Number of tables below the first layer.
     sources: usize,
 }
 
-/// A chain of 10, and a graph of 60.
+/// A chain of 10 stream tables, and a graph of 60.
 pub(crate) const SHAPES: [Shape; 2] = [
     Shape { name: "chain_10", layers: 10, width: 1, sources: 1 },
     Shape { name: "dag_60", layers: 6, width: 10, sources: 5 },
 ];
 
-/// A table of the graph by its number; those of `kind` stand over each other.
+/// Returns the name of a table of the graph. A table reads tables of its own `kind`, or sources.
 fn table(kind: &str, number: usize) -> String {
     format!("{SCHEMA}.{kind}_{number}")
 }
@@ -32,12 +32,12 @@ fn source(number: usize) -> String {
 }
 
 impl Shape {
-    /// How many stream tables there are.
+    /// Returns the number of stream tables.
     fn tables(&self) -> usize {
         self.layers * self.width
     }
 
-    /// The query of a table: joins, outer joins, aggregates and filters in turn.
+    /// Returns the query of a table: joins, outer joins, aggregates and filters in turn.
     fn query(&self, kind: &str, number: usize) -> String {
         let (layer, place) = (number / self.width, number % self.width);
         let below = |place: usize| match layer.checked_sub(1) {
@@ -66,7 +66,7 @@ pub(crate) struct Bed<'b> {
 }
 
 impl<'b> Bed<'b> {
-    /// Makes the tables, and each result twice.
+    /// Makes the sources, and each result twice.
     pub(crate) async fn new(
         shape: &'b Shape,
         trickle: &'b mut Trickle,
@@ -94,7 +94,7 @@ impl<'b> Bed<'b> {
         Ok(Bed { shape, trickle, client, rows, names })
     }
 
-    /// Takes everything away.
+    /// Removes all objects of the measurement.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
         for name in self.names.iter().rev() {
             self.trickle.drop(name, false).await?;
@@ -103,8 +103,8 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// Changes a row of the first source, brings all tables up to date in both ways, which take turns in
-    /// being first, and compares.
+    /// Changes a row of the first source, brings all tables up to date in both ways, and compares them. The
+    /// ways take turns in being first.
     pub(crate) async fn cycle(&mut self, cycle: usize) -> Result<Vec<Measured>, Failure> {
         self.change(cycle).await?;
         let mut ways = [Way::Full, Way::Incremental];
@@ -125,7 +125,7 @@ impl<'b> Bed<'b> {
         Ok(measured)
     }
 
-    /// Changes a row once more, and keeps how the server runs the refresh.
+    /// Changes a row once more, and returns the server's plans of the refresh.
     pub(crate) async fn explain(&mut self, cycle: usize) -> Result<Plans, Failure> {
         self.change(cycle).await?;
         let mut plans = Plans::default();
@@ -140,7 +140,7 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// All tables in one transaction, from the lowest up.
+    /// Returns statements that recompute all tables in one transaction, from the lowest up.
     fn anew(&self) -> String {
         let one = |number| {
             let (full, query) = (table("full", number), self.shape.query("full", number));

@@ -1,4 +1,4 @@
-//! What a look at stream tables costs of which none has anything to do.
+//! The cost of a look at stream tables of which none has anything to do.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -7,19 +7,21 @@ use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 use trickle_engine::scheduler::{Scheduler, SchedulerOptions, now};
 
-/// What a refresher does each second where nothing is to be done.
+/// The times of a refresher's looks, each second, where nothing is to be done.
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// Whether stream tables were made or altered; each few seconds, what they read.
+    /// Times of reading the catalog: whether stream tables were made or altered and, every few seconds, their
+    /// sources.
     pub(crate) catalog: Vec<Duration>,
-    /// Whether anything was changed.
+    /// Times of looking for changes.
     pub(crate) changes: Vec<Duration>,
 }
 
-/// Until all have been looked at once, what is prepared is, and all are looked at together.
+/// Looks that are not measured. After them all statements are prepared, and all stream tables are looked at
+/// together.
 const WARM: usize = 4;
 
-/// Makes so many stream tables over so many tables, and looks at them so often.
+/// Makes this many stream tables over this many sources, and measures `cycles` looks at them.
 pub(crate) async fn measure(
     (tables, sources): (u32, u32),
     cycles: usize,
@@ -50,9 +52,8 @@ pub(crate) async fn measure(
     looked
 }
 
-/// Looks as `trickle run` does, whenever something is due: every second. The catalog is not asked where a
-/// look comes a moment before its second is over, and there are as many looks as it takes to measure so many
-/// of both.
+/// Looks as `trickle run` does whenever something is due: every second. A look that comes a moment before its
+/// second is over does not read the catalog. So the looks go on until `cycles` of both kinds are measured.
 async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
     let options = SchedulerOptions::default();
     let mut scheduler = Scheduler::new(options);

@@ -1,6 +1,6 @@
-//! How soon a change is visible after its commit, and what that costs writers: many small transactions by
-//! many writers, a refresher that looks for changes, and beside it what writers would pay to wake it with
-//! NOTIFY. Then what the refresher costs where nobody writes.
+//! How soon a change is visible after its commit, and the cost of that for writers. Many writers commit many
+//! small transactions, while a refresher looks for changes. For comparison, writers wake a listener by
+//! NOTIFY. The last measurement is the cost of the refresher where nobody writes.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -12,10 +12,10 @@ use tokio_postgres::{AsyncMessage, Client};
 use trickle_client::throwaway::Server;
 use trickle_client::{Name, NewStreamTable, Session, Trickle};
 
-/// Rows that writers change, each one at a time.
+/// Number of rows that writers change, one at a time.
 const ROWS: u32 = 10_000;
 
-/// What writers pay for, beside their changes.
+/// The work that writers pay for, beside their changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Nothing.
@@ -24,7 +24,7 @@ pub(crate) enum Way {
     Captured,
     /// Capture, while a refresher looks for changes.
     Looking,
-    /// Capture, and a NOTIFY in each statement that somebody listens to.
+    /// Capture, and in each statement a NOTIFY to which somebody listens.
     Notifying,
 }
 
@@ -41,43 +41,43 @@ impl Way {
     }
 }
 
-/// How much is written.
+/// The amount of writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) writers: u32,
-    /// Transactions in a second, of all writers together.
+    /// Transactions per second, of all writers together.
     pub(crate) rate: u32,
     pub(crate) time: Duration,
 }
 
-/// What was measured of one way.
+/// The measurements of one way.
 pub(crate) struct Measured {
     way: Way,
-    /// Transactions in a second where nobody holds writers back.
+    /// Transactions per second if writers do not pause.
     most: f64,
-    /// How long a transaction took at the given rate.
+    /// Times of single transactions at the given rate.
     commit: Vec<Duration>,
-    /// From the end of a commit until it was visible in the stream table, or notified.
+    /// Times from the end of a commit until it was visible in the stream table, or notified.
     seen: Vec<Duration>,
 }
 
-/// What a refresher costs that has nothing to do, in a second.
+/// The cost per second of a refresher that has nothing to do.
 pub(crate) struct Idle {
     transactions: f64,
-    /// Milliseconds of processor time of the refresher, where it is a program; `None` also where the system
-    /// does not tell.
+    /// Milliseconds of processor time of the refresher as a program. `None` for the server's own refresher,
+    /// and where the system does not tell.
     own_cpu: Option<f64>,
-    /// The same of its processes in the server.
+    /// Milliseconds of processor time of the refresher's processes in the server.
     server_cpu: Option<f64>,
 }
 
-/// The seconds of a schedule, as the shortest that are kept.
+/// Returns the period of a schedule in seconds; the shortest allowed one where there is no period.
 pub(crate) fn seconds(schedule: &str) -> f64 {
     let schedule = trickle_core::schedule::Schedule::parse(schedule).ok();
     schedule.and_then(|s| s.period()).map_or(0.01, |p| p.as_secs_f64())
 }
 
-/// A refresher that ends with the measurement: the program, or where there is none the server's own.
+/// A refresher that ends with the measurement: the program, or `None` for the server's own.
 struct Refresher(Option<Child>);
 
 impl Refresher {
@@ -94,7 +94,7 @@ impl Refresher {
         child.map(|child| Refresher(Some(child))).map_err(fail)
     }
 
-    /// Milliseconds that it has had a processor.
+    /// Returns the milliseconds of processor time that the program has used.
     fn cpu_ms(&self) -> Option<f64> {
         cpu_ms(self.0.as_ref()?.id())
     }
@@ -103,29 +103,30 @@ impl Refresher {
 impl Drop for Refresher {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It has ended already, or ends now: whatever it did not commit is undone.
+            // The program has ended already, or ends here: its uncommitted work is undone.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Where it is measured.
+/// The server and the sessions of the measurement.
 pub(crate) struct Bed<'b> {
     pub(crate) server: &'b Server,
     pub(crate) trickle: &'b mut Trickle,
     pub(crate) client: &'b Client,
     pub(crate) writers: Vec<Session>,
-    /// How often the refresher looks.
+    /// How often the refresher looks for changes.
     pub(crate) schedule: &'b str,
-    /// Whether triggers and refresher are those of the extension, which the server has loaded.
+    /// Whether the triggers and the refresher of the extension are measured; the server has loaded the
+    /// extension.
     pub(crate) extension: bool,
 }
 
 const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM trickle_bench.src GROUP BY grp";
 
 impl Bed<'_> {
-    /// Measures each way, one after the other.
+    /// Measures one way after the other.
     pub(crate) async fn measure(&mut self, load: Load) -> Result<(Vec<Measured>, Idle), Failure> {
         let made = format!(
             "CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.src (id int PRIMARY KEY, grp int NOT NULL, v int NOT NULL); \
@@ -174,7 +175,7 @@ impl Bed<'_> {
         Ok(())
     }
 
-    /// Has somebody refresh on schedule, who has caught up.
+    /// Starts a refresher, and waits until it has caught up.
     async fn begin(&self) -> Result<Refresher, Failure> {
         let refresher = match self.extension {
             true => Refresher(None),
@@ -185,7 +186,7 @@ impl Bed<'_> {
         Ok(refresher)
     }
 
-    /// Switches the server's own refresher.
+    /// Switches the server's own refresher on or off.
     async fn switch(&self, to: &str) -> Result<(), Failure> {
         if self.extension {
             self.client.batch_execute(&format!("ALTER SYSTEM SET pg_trickle.enabled = {to}")).await?;
@@ -220,7 +221,7 @@ impl Bed<'_> {
         Ok(Measured { way, most, commit, seen })
     }
 
-    /// Waits until the stream table holds what its query gives.
+    /// Waits until the stream table equals its query.
     async fn settled(&self) -> Result<(), Failure> {
         let late = Instant::now() + Duration::from_secs(60);
         let same = format!(
@@ -235,7 +236,8 @@ impl Bed<'_> {
         Ok(())
     }
 
-    /// Rows of a group of their own, each looked for in the stream table as soon as it is committed.
+    /// Inserts rows of a group of their own, and measures when each is visible in the stream table after its
+    /// commit.
     async fn visible(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
         let (insert, look) = self.probe().await?;
         let mut all = Vec::new();
@@ -266,7 +268,7 @@ impl Bed<'_> {
         Ok((self.client.prepare(&insert).await?, self.client.prepare(&look).await?))
     }
 
-    /// The same rows, until a session that listens is told.
+    /// Inserts the same rows, and measures when a listening session is notified of each.
     async fn notified(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
         let (listener, mut connection) =
             self.server.config("postgres").connect(tokio_postgres::NoTls).await?;
@@ -290,7 +292,8 @@ impl Bed<'_> {
             }
             self.client.query(&insert, &[&(2_000_000 + n)]).await?;
             let committed = Instant::now();
-            // Those of other writers come in between: the first after the commit would wake a refresher.
+            // Notifications of other writers come in between: the first one after the commit would wake a
+            // refresher.
             while told.recv().await.is_some_and(|at| at < committed) {}
             all.push(committed.elapsed());
             tokio::time::sleep(Duration::from_millis(7)).await;
@@ -304,7 +307,7 @@ impl Bed<'_> {
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         let processes = "SELECT array_agg(pid) FROM pg_stat_activity \
              WHERE application_name = 'trickle run' OR backend_type LIKE 'pg\\_trickle %'";
-        // Sessions that have become idle tell of what they did only seconds later, unless they are asked to.
+        // Sessions that become idle report their statistics only seconds later, unless they are asked to.
         let flush =
             self.writers.iter().map(|w| w.client().batch_execute("SELECT pg_stat_force_next_flush()"));
         future::try_join_all(flush).await?;
@@ -328,17 +331,17 @@ impl Bed<'_> {
     }
 }
 
-/// Milliseconds that a process has had a processor.
+/// Returns the milliseconds of processor time that a process has used.
 fn cpu_ms(pid: u32) -> Option<f64> {
-    // See proc(5): the name, in parentheses, may hold anything; utime and stime are the 12th and 13th after
-    // it, in ticks of 10 ms.
+    // See proc(5): the name, in parentheses, may hold any text. After it, utime and stime are the 12th and
+    // 13th fields, in ticks of 10 ms.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
     Some((ticks(11)? + ticks(12)?) * 10.0)
 }
 
-/// Changes one row after another, each by its own transaction; what each took.
+/// Changes one row after another, each in a transaction of its own; returns the time of each.
 async fn write(
     client: &Client,
     number: usize,
@@ -362,20 +365,21 @@ async fn write(
     Ok(all)
 }
 
-/// Of sorted times, that below which this share of them is, in milliseconds.
+/// Returns the time in milliseconds below which this share of the sorted times lies.
 fn percentile(times: &[Duration], share: f64) -> Option<f64> {
     let at = (times.len().checked_sub(1)? as f64 * share).round() as usize;
     times.get(at).map(|t| t.as_secs_f64() * 1e3)
 }
 
-/// The percentiles of what took so long.
+/// Returns the 50th, 95th and 99th percentile of times, in milliseconds.
 fn percentiles(times: &[Duration]) -> [Option<f64>; 3] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     [0.5, 0.95, 0.99].map(|share| percentile(&sorted, share))
 }
 
-/// What was measured, for programs; `commits` is what the server says whether they wait for the disk.
+/// Returns the measurements for programs; `commits` is the server's setting of whether commits wait for the
+/// disk.
 pub(crate) fn document(
     all: &[Measured],
     idle: &Idle,
@@ -404,7 +408,7 @@ pub(crate) fn document(
     })
 }
 
-/// A line of the table for people.
+/// Returns a line of the table for people.
 pub(crate) fn row(m: &Measured) -> Vec<String> {
     let ms = |p: Option<f64>| p.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
     let joined = |p: [Option<f64>; 3]| p.map(ms).join(" / ");
@@ -416,7 +420,7 @@ pub(crate) fn row(m: &Measured) -> Vec<String> {
     ]
 }
 
-/// What a refresher costs that has nothing to do, for people.
+/// Describes the cost of a refresher that has nothing to do, for people.
 pub(crate) fn idle_line(idle: &Idle, schedule: &str) -> String {
     let cpu = match (idle.own_cpu, idle.server_cpu) {
         (Some(own), Some(server)) => {

@@ -1,6 +1,6 @@
-//! The cost of trickle: refreshes beside computing the whole anew and beside what an expert writes by hand,
-//! the queries of TPC-H, stream tables over stream tables, capture beside an expert's triggers, and looking
-//! at what has nothing to do.
+//! The cost of trickle: refreshes beside a recompute and beside an expert's SQL, the queries of TPC-H, and
+//! stream tables over stream tables. Further, capture beside an expert's triggers, and looks at stream tables
+//! that have nothing to do.
 
 pub(crate) mod capture;
 pub(crate) mod cycle;

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The measurements, for people and for programs.
 
 use super::capture::{self, Captor, Work};
 use super::cycle::{Measured, Way};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use trickle_client::{Refreshed, Sent};
 use trickle_core::refresh::Phases;
 
-/// One cell of the matrix. The first cycle stands apart: caches are cold and statements not yet planned.
+/// One cell of the matrix. The first cycle is kept apart: caches are cold, and statements are not yet
+/// planned.
 pub(crate) struct Cell {
     pub(crate) scenario: &'static str,
     pub(crate) rows: u32,
@@ -19,7 +20,7 @@ pub(crate) struct Cell {
     pub(crate) measured: Vec<Measured>,
 }
 
-/// Medians of refreshes in ms over the rows of their table, by scenario.
+/// Returns, for each scenario, the median time of refreshes in ms for each number of rows.
 pub(crate) fn lines(cells: &[Cell]) -> BTreeMap<&str, Vec<(f64, f64)>> {
     let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for cell in cells {
@@ -30,7 +31,7 @@ pub(crate) fn lines(cells: &[Cell]) -> BTreeMap<&str, Vec<(f64, f64)>> {
     lines
 }
 
-/// Of the cycles after the first, or of that one where there is no other.
+/// Times over the cycles after the first, or of the first cycle where it is the only one.
 struct Times {
     median: Duration,
     p95: Duration,
@@ -51,18 +52,18 @@ impl Cell {
         self.times(way).map(|t| t.median.as_secs_f64())
     }
 
-    /// The first cycle.
+    /// Returns the time of the first cycle.
     fn first(&self, way: Way) -> Option<Duration> {
         self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| m.took)
     }
 
-    /// How long a stream table takes for each second of the better of the others.
+    /// Returns how many seconds a stream table takes for each second of the best other way.
     fn against_best(&self) -> Option<f64> {
         let best = [Way::Full, Way::Hand].into_iter().filter_map(|w| self.median(w)).reduce(f64::min)?;
         Some(self.median(Way::Incremental)? / best)
     }
 
-    /// In which ways stream tables were refreshed, and how often.
+    /// Counts the refreshes of stream tables by strategy.
     fn strategies(&self) -> BTreeMap<&'static str, usize> {
         let mut found = BTreeMap::new();
         for r in self.measured.iter().flat_map(|m| &m.refreshed) {
@@ -84,14 +85,15 @@ impl Cell {
     }
 }
 
-/// The line of one measurement, for scripts.
+/// Returns the line of one measurement, for scripts.
 pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     let Cell { scenario, rows, percent, .. } = cell;
     let (cycle, mode, ms) = (m.cycle + 1, m.way.name(), m.took.as_secs_f64() * 1000.0);
     let mut line = format!(
         "[BENCH_CYCLE] scenario={scenario} rows={rows} pct={percent} cycle={cycle} mode={mode} ms={ms:.3}"
     );
-    // What linked stream tables share is told with each of them.
+    // The time that linked stream tables share is the same in each of their reports, so the first one's is
+    // taken.
     if let Some(Refreshed { shared, .. }) = m.refreshed.first() {
         let reports = || m.refreshed.iter().map(|r| &r.report);
         let ms = |of: fn(&Phases) -> u64| {
@@ -112,7 +114,8 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     line + "\n"
 }
 
-/// How many stream tables are refreshed faster than their queries are computed, and ten times faster.
+/// Shows how many stream tables are refreshed faster than their queries are computed, and how many ten times
+/// faster.
 pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
     if output.is_json() {
         return;
@@ -128,13 +131,14 @@ pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
     ));
 }
 
-/// The ways, those that were taken several times with how often.
+/// Lists the strategies; before one that was taken several times stands its count.
 fn strategies(c: &Cell) -> String {
     let of = |(name, n): (&str, usize)| if n == 1 { name.to_owned() } else { format!("{n} {name}") };
     c.strategies().into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// All cells; `target` is how long a stream table may take for each second of the better of the others.
+/// Shows all cells; `target` is the longest time that a stream table may take for each second of the best
+/// other way.
 pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output: &mut Output) {
     if output.is_json() {
         let cells: Vec<Value> = cells.iter().map(Cell::to_json).collect();
@@ -194,8 +198,8 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
     output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
 }
 
-/// How many times as fast as full each scenario is refreshed, by how much changed: the geometric mean over
-/// all sizes.
+/// Shows how many times as fast as full each scenario is refreshed, for each share of changed rows. The
+/// number is the geometric mean over all sizes.
 fn summary(cells: &[Cell], output: &mut Output) {
     let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
     let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());
@@ -229,13 +233,13 @@ fn summary(cells: &[Cell], output: &mut Output) {
     output.boxed(&head, scenarios.iter().map(row).collect());
 }
 
-/// The median of what was measured, in seconds.
+/// Returns the median of the values.
 fn median(mut all: Vec<f64>) -> Option<f64> {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }
 
-/// What capture cost, beside the untracked table and beside the expert's triggers.
+/// Shows the cost of capture, beside the untracked table and beside the expert's triggers.
 pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output: &mut Output) {
     let mut works: Vec<(&str, Work)> = Vec::new();
     for m in measured {
@@ -293,7 +297,7 @@ pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output:
     output.table(head, works.iter().map(row).collect());
 }
 
-/// What looks at idle stream tables took: of so many over so many tables.
+/// Shows the times of looks at idle stream tables, by the number of stream tables and of sources.
 pub(crate) fn show_idle(looks: &[((u32, u32), Looks)], server: &str, output: &mut Output) {
     let percentiles = |all: &[Duration]| {
         let mut all: Vec<f64> = all.iter().map(|d| milliseconds(*d)).collect();
@@ -320,7 +324,7 @@ pub(crate) fn show_idle(looks: &[((u32, u32), Looks)], server: &str, output: &mu
     );
 }
 
-/// The cells of two runs, as --json printed them, side by side.
+/// Shows the cells of two runs side by side, as --json printed them.
 pub(crate) fn compare(before: &Value, after: &Value, output: &mut Output) -> Result<(), Failure> {
     let cells = |run: &Value| -> Result<Vec<Value>, Failure> {
         let cells = run["cells"].as_array().cloned();

@@ -1,35 +1,35 @@
-//! The scenarios that are measured: queries over one table of facts and its dimensions, and how an expert
-//! keeps each by hand.
+//! The scenarios that are measured: queries over one table of facts and its dimensions, and an expert's way
+//! to keep each by hand.
 //!
 //! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over
-//! that buffer, made for exactly that view. It knows what no tool may assume, such as that a dimension never
-//! changes.
+//! that buffer, made for exactly that view. It relies on facts that no tool may assume, for example that a
+//! dimension never changes.
 
-/// Tables, and the buffer and triggers of what is kept by hand. `:rows` is the number of facts.
+/// The tables, and the buffer and triggers for results that are kept by hand. `:rows` is the number of facts.
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
 /// The buffer and triggers of `:facts`.
 pub(super) const CAPTURED: &str = include_str!("captured.sql");
 
-/// A query, and how an expert keeps it.
+/// A query, and an expert's way to keep its result.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) query: &'static str,
     pub(super) hand: Hand,
-    /// The table of facts that changes: src, or one like it with these statements that make it.
+    /// The table of facts that changes: src, or a similar one that the statements in `tables` make.
     pub(super) facts: &'static str,
     pub(super) tables: &'static str,
-    /// Which products change too; `:cycle` is the number of the cycle.
+    /// The condition for products that change, too; `:cycle` is the number of the cycle.
     pub(super) products: Option<&'static str>,
 }
 
-/// How an expert keeps a query's result in the table `by_hand`.
+/// An expert's way to keep a query's result in the table `by_hand`.
 pub(super) struct Hand {
     /// The key of the table.
     pub(super) key: &'static str,
-    /// Statements that make what it needs beside the table.
+    /// Statements that make other objects that the refresh needs.
     pub(super) beside: &'static str,
-    /// The statement that brings all of it up to date; `:facts` is the scenario's table.
+    /// The statement that brings the table and these objects up to date; `:facts` is the scenario's table.
     pub(super) refresh: &'static str,
 }
 
@@ -205,7 +205,7 @@ WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
 WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.region_name, d.total, d.n)";
 
-/// Rows of products that changed are looked up.
+/// Rows of changed products are looked up.
 const JOIN_DIM: &str = "
 WITH touched AS (
     SELECT id FROM :facts_changes
@@ -230,7 +230,7 @@ INSERT INTO by_hand SELECT n.id, n.amount, p.label FROM net n LEFT JOIN product 
 WHERE n.w > 0
 ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, label = excluded.label";
 
-/// How often each row is there; only what comes or goes is written to the result.
+/// Counts how often each row is there; only rows that come or go are written to the result.
 const DISTINCT: &str = "
 WITH counted AS (
     INSERT INTO counts SELECT region, category, sum(w) FROM src_changes GROUP BY region, category HAVING sum(w) <> 0

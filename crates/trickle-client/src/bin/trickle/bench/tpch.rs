@@ -1,4 +1,4 @@
-//! The 22 queries of TPC-H: each computed anew, and each kept as a stream table, over the same changes.
+//! The 22 queries of TPC-H, each recomputed and kept as a stream table, over the same changes.
 
 use super::cycle::{Measured, SCHEMA, Way, vacuum};
 use super::report::Cell;
@@ -8,11 +8,11 @@ use tokio_postgres::Client;
 use trickle_bench::tpch::{Increment, QUERIES, copy, fill};
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
-/// Items at scale 1, and orders.
+/// Number of items and of orders at scale 1.
 const ITEMS: f64 = 6_000_000.0;
 const ORDERS: f64 = 1_500_000.0;
 
-/// Of a thousand orders one changes in a cycle: 70 % of them by an update, 15 % leave and 15 % come.
+/// Share of the orders that change in a cycle: 70 % of these by an update, 15 % leave and 15 % come.
 const CHANGED: f64 = 0.001;
 
 /// Tables, results and stream tables at one scale.
@@ -23,7 +23,7 @@ pub(crate) struct Bed<'b> {
     increments: Vec<Increment>,
 }
 
-/// How many orders of a cycle come, and how many leave.
+/// Returns how many orders come in a cycle; as many leave.
 fn moved(scale: f64) -> usize {
     (ORDERS * scale * CHANGED * 0.15).ceil() as usize
 }
@@ -33,7 +33,7 @@ fn stored(query: &str) -> Result<Name, Failure> {
 }
 
 impl<'b> Bed<'b> {
-    /// Fills the tables, and makes each result twice. `tell` is told what is being made.
+    /// Fills the tables, and makes each result twice. `tell` is called with the name of each part.
     pub(crate) async fn new(
         trickle: &'b mut Trickle,
         client: &'b Client,
@@ -56,15 +56,15 @@ impl<'b> Bed<'b> {
         Ok(Bed { trickle, client, scale, increments })
     }
 
-    /// One cell for each query.
+    /// Returns an empty cell for each query.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         let rows = (ITEMS * self.scale) as u32;
         let cell = |(scenario, _)| Cell { scenario, rows, percent: CHANGED * 100.0, measured: Vec::new() };
         QUERIES.into_iter().map(cell).collect()
     }
 
-    /// Changes rows, then brings each query up to date in both ways, which take turns in being first, and
-    /// compares.
+    /// Changes rows, then brings each query up to date in both ways, and compares them. The ways take turns
+    /// in being first.
     pub(crate) async fn cycle(
         &mut self,
         cycle: usize,
@@ -105,7 +105,7 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// Changes rows once more, and keeps how the server runs the refresh of each.
+    /// Changes rows once more, and returns the server's plans of each refresh.
     pub(crate) async fn explain(&mut self, cycle: usize) -> Result<Vec<Plans>, Failure> {
         self.change(cycle).await?;
         let mut all = Vec::new();
@@ -118,8 +118,8 @@ impl<'b> Bed<'b> {
         Ok(all)
     }
 
-    /// RF1 and RF2 of the specification, updates of orders and their items, and of a few rows of the smaller
-    /// tables.
+    /// Applies RF1 and RF2 of the specification, and updates orders with their items, and a few rows of the
+    /// smaller tables.
     async fn change(&self, cycle: usize) -> Result<(), Failure> {
         let updated = (ORDERS * self.scale * CHANGED * 0.7).ceil() as usize;
         let (moved, prime) = (moved(self.scale), 7919 * (cycle + 1));
@@ -157,7 +157,7 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// Takes everything away.
+    /// Removes all objects of the measurement.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
         for (query, _) in QUERIES {
             self.trickle.drop(&stored(query)?, false).await?;

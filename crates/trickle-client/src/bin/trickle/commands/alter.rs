@@ -13,32 +13,33 @@ use trickle_client::{Alteration, Name};
 
 /// Change a stream table: its query, schedule or mode, or whether it is refreshed on schedule.
 ///
-/// Another query or mode fills it anew; its indexes, grants, comments and the views on it stay.
+/// A new query or mode fills the stream table again. Its indexes, grants and comments stay, and so do the
+/// views on it.
 ///
-/// Exit code 2: what is asked for cannot be; nothing was changed.
+/// Exit code 2: the change is not possible; nothing was changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Alter {
-    /// Its name.
+    /// Name of the stream table.
     #[arg(add = super::completions::stream_tables())]
     name: String,
     #[command(flatten)]
     query: Source,
-    /// Another schedule: a duration, a cron line, calculated, or manual.
+    /// New schedule: a duration, a cron line, calculated, or manual.
     #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
     schedule: Option<String>,
-    /// Refresh it by hand only: the same as --schedule manual.
+    /// Refresh the stream table by hand only; the same as --schedule manual.
     #[arg(long)]
     no_schedule: bool,
-    /// Another way to keep it.
+    /// New refresh mode.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Whether it agrees with the stream tables that it reads.
+    /// Whether the stream table shows the same state as the stream tables that it reads.
     #[arg(long, value_enum, value_name = "WHICH")]
     diamond_consistency: Option<Consistency>,
-    /// Refresh it no more on schedule, until it is resumed.
+    /// Stop refreshing the stream table on schedule, until it is resumed.
     #[arg(long, conflicts_with = "resume")]
     suspend: bool,
-    /// Refresh it on schedule again, after failures too.
+    /// Refresh the stream table on schedule again, also after failures suspended it.
     #[arg(long)]
     resume: bool,
 }

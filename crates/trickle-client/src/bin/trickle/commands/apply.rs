@@ -13,43 +13,48 @@ use trickle_client::Name;
 use trickle_client::declare::{Declared, Plan, Refused, Step, What};
 use trickle_core::parse::{StatementKind, statements};
 
-/// Make the stream tables of a database those that a directory declares.
+/// Make the stream tables of a database equal to the declarations in a directory.
 ///
-/// Each file DIR/NAME.sql holds one query, and before it comments that say how it is kept:
+/// Each file DIR/NAME.sql holds one query. Comments before the query say how its result is kept:
 ///
-///   -- name: shop.totals          another name than the file's
-///   -- schedule: 30s              a period, a cron line, calculated (the default) or manual
+///   -- name: shop.totals          a name other than the file's
+///   -- schedule: 30s              a duration, a cron line, calculated (the default) or manual
 ///   -- mode: auto                 or differential, full, immediate
-///   -- diamond_consistency: none  it is refreshed by itself
-///   -- snapshots: on              materialized views and foreign tables are followed
+///   -- diamond_consistency: none  not refreshed together with the stream tables that it reads
+///   -- snapshots: on              follow materialized views and foreign tables
 ///
-/// The plan is shown first. A stream table whose query changed stays the same table, with its indexes, grants and views; one
-/// whose file has another name now is renamed. One whose file is gone is dropped, one whose columns come in another order is
-/// made anew, and a column that the query has no more goes, with --allow-drop alone. Stream tables that were not made so are
-/// left alone, unless a file declares them.
+/// The plan is shown first. A stream table whose query changed stays the same table, with its
+/// indexes, grants and views. A stream table whose file was renamed is renamed.
 ///
-/// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
-/// and nothing was done; 4, with --dry-run --exit-code: something would be done.
+/// Some steps need --allow-drop. A stream table whose file is gone is dropped. A stream table whose
+/// columns come in another order is made anew. A column that the query has no more is dropped.
+///
+/// Stream tables that apply did not make are left alone, unless a file declares them.
+///
+/// Exit code 0: all is as declared, or would be. Exit code 1: something would be destroyed, so
+/// nothing was done. Exit code 2: a file is wrong, and nothing was done. Exit code 4, with --dry-run
+/// --exit-code: something would be done.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Apply {
-    /// The directory.
+    /// Directory with the declarations.
     dir: PathBuf,
-    /// Only show what would be done.
+    /// Show the plan, and do nothing.
     #[arg(long)]
     dry_run: bool,
-    /// With --dry-run: exit with 4 where anything would be done.
+    /// With --dry-run: exit with code 4 if anything would be done.
     #[arg(long, requires = "dry_run")]
     exit_code: bool,
-    /// Drop what is not declared any more, tables and columns, and make anew what cannot become what is declared.
+    /// Drop tables and columns that are not declared any more, and make tables anew that cannot be changed as
+    /// declared.
     #[arg(long)]
     allow_drop: bool,
-    /// Tells these declarations from others for the same database.
+    /// Name of this set of declarations, which tells it from other sets for the same database.
     #[arg(long, default_value = "default")]
     label: String,
 }
 
-/// A file.
+/// A file with the query that it declares.
 struct File {
     path: String,
     typed: Typed,
@@ -111,12 +116,13 @@ impl Run for Apply {
     }
 }
 
-/// Whether a name begins with a dot, as those of version control do.
+/// Whether a name begins with a dot, as the directories of version control do.
 fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'))
 }
 
-/// The files of a directory, by name, and the directories in it, which are not read.
+/// Reads the SQL files of a directory, in the order of their names. Returns them with the directories in it,
+/// which are not read.
 fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
     let fail = |e: std::io::Error| {
         Failure::input(format!("cannot read \"{}\": {e}", dir.display()))
@@ -140,7 +146,7 @@ fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
     Ok((paths.into_iter().map(file).collect::<Result<_, Failure>>()?, skipped))
 }
 
-/// What a file declares.
+/// Returns the stream table that a file declares.
 fn declaration(file: &File) -> Result<Declared, Failure> {
     let refused = |e: trickle_client::Error| file.typed.refused(e);
     let queries = statements(file.typed.text()).map_err(|e| refused(e.into()))?;
@@ -176,13 +182,13 @@ fn declaration(file: &File) -> Result<Declared, Failure> {
     })
 }
 
-/// The schedule that a step gives.
+/// Returns the schedule that a step sets.
 fn schedule<'p>(plan: &'p Plan, step: &Step) -> Option<&'p str> {
     let declared = plan.declared.get(step.declared?)?;
     Some(declared.schedule.as_deref().unwrap_or("manual"))
 }
 
-/// The plan, for people.
+/// Shows the plan to people.
 fn show(plan: &Plan, output: &mut Output) {
     let row = |s: &Step| {
         let tone = s.destroys().then_some(Tone::Bad);
@@ -218,7 +224,7 @@ fn show(plan: &Plan, output: &mut Output) {
     }
 }
 
-/// What a step drops, for people.
+/// Describes what a step drops, for people.
 fn lost(step: &Step) -> String {
     match step.loses.as_deref() {
         None | Some([]) => step.name.clone(),
@@ -238,13 +244,13 @@ fn past(what: &What) -> &'static str {
     }
 }
 
-/// What is said where a step fails of those before it.
+/// Names the steps that were done before one that failed.
 fn after(done: &[(&Step, std::time::Duration)]) -> String {
     let names: Vec<String> = done.iter().map(|(s, _)| format!("{} {}", past(&s.what), s.name)).collect();
     if names.is_empty() { String::new() } else { format!("done before: {}\n", names.join(", ")) }
 }
 
-/// The plan with what was done of it, for programs.
+/// Returns the plan for programs, with a note on each step whether it was done.
 fn document(plan: &Plan, files: &[File], done: usize) -> Value {
     let step = |(i, s): (usize, &Step)| {
         let from = match &s.what {

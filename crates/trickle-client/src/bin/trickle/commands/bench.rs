@@ -17,64 +17,68 @@ use trickle_client::throwaway::{self, Server};
 use trickle_client::{Plans, Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 
-/// Measure refreshes: a stream table beside computing the whole anew, and beside what an expert writes by
-/// hand.
+/// Measure refreshes: stream tables beside full recomputation, and beside SQL that an expert writes by hand.
 ///
 /// Works in a schema of its own, which it makes and drops, on the server that the options name or on a
 /// private throw-away one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in
 /// each way, in turns, and compares every result with its query.
 ///
-/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream
-/// tables and a graph of sixty, of whose source one row changes. With --capture: what triggers cost writers.
-/// With
-/// --idle: what a look at stream tables costs that have nothing to do. With --latency: how soon after its commit a change is
-/// visible while many write and `trickle run` is at work (with --extension, the server itself), and what that
-/// costs writers and an idle database.
+/// Option --tpch measures the queries of TPC-H, recomputed and as stream tables. Option --dag measures a
+/// chain of ten stream tables and a graph of sixty, where one row of a source changes. Option --capture
+/// measures the cost of triggers for writers. Option --idle measures the cost of looks at stream tables that
+/// have nothing to do.
 ///
-/// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
+/// Option --latency measures how soon after its commit a change is visible, while many sessions write and
+/// trickle run is at work (with --extension, the server itself). It also measures the cost for writers and
+/// for an idle database.
+///
+/// Exit code 1: a result differs from its query, or the captured changes differ from the written ones.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// Which scenarios [default: all].
+    /// Scenarios to measure [default: all].
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario)]
     scenario: Vec<String>,
     /// Rows in the table of facts.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10_000, 100_000],
           value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
     rows: Vec<u32>,
-    /// Rows that change in a cycle, in percent.
+    /// Percentage of rows that change in each cycle.
     #[arg(long, value_name = "P", value_delimiter = ',', default_values_t = [1.0, 10.0, 50.0], value_parser = percent)]
     pct: Vec<f64>,
-    /// Rows that change in a cycle, as many in tables of any size.
+    /// Number of rows that change in each cycle, in tables of any size.
     #[arg(long, value_name = "N", conflicts_with = "pct", value_parser = clap::value_parser!(u32).range(1..))]
     delta: Option<u32>,
-    /// Cycles; the first of each cell warms up.
+    /// Number of cycles for each scenario, size and change; the first one warms up.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     cycles: u32,
-    /// How many times the better of the others a refresh may take.
+    /// Longest time that a refresh may take, as a multiple of the best other way.
     #[arg(long, value_name = "F", default_value_t = 1.25)]
     target: f64,
-    /// Draw how refreshes grow with the tables.
+    /// Draw how the time of refreshes grows with the tables, into this file.
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
-    /// Keep how the server runs the statements of one more refresh of each cell, one JSON file each.
+    /// Write the server's plans of one more refresh for each scenario, size and change into this directory,
+    /// one JSON file each.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["capture", "idle"])]
     explain: Option<PathBuf>,
-    /// Measure what capture costs writers.
+    /// Measure the cost of capture for writers.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle"])]
     capture: bool,
-    /// How many write at a time, each its own rows, with --capture.
+    /// With --capture: number of sessions that write at the same time, each its own rows.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     writers: Vec<u32>,
-    /// Rows of each table, and of each statement that writes all of them, with --capture: a thousand for each
-    /// writer at least.
+    /// With --capture: rows of each table, and of each statement that writes all of them; at least a thousand
+    /// for each writer.
     #[arg(long, value_name = "N", default_value_t = 20_000, requires = "capture", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     statement_rows: u32,
-    /// Measure what a refresher does each second where there is one idle stream table, many over a twentieth
-    /// as many tables, and as many over as many.
+    /// Measure the work of a refresher each second where nothing changes.
+    ///
+    /// There are three cases: one stream table, many stream tables over a twentieth as many tables, and many
+    /// over as many tables.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
     idle: bool,
-    /// How many stream tables are many, with --idle.
+    /// With --idle: number of stream tables in the cases with many.
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "idle", value_parser = clap::value_parser!(u32).range(20..=10_000))]
     stream_tables: u32,
     /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand
@@ -82,30 +86,31 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "SF", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture"],
           value_parser = scale)]
     tpch: Option<f64>,
-    /// Measure stream tables over stream tables, of whose source one row changes in each cycle.
+    /// Measure stream tables over stream tables; one row of a source changes in each cycle.
     #[arg(long, conflicts_with_all = ["scenario", "pct", "delta", "svg", "idle", "capture", "tpch"])]
     dag: bool,
-    /// Measure how soon after its commit a change is visible, among 16 writers.
+    /// Measure how soon after its commit a change is visible, while 16 sessions write.
     #[arg(long, requires = "private", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture", "tpch", "dag"])]
     latency: bool,
-    /// How many transactions a second they commit together, with --latency.
+    /// With --latency: transactions per second that all writers together commit.
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "latency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// How long each of its parts takes, with --latency.
+    /// With --latency: seconds that each part takes.
     #[arg(long, value_name = "S", default_value_t = 10, requires = "latency", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// How often the refresher looks for changes, with --latency.
+    /// With --latency: how often the refresher looks for changes.
     #[arg(long, value_name = "DURATION", default_value = "10ms", requires = "latency")]
     schedule: String,
-    /// Compare two runs, files with what --json printed.
+    /// Compare two runs, each a file with the output of --json.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
-    /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL
-    /// function, and with
-    /// --capture triggers in C. With --latency its triggers and the server's own refreshes, instead of the program's.
+    /// Measure the extension beside the program, on a private server that has it installed.
+    ///
+    /// Refreshes go by its SQL function and, with --capture, changes also by its triggers in C. With
+    /// --latency, its triggers and the server's own refreshes take the place of the program's.
     #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
     extension: bool,
-    /// Start a private throw-away PostgreSQL, as the demo does.
+    /// Start a private throw-away PostgreSQL server, as the demo does.
     #[arg(long)]
     private: bool,
 }
@@ -128,13 +133,13 @@ fn percent(text: &str) -> Result<f64, String> {
     if value > 0.0 && value <= 90.0 { Ok(value) } else { Err("between 0 and 90 percent".to_owned()) }
 }
 
-/// Where it is measured: over two sessions, one of them that of the stream tables.
+/// The database that is measured, over two sessions, of which one is for the stream tables.
 struct Place {
     trickle: Trickle,
     session: Session,
-    /// Whether a catalog was there before.
+    /// Whether the database had a catalog before.
     had_catalog: bool,
-    /// Stopped when it is dropped, after the sessions.
+    /// The private server. It stops when it is dropped, after the sessions.
     private: Option<Server>,
 }
 
@@ -144,7 +149,7 @@ impl Place {
         if asked.private {
             let (_, binaries) =
                 throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
-            // What a commit costs is part of what is measured where writers are.
+            // The cost of a commit is part of the measurement where sessions write.
             let mut settings = vec!["shared_buffers=512MB", "max_wal_size=4GB"];
             let shortest = format!("pg_trickle.min_schedule_seconds={}", latency::seconds(&asked.schedule));
             if asked.latency {
@@ -182,7 +187,7 @@ impl Place {
         Ok(format!("PostgreSQL {}", row.get::<_, String>(0)))
     }
 
-    /// A catalog that was there stays.
+    /// Removes the catalog, unless it was there before.
     async fn leave(mut self) -> Result<(), Failure> {
         if !self.had_catalog && self.private.is_none() {
             self.trickle.uninstall(false).await?;
@@ -209,7 +214,7 @@ impl Run for Bench {
         }
         let mut place = Place::new(&self, output).await?;
         let server = place.version().await?;
-        // What it made goes after a failure too.
+        // The objects of the measurement are removed after a failure, too.
         let measured = if self.capture {
             self.capture(&mut place, &server, output).await
         } else if let Some(scale) = self.tpch {
@@ -454,7 +459,7 @@ impl Bench {
     }
 }
 
-/// Writes the plans of a cell's refresh.
+/// Writes the plans of a cell's refresh into a file.
 fn keep(dir: &Path, cell: &Cell, plans: Plans) -> Result<(), Failure> {
     let file = dir.join(format!("{}-{}-{}.json", cell.scenario, cell.rows, cell.percent));
     let fail = |e: &dyn std::fmt::Display| Failure::failed(format!("cannot write {}: {e}", file.display()));
@@ -464,7 +469,7 @@ fn keep(dir: &Path, cell: &Cell, plans: Plans) -> Result<(), Failure> {
     std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, text)).map_err(|e| fail(&e))
 }
 
-/// The cycles of one shape; the first warms up.
+/// Runs the cycles of one shape; the first warms up.
 async fn captured(
     shape: &'static capture::Shape,
     writers: &[&Client],

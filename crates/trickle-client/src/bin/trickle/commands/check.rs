@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use trickle_client::Checked;
 use trickle_client::registry::Entry;
 
-/// Compute queries anew and compare with what is stored, row by row.
+/// Compare stream tables with their queries, row by row.
 ///
-/// Brings each stream table up to date first, and compares within the same snapshot: nobody is kept from writing
-/// meanwhile. Without a name, all of the current role's.
+/// Each stream table is brought up to date first, and then compared with its query in the same snapshot;
+/// nobody is kept from writing meanwhile. Without a name, all stream tables of the current role are checked.
 ///
-/// Sums of floats may differ in their last digits, which depend on the order in which the server reads rows. So do lists
-/// that the query puts together in any order, such as array_agg(x) without ORDER BY: of arrays the elements are compared,
-/// of texts the characters.
+/// Some differences do not count. The last digits of sums of floats depend on the order in which the server
+/// reads rows. So does the order of lists that the query builds in any order, such as array_agg(x) without
+/// ORDER BY. Of such lists, the elements of arrays and the characters of texts are compared.
 ///
-/// Exit code 1: some differs, or could not be compared; the rows are shown.
+/// Exit code 1: a stream table differs, or could not be compared; the rows that differ are shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// Which; without any, all.
+    /// Stream tables to check [default: all of the current role].
     #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
-    /// All of the current role's.
+    /// Check all stream tables of the current role.
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// How many rows that differ to show of each.
+    /// Number of differing rows to show for each stream table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }

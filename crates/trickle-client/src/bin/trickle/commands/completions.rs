@@ -1,4 +1,4 @@
-//! `trickle completions`, and the answers to a shell while somebody types.
+//! `trickle completions`, and the answers to a shell that completes a line.
 
 use super::{Answer, Run};
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use trickle_client::registry::{Entry, Registry};
 use trickle_client::{Session, Settings, Trickle};
 use trickle_core::refresh::Relation;
 
-/// The shell's script sets this variable when it asks.
+/// The variable that the shell's script sets when it asks.
 const ASKS: &str = "TRICKLE_COMPLETE";
 
 /// How long a completion waits for the server.
@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// For bash, in ~/.bashrc: source <(trickle completions bash)
 ///
-/// Names come from the database of $DATABASE_URL or the PG… variables.
+/// Names come from the database that $DATABASE_URL or the PG… variables name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell that the script is for.
     shell: clap_complete::Shell,
 }
 
@@ -45,7 +45,7 @@ impl Run for Completions {
     }
 }
 
-/// If a shell asks how a line may go on, answers and exits.
+/// Answers and exits, if a shell asks how a line may go on.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(crate::Cli::command).var(ASKS).complete();
 }
@@ -62,16 +62,17 @@ pub(super) fn sources() -> ArgValueCompleter {
     })
 }
 
-/// Names that begin with what was typed, with schema, and without if the search path leads there. None if
-/// the server does not answer in time: there is nowhere to say why. A shell puts them into its line as they
-/// are, so only names are offered that mean nothing else to it, and the same to the program: those of small
-/// letters, digits and underscores.
+/// Returns the names that begin with the typed text, with their schema, and also without it if the search
+/// path leads there. Returns none if the server does not answer in time: there is no place to say why.
+///
+/// A shell puts names into its line as they are. So only names of small letters, digits and underscores are
+/// offered, which mean nothing else to the shell or to the program.
 fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
     let read = runtime.block_on(async { tokio::time::timeout(PATIENCE, read_catalog()).await });
-    // A resolver that does not answer is not waited for.
+    // A name resolver that does not answer is not waited for.
     runtime.shutdown_background();
     let Ok(Some((registry, path))) = read else { return Vec::new() };
     let mut names = BTreeSet::new();
@@ -94,8 +95,8 @@ fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The stream tables, and the search path, of the database that the environment names. Where the line names
-/// another one, none: a shell that takes it apart at colons does not tell which.
+/// Returns the stream tables and the search path of the database that the environment names. Returns `None`
+/// where the line names another database: a shell that splits lines at colons does not pass the whole URL.
 async fn read_catalog() -> Option<(Registry, Vec<String>)> {
     if std::env::args_os().any(|a| a.to_string_lossy().starts_with("--database-url")) {
         return None;

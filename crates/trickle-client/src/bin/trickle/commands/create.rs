@@ -17,56 +17,64 @@ use trickle_core::types::Type;
 
 /// Create a stream table and fill it.
 ///
-/// It is a table that holds the result of its query. Refreshes keep it so: by the changes alone where the query allows
-/// it, else by computing it anew, with the reasons on standard error.
+/// A stream table is a table that holds the result of a query. Refreshes keep it up to date: from the changes
+/// alone if the query allows that, else by a run of the whole query, with the reasons on standard error.
 ///
-/// A file may say schedule and mode in comments before its query, as trickle lint checks them: "-- schedule: 5m",
-/// "-- mode: full", "-- snapshots: on". What is given here goes before them.
+/// Comments before the query in a file may set options: "-- schedule: 5m", "-- mode: full", "-- snapshots:
+/// on". trickle lint checks them too. Options on the command line win over these comments.
 ///
-/// Exit code 2: name, query, schedule or mode is wrong; nothing was changed.
+/// Exit code 2: the name, query, schedule or mode is wrong; nothing was changed.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("the query").args(["query", "file"]).required(true)))]
 pub(crate) struct Create {
-    /// Its name; without a schema in the first schema of the search path.
+    /// Name of the stream table; without a schema, it goes into the first schema of the search path.
     name: String,
     #[command(flatten)]
     query: Source,
-    /// How fresh it is to be: a duration (30s, 5m, 1h30m), a cron line of 5 or 6 fields, calculated, as fresh as
-    /// what reads it needs, or manual [default: calculated, or that of the one that is replaced].
+    /// Schedule of refreshes: a duration, a cron line, calculated, or manual [default: calculated, or the
+    /// schedule of the stream table that is replaced].
+    ///
+    /// A duration is written 30s, 5m or 1h30m. A cron line has 5 or 6 fields. A stream table with the
+    /// schedule calculated is as fresh as its readers need.
     #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
     schedule: Option<String>,
-    /// Refresh it by hand only: the same as --schedule manual.
+    /// Refresh the stream table by hand only; the same as --schedule manual.
     #[arg(long)]
     no_schedule: bool,
-    /// How it is kept [default: auto, or as the one that is replaced].
+    /// How the stream table is refreshed [default: auto, or the mode of the stream table that is replaced].
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Whether it agrees with the stream tables that it reads [default: atomic, or as the one that is replaced].
+    /// Whether the stream table shows the same state as the stream tables that it reads [default: atomic, or
+    /// as the stream table that is replaced].
     #[arg(long, value_enum, value_name = "WHICH")]
     diamond_consistency: Option<Consistency>,
-    /// Follow the materialized views and foreign tables that it reads: each refresh reads all of them, and writes what
-    /// differs to copies in the schema of buffers, from which the changes are known. They are shared by all stream tables
-    /// that ask for it. What replaces such a stream table follows too.
+    /// Follow the materialized views and foreign tables that the query reads, by copies of them.
+    ///
+    /// Each refresh reads all of their rows, and writes the differences to copies in the schema of buffers;
+    /// the differences are the changes. All stream tables with this option share the copies. A stream table
+    /// that replaces this one has the option too.
     #[arg(long)]
     snapshots: bool,
-    /// Leave it empty; its first refresh fills it.
+    /// Leave the stream table empty; its first refresh fills it.
     #[arg(long)]
     no_initialize: bool,
-    /// Where there is a stream table of this name, do nothing.
+    /// Do nothing if there is a stream table of this name.
     #[arg(long, conflicts_with = "or_replace")]
     if_not_exists: bool,
-    /// Where there is a stream table of this name, give it this query; schedule, mode, indexes, grants, comments and views
-    /// stay.
+    /// If there is a stream table of this name, give it this query; its schedule, mode, indexes, grants,
+    /// comments and views stay.
     #[arg(long)]
     or_replace: bool,
 }
 
-/// Whether a stream table agrees with those that it reads.
+/// Whether a stream table shows the same state as the stream tables that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Consistency {
-    /// Whenever it is refreshed, they are too, in one transaction: then all show one state of the base tables.
+    /// Refreshed in one transaction with the stream tables that it reads, so that all show one state of the
+    /// tables below them.
     Atomic,
-    /// It is refreshed by itself, after them and side by side with others: two that it reads may show two states.
+    /// Refreshed by itself, after the stream tables that it reads and side by side with others; two that it
+    /// reads may show two states.
     None,
 }
 
@@ -75,16 +83,17 @@ impl Consistency {
         self == Consistency::None
     }
 
-    /// The value of a comment `-- diamond_consistency: …`.
+    /// Reads the value of a comment `-- diamond_consistency: …`.
     pub(super) fn of_header(value: &str) -> trickle_core::Result<Consistency> {
         one_of(value, "diamond_consistency")
     }
 }
 
-/// What `--schedule` says, or a comment `-- schedule: …`: a schedule, or none.
+/// Reads the value of `--schedule` or of a comment `-- schedule: …`. Returns the schedule, or `None` for
+/// manual.
 ///
 /// # Errors
-/// What is no schedule.
+/// The value is no schedule.
 pub(super) fn schedule_of(value: &str) -> trickle_core::Result<Option<String>> {
     if value.eq_ignore_ascii_case("manual") {
         return Ok(None);
@@ -92,10 +101,10 @@ pub(super) fn schedule_of(value: &str) -> trickle_core::Result<Option<String>> {
     Schedule::parse(value).map(|_| Some(value.to_owned()))
 }
 
-/// The value of a comment `-- snapshots: …`.
+/// Reads the value of a comment `-- snapshots: …`.
 ///
 /// # Errors
-/// Neither on nor off.
+/// The value is neither on nor off.
 pub(super) fn snapshots_of_header(value: &str) -> trickle_core::Result<bool> {
     match value.to_ascii_lowercase().as_str() {
         "on" => Ok(true),
@@ -107,7 +116,7 @@ pub(super) fn snapshots_of_header(value: &str) -> trickle_core::Result<bool> {
     }
 }
 
-/// The value of a comment that has few.
+/// Reads the value of a comment that allows few values.
 fn one_of<V: ValueEnum>(value: &str, what: &str) -> trickle_core::Result<V> {
     V::from_str(value, true).map_err(|_| {
         let names = V::value_variants().iter().filter_map(V::to_possible_value);
@@ -117,21 +126,22 @@ fn one_of<V: ValueEnum>(value: &str, what: &str) -> trickle_core::Result<V> {
     })
 }
 
-/// How a stream table is kept.
+/// How a stream table is refreshed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Mode {
-    /// By the changes where the query allows it, else computed anew.
+    /// From the changes if the query allows it, else by a run of the whole query.
     Auto,
-    /// By the changes; an error where that is impossible.
+    /// From the changes; an error if the query does not allow it.
     Differential,
-    /// Computed anew.
+    /// By a run of the whole query.
     Full,
-    /// Within the statements that write its sources, by triggers; an error where deltas are impossible.
+    /// From the changes, by triggers in the statements that write its sources; an error if the query does not
+    /// allow it.
     Immediate,
 }
 
 impl Mode {
-    /// The value of a comment `-- mode: …`.
+    /// Reads the value of a comment `-- mode: …`.
     pub(super) fn of_header(value: &str) -> trickle_core::Result<Mode> {
         one_of(value, "mode")
     }
@@ -184,7 +194,7 @@ impl Run for Create {
         let took = started.elapsed();
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
         let told = if made.made { Some(Told::of(&mut trickle, &made).await) } else { None };
-        // It is made and filled: no error here is one of that.
+        // The stream table is made and filled, so an error here does not mean that creation failed.
         if let Some(Err(e)) = &told {
             let e = e.render(stderr_colour());
             output.remark(&format!("notice: indexes that would help {} are not known\n{e}", made.name));
@@ -219,16 +229,16 @@ impl Run for Create {
     }
 }
 
-/// Facts that are worth knowing of a new stream table.
+/// Facts about a new stream table that people should know.
 struct Told {
     beside: Beside,
     indexes: Vec<(String, Index)>,
     settings: Vec<(String, String)>,
 }
 
-/// From so many rows on an index is worth its upkeep.
+/// Number of rows from which an index is worth its upkeep.
 const LARGE: f64 = 1000.0;
-/// So many indexes are shown; `trickle explain` shows all.
+/// Most indexes that are shown; `trickle explain` shows all.
 const SHOWN: usize = 3;
 
 impl Told {
@@ -272,13 +282,13 @@ fn rows_of(n: i64) -> String {
     count(usize::try_from(n).unwrap_or(0), "row", "rows")
 }
 
-/// How many rows its first refresh wrote.
+/// Returns the number of rows that the first refresh wrote.
 async fn filled(trickle: &Trickle, made: &Created) -> Result<Option<i64>, Failure> {
     let history = trickle.history(&Name::parse(&made.name)?, 1).await?;
     Ok(history.first().and_then(|h| h.rows_inserted))
 }
 
-/// Says why a stream table is computed anew whenever it is refreshed.
+/// Says why a stream table is recomputed by every refresh.
 pub(super) fn notice(made: &Created, typed: &Typed, output: &Output) {
     if made.reasons.is_empty() || output.is_quiet() {
         return;

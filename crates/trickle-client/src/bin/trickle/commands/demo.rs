@@ -12,11 +12,11 @@ use tokio_postgres::Client;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Name, NewStreamTable, Session, Settings, Trickle};
 
-/// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table
-/// verified.
+/// See trickle at work on a private throw-away PostgreSQL server: a shop, stream tables, live changes, and a
+/// check of every stream table.
 ///
 /// Halfway through the changes the refresher is killed (kill -9), and another one takes its place a second
-/// later. Exit code 0 only if every stream table equals its query at the end.
+/// later. The exit code is 0 only if every stream table equals its query at the end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Rows in the shop, all tables together.
@@ -89,7 +89,7 @@ fn newest() -> Result<(u32, std::path::PathBuf), Failure> {
     found.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))
 }
 
-/// Makes the stream tables, and measures what computing each anew costs.
+/// Makes the stream tables, and measures how long a recompute of each takes.
 async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Result<Board, Failure> {
     trickle.init().await?;
     let mut board = Board::default();
@@ -104,27 +104,27 @@ async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Res
     Ok(board)
 }
 
-/// So long nobody refreshes after the refresher was killed.
+/// Time without a refresher, after the first one was killed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Between one turn of the people who write and the next.
+/// Time between two turns of the people who write.
 const PACE: Duration = Duration::from_millis(80);
 
-/// So long the last changes have to become visible: more than a period and a refresh.
+/// Time for the last changes to become visible: more than a period and a refresh.
 const REST: Duration = Duration::from_secs(3);
 
-/// The part in which the shop is written to.
+/// The part of the demo in which the shop is written to.
 struct Live<'d> {
     client: &'d Client,
     sizes: &'d Sizes,
     begun: Instant,
     turn: i32,
-    /// Rows.
+    /// Number of rows.
     written: u64,
 }
 
 impl Live<'_> {
-    /// Writes for some seconds while refreshers run, of which the first is killed in the middle.
+    /// Writes for some seconds while refreshers run; the first of them is killed in the middle.
     async fn run(
         &mut self,
         server: &Server,
@@ -146,7 +146,7 @@ impl Live<'_> {
         second.kill()
     }
 
-    /// Writes until so much time has passed since the beginning, with a report each second.
+    /// Writes until `end` has passed since the beginning, with a report each second.
     async fn write(&mut self, end: Duration, board: &mut Board, say: &dyn Fn(&str)) -> Result<(), Failure> {
         let mut reported = self.begun.elapsed().as_secs();
         while self.begun.elapsed() < end {
@@ -187,7 +187,7 @@ fn rows(n: u64) -> String {
     count(usize::try_from(n).unwrap_or(usize::MAX), "row", "rows")
 }
 
-/// Commands that can be copied as they stand: nothing of them need be in the PATH, and whoever started the
+/// Shows commands that can be copied as they stand: none of them needs the PATH, and the user who started the
 /// server may stop it, root too.
 fn explore(output: &mut Output, server: &Server) {
     let dir = word(&server.directory().display().to_string());
@@ -202,12 +202,12 @@ fn explore(output: &mut Output, server: &Server) {
     ));
 }
 
-/// Where its database is.
+/// Returns the connection string of the demo's database.
 fn url(server: &Server) -> String {
     format!("host={} user=postgres dbname={DATABASE}", server.directory().display())
 }
 
-/// As a shell reads it as one word.
+/// Quotes a text so that a shell reads it as one word.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,=".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }

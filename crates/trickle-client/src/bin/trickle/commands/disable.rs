@@ -7,12 +7,12 @@ use crate::server;
 use serde_json::json;
 use trickle_client::Name;
 
-/// Stop capturing the changes of a table at once: the way out where capture is in the way of its writers.
+/// Stop capturing the changes of a table at once, for when capture hinders its writers.
 ///
-/// What reads the table is computed anew by every refresh, until trickle enable.
+/// Every refresh recomputes the stream tables that read the table, until trickle enable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Disable {
-    /// A table that stream tables read.
+    /// Table that stream tables read.
     #[arg(add = super::completions::sources())]
     source: String,
 }

@@ -10,9 +10,9 @@ use trickle_engine::Error;
 use trickle_engine::db::Connection;
 use trickle_engine::health::{self, Check, Scheduling, Verdict};
 
-/// Check the server, the role and trickle's own things in the database, and say what to do about what is wrong.
+/// Check the server, the role and trickle's objects in the database, and say how to solve each problem.
 ///
-/// Exit code 1: something is in the way.
+/// Exit code 1: a problem keeps something from working.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {}
 
@@ -61,7 +61,7 @@ fn show(checks: &[Check], target: &str, output: &mut Output) {
     }
 }
 
-/// Freshness is measured with two clocks.
+/// Largest difference of clocks without a warning. Freshness is measured with the clocks of two machines.
 const SKEW: Duration = Duration::from_secs(2);
 
 async fn clock(db: &dyn Connection) -> Result<Check, Failure> {
@@ -70,7 +70,7 @@ async fn clock(db: &dyn Connection) -> Result<Check, Failure> {
     let row = db.query_one("SELECT extract(epoch FROM clock_timestamp())::float8", &[]).await;
     let row = row.map_err(|e| Error::server("look at the server's clock", e))?;
     let trip = asked.elapsed();
-    // The server looked at its clock about half-way.
+    // The server read its clock about half-way through the question.
     let here = (before + trip / 2).as_secs_f64();
     let there: f64 = row.get(0);
     let skew = Duration::try_from_secs_f64((there - here).abs()).unwrap_or_default();

@@ -7,18 +7,18 @@ use crate::server;
 use serde_json::json;
 use trickle_client::Name;
 
-/// Drop a stream table, with the triggers and buffers that nothing else needs.
+/// Drop a stream table, and the triggers and buffers that nothing else needs.
 ///
-/// Refuses where other stream tables read it or something of yours, such as a view, depends on it.
+/// Refuses if other stream tables read it, or if something of yours, such as a view, depends on it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drop {
-    /// Its name.
+    /// Name of the stream table.
     #[arg(add = super::completions::stream_tables())]
     name: String,
-    /// Drop the stream tables that read it and what else depends on it too.
+    /// Also drop the stream tables that read it, and everything else that depends on it.
     #[arg(long)]
     cascade: bool,
-    /// Where there is no stream table of this name, do nothing.
+    /// Do nothing if there is no stream table of this name.
     #[arg(long)]
     if_exists: bool,
 }

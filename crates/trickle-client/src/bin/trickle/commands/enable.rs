@@ -7,12 +7,12 @@ use crate::server;
 use serde_json::json;
 use trickle_client::Name;
 
-/// Capture the changes of a table again that trickle disable has switched off.
+/// Capture the changes of a table again, after trickle disable.
 ///
-/// The next refresh of what reads the table computes it anew.
+/// The next refresh of each stream table that reads the table recomputes it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Enable {
-    /// A table that stream tables read.
+    /// Table that stream tables read.
     #[arg(add = super::completions::sources())]
     source: String,
 }

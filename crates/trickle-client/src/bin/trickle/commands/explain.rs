@@ -22,29 +22,30 @@ use trickle_core::{Reason, Refresh, StreamTable};
 
 /// Show how a query is or would be kept up to date: plans, costs, indexes that would help, SQL.
 ///
-/// With --schema it works without a server, over the tables that the files define; else over those of the database,
-/// whose catalog must be there.
+/// With --schema no server is needed: the query reads the tables that the files define. Without --schema the
+/// query reads the tables of the database, which must have trickle's catalog.
 ///
-/// The text shows the plan, the plan of its delta, how tables that did not change are read, and which indexes would help;
-/// --format sql shows the statements.
+/// The text shows the plan of the query, the plan of its delta, how unchanged tables are read, and which
+/// indexes would help. --format sql shows the statements.
 ///
-/// In the delta plan every node is marked with what its cost grows with: "Δ" with the change, "probe" with the change too,
-/// for it is looked up through an index, "whole" with all rows.
+/// In the delta plan, each node has a mark for its cost. A cost marked "Δ" or "probe" grows with the change;
+/// a probe looks rows up through an index. A cost marked "whole" grows with all rows.
 ///
-/// Exit code 1: the query can only be recomputed as a whole; the reasons are the result.
+/// Exit code 1: the query can only be recomputed as a whole; the reasons are shown.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("what").args(["name", "query"]).required(true)))]
 pub(crate) struct Explain {
-    /// A stream table.
+    /// Stream table to explain.
     #[arg(add = super::completions::stream_tables())]
     name: Option<String>,
-    /// A query.
+    /// Query to explain.
     #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
     query: Option<String>,
-    /// CREATE TABLE statements for the tables that it reads, as pg_dump --schema-only writes them; may be repeated.
+    /// File with CREATE TABLE statements for the tables that the query reads, as pg_dump --schema-only writes
+    /// them; may be repeated.
     #[arg(long, value_name = "DDL.sql", conflicts_with = "name")]
     schema: Vec<String>,
-    /// What to show, and how.
+    /// Content and format of the output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -53,7 +54,7 @@ pub(crate) struct Explain {
 enum Format {
     /// Plans and advice for people.
     Text,
-    /// The statements that create, capture, fill and refresh.
+    /// The statements that create, capture, fill, refresh and drop.
     Sql,
     /// Everything, for programs.
     Json,
@@ -84,7 +85,7 @@ impl Run for Explain {
     }
 }
 
-/// Over the tables of a database.
+/// Explains a query over the tables of a database.
 fn online(explained: Explained, format: Format, output: &mut Output) -> Result<Answer, Failure> {
     let typed = Typed::new(&explained.name, explained.query);
     let Some(table) = &explained.table else {
@@ -125,7 +126,7 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
     Ok(Answer::Yes)
 }
 
-/// Over the tables that files define.
+/// Explains a query over the tables that files define.
 fn offline(schema: &[String], query: String, format: Format, output: &mut Output) -> Result<Answer, Failure> {
     let mut script = Script::default();
     script.read_schemas(schema)?;
@@ -170,7 +171,7 @@ fn internal(e: trickle_core::Error) -> Failure {
     Failure::failed(e.to_string())
 }
 
-/// Stops where the schema or the query is wrong.
+/// Returns an error where the schema or the query is wrong.
 fn refuse(script: &Script) -> Result<(), Failure> {
     let wrong = script.asked().filter_map(|q| match &q.result {
         Compiled::Wrong(e) => Some(q.place.error(&script.files, e)),
@@ -188,7 +189,7 @@ fn refuse(script: &Script) -> Result<(), Failure> {
     Err(Failure::found(&errors, &script.files))
 }
 
-/// All that is known of an incremental query.
+/// All facts about an incremental query.
 struct Explanation<'a> {
     table: &'a StreamTable,
     delta: (Graph, Vec<NodeId>),
@@ -221,7 +222,7 @@ impl<'a> Explanation<'a> {
         Ok(())
     }
 
-    /// The delta plan of the result, with costs.
+    /// Draws the delta plan of the result, with costs.
     fn drawn(&self, format: Drawing) -> String {
         let (graph, roots) = &self.delta;
         let costs = costs(graph, roots);
@@ -327,7 +328,7 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// Everything that is ever run, by when.
+/// Returns all statements that are ever run, by occasion.
 fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
     let all = table.changing();
     let mut statements = vec![

@@ -12,10 +12,10 @@ use trickle_client::{HistoryEntry, Name};
 /// Show the last refreshes of a stream table, newest first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct History {
-    /// Its name.
+    /// Name of the stream table.
     #[arg(add = super::completions::stream_tables())]
     name: String,
-    /// How many.
+    /// Number of refreshes to show.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
@@ -59,7 +59,7 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
     ]
 }
 
-/// All phases together.
+/// Returns the time of all phases together.
 fn took(h: &HistoryEntry) -> String {
     let phases = h.phase_ms.as_ref().and_then(|p| p.as_object());
     let ms = phases.map(|p| p.values().filter_map(serde_json::Value::as_f64).sum::<f64>());

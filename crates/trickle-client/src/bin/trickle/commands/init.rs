@@ -9,18 +9,20 @@ use trickle_client::schema::VERSION;
 
 /// Make trickle's catalog in the database, or upgrade it.
 ///
-/// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens,
-/// unless it came with a dump: then it finds its tables again by name, and their next refresh rebuilds them. A
-/// buffer_limit_bytes that is given is stored, and holds for all clients.
+/// The catalog takes two schemas, pgtrickle and pgtrickle_changes. If the catalog is there already, nothing
+/// happens, unless it came with a dump: then it finds its tables again by name, and their next refresh
+/// rebuilds them. If buffer_limit_bytes is given, it is stored, and holds for all clients.
 ///
-/// With --take-over a catalog that an ordinary role made becomes the superuser's who asks, so that CREATE EXTENSION adopts it.
-/// That role is let in as by pgtrickle.grant_to, and its stream tables go on as they are.
+/// With --take-over, a superuser becomes the owner of a catalog that an ordinary role made, so that CREATE
+/// EXTENSION adopts it. That role is given access as by pgtrickle.grant_to, and its stream tables go on as
+/// they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// Bring the catalog to this version rather than the newest, back too, for an older trickle.
+    /// Bring the catalog to this version instead of the newest; a lower one is possible too, for an older
+    /// trickle.
     #[arg(long, value_name = "N", default_value_t = VERSION, value_parser = clap::value_parser!(i32).range(1..=i64::from(VERSION)))]
     catalog_version: i32,
-    /// First make the catalog of another role this one's, a superuser.
+    /// First make the current role, a superuser, the owner of the catalog of another role.
     #[arg(long)]
     take_over: bool,
 }

@@ -13,25 +13,25 @@ use trickle_core::catalog::TableDef;
 use trickle_core::parse::{Comment, find_name};
 use trickle_core::{Cause, Reason, StreamTable};
 
-/// Check SQL files without a database: is each query incremental, if not why, and what would help.
+/// Check SQL files without a database: whether each query is incremental, if not why, and what would help.
 ///
-/// Looks at SELECT statements and at those in CREATE VIEW, CREATE MATERIALIZED VIEW and CREATE TABLE … AS. A query may
-/// read the result of another by its name: that of the definition, of a comment "-- name: NAME" before it, or of its
-/// file. Comments "-- schedule: …" and "-- mode: …" are checked too.
+/// Looks at SELECT statements, and at the queries in CREATE VIEW, CREATE MATERIALIZED VIEW and CREATE TABLE …
+/// AS. A query may read the result of another one by its name. The name comes from the definition, from a
+/// comment "-- name: NAME" before the query, or from the file. Comments "-- schedule: …" and "-- mode: …" are
+/// checked too.
 ///
-/// No server is asked. Of well-known extensions that the schema creates, types, functions and operators are
-/// known from a list; whether a query is incremental that relies on more than is known offline, the server
-/// decides: it is undecided.
+/// No server is asked. If the schema creates well-known extensions, their types, functions and operators are
+/// taken from a list. A query that relies on more than is known without a server is undecided.
 ///
-/// Exit code 0: all queries are incremental; 1: some is not, or is undecided; 2: a file cannot be read or
+/// Exit code 0: all queries are incremental; 1: a query is not, or is undecided; 2: a file cannot be read or
 /// understood.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lint {
-    /// The files; - is standard input.
+    /// SQL files to check; - is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// CREATE TABLE statements for the tables that the queries read, as pg_dump --schema-only writes them; may be
-    /// repeated. Those in the files count too.
+    /// File with CREATE TABLE statements for the tables that the queries read, as pg_dump --schema-only
+    /// writes them; may be repeated. Such statements in the checked files count too.
     #[arg(long, value_name = "DDL.sql")]
     schema: Vec<String>,
 }
@@ -65,10 +65,10 @@ impl Run for Lint {
     }
 }
 
-/// The SQLSTATE of a table that nobody defines.
+/// The SQLSTATE of a table that is not defined.
 const UNKNOWN_TABLE: &str = "42P01";
 
-/// What to do where no file with tables was named.
+/// Adds advice to a finding where no file with tables was given.
 fn without_schema(f: &mut Finding) {
     let help = "No tables were given: pg_dump --schema-only writes them to a file for --schema.";
     f.help = Some(f.help.take().map_or_else(|| help.to_owned(), |h| format!("{h} {help}")));
@@ -110,12 +110,12 @@ fn is_incremental(query: &Query) -> bool {
     matches!(query.result, Compiled::Incremental(_))
 }
 
-/// Whether nothing but what no server was asked about stands against deltas.
+/// Whether the only reasons against deltas are questions that no server was asked.
 fn is_undecided(query: &Query) -> bool {
     matches!(&query.result, Compiled::FullRefresh(all) if all.iter().all(|r| r.cause == Cause::Undecided))
 }
 
-/// What is wrong in the header comments of a query.
+/// Returns the errors in the header comments of a query.
 fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     let whole = |c: &Comment| Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
     let mut found = Vec::new();
@@ -139,7 +139,7 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
     Ok(match &query.result {
         Compiled::Wrong(e) => vec![place.error(files, e)],
         Compiled::FullRefresh(reasons) => {
-            // Who asks for full refresh gets what they want, and who asks for deltas does not.
+            // A user who asks for full refresh gets it; a user who asks for deltas does not get them.
             let (severity, asked) = match query.header("mode").and_then(|(m, _)| Mode::of_header(m).ok()) {
                 Some(Mode::Full) => (Severity::Advice, None),
                 Some(Mode::Differential) => (Severity::Error, Some("mode differential asks for deltas.")),
@@ -168,7 +168,7 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
 fn advised(script: &Script, query: &Query, table: &StreamTable) -> Result<Vec<Finding>, Failure> {
     let failed = |e: trickle_core::Error| Failure::failed(e.to_string());
     let text = &script.files[query.place.file].text[query.place.span.clone()];
-    // In the query's own text there is nothing in front.
+    // The query's own text has no prefix.
     let place = Place { prefix: 0, ..query.place.clone() };
     let mention = |def: &TableDef| find_name(text, &def.name).map_err(failed);
     let mut found = Vec::new();

@@ -10,7 +10,7 @@ use clap::CommandFactory;
 /// To read it: trickle man | man -l -
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The page of one command rather than the program's.
+    /// Command whose page is printed, instead of the program's.
     command: Option<String>,
 }
 

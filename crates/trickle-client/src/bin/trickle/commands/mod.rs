@@ -1,15 +1,16 @@
 //! The commands, one file each.
 //!
 //! To add one, say `trickle drop`:
-//! 1. `commands/drop.rs`: `pub(crate) struct Drop` with `#[derive(Debug, clap::Args)]`, whose doc comment is the help
-//!    and whose fields are the arguments, and `impl Run for Drop`.
-//! 2. Below, `mod drop;` and the line `Drop(drop::Drop),` in `commands!`. Help, completions and the man page follow.
+//! 1. `commands/drop.rs`: `pub(crate) struct Drop` with `#[derive(Debug, clap::Args)]`, whose doc comment is
+//!    the help and whose fields are the arguments, and `impl Run for Drop`.
+//! 2. Below, `mod drop;` and the line `Drop(drop::Drop),` in `commands!`. Help, completions and the man page
+//!    follow.
 //! 3. A test of its exit codes in `tests/cli`.
 //!
-//! A command puts its result into [`Output`] (`print`, `table` for people; `document` where `is_json`), says how it
-//! went with an [`Answer`], and stops with a [`Failure`] (exit code 2 for bad input, 3 without a connection, else 1).
-//! [`crate::server::open`] is the way to a database with stream tables. Progress goes to standard error, and nowhere under
-//! `is_quiet`.
+//! A command puts its result into [`Output`] (`print`, `table` for people; `document` where `is_json`). The
+//! command returns an [`Answer`], or stops with a [`Failure`] (exit code 2 for bad input, 3 without a
+//! connection, else 1). The way to a database with stream tables is [`crate::server::open`]. Progress goes to
+//! standard error, and nowhere under `is_quiet`.
 
 mod alter;
 mod apply;
@@ -41,12 +42,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 pub(crate) use completions::answer as answer_shell;
 
-/// How it went.
+/// The outcome of a command that has a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Done, or true.
+    /// The work is done, or the checked condition holds.
     Yes,
-    /// The thing asked for is false.
+    /// The checked condition does not hold.
     No,
     /// The input is bad, as the result says.
     Refused,
@@ -54,9 +55,9 @@ pub(crate) enum Answer {
     Differs,
 }
 
-/// What a command does.
+/// A command that can be run.
 pub(crate) trait Run {
-    /// Runs it.
+    /// Runs the command.
     async fn run(self, output: &mut Output) -> Result<Answer, Failure>;
 }
 

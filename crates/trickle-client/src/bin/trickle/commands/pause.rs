@@ -6,13 +6,14 @@ use crate::output::Output;
 use crate::server;
 use serde_json::json;
 
-/// Take stream tables out of the schedule, as for a deployment; their changes go on being captured.
+/// Stop refreshing stream tables on schedule, for example during a deployment; their changes are still
+/// captured.
 ///
-/// Without a name, all of the current role's. trickle refresh refreshes them by hand all the same; trickle
-/// resume puts them back.
+/// Without a name, all stream tables of the current role are paused. trickle refresh still refreshes them by
+/// hand; trickle resume puts them back on schedule.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pause {
-    /// Which; without any, all.
+    /// Stream tables to pause [default: all of the current role].
     #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
 }
@@ -23,7 +24,7 @@ impl Run for Pause {
     }
 }
 
-/// Pauses or resumes, and says which were not so before.
+/// Pauses or resumes stream tables, and says which of them changed.
 pub(super) async fn set(names: &[String], paused: bool, output: &mut Output) -> Result<Answer, Failure> {
     let names = server::names(names)?;
     let (mut trickle, meter) = server::open(output).await?;

@@ -6,13 +6,13 @@ use crate::output::Output;
 use crate::server;
 use serde_json::json;
 
-/// Make the triggers and buffers of tables anew that are broken, or not as cdc_trigger_mode and
-/// change_buffer_unlogged say.
+/// Make triggers and buffers of tables anew that are broken, or differ from cdc_trigger_mode and
+/// change_buffer_unlogged.
 ///
-/// The next refresh computes a stream table anew that reads a table whose triggers were made anew.
+/// The next refresh recomputes each stream table that reads a table whose triggers were made anew.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rebuild {
-    /// Tables that stream tables read; without any, all.
+    /// Tables that stream tables read [default: all].
     #[arg(add = super::completions::sources())]
     sources: Vec<String>,
 }

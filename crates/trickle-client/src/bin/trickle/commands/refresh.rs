@@ -9,21 +9,21 @@ use std::time::Duration;
 use trickle_client::{RefreshOptions, Refreshed};
 use trickle_core::refresh::Phases;
 
-/// Bring stream tables up to date, each with everything that it reads.
+/// Bring stream tables up to date, together with the stream tables that they read.
 ///
-/// Stream tables that read each other are refreshed together, over one snapshot. Without a name, all of the current
-/// role's that are not suspended.
+/// Stream tables that read each other are refreshed in one transaction, over one snapshot. Without a name,
+/// all stream tables of the current role that are not suspended are refreshed.
 ///
-/// Exit code 1: a refresh failed; what is not linked to it was refreshed all the same.
+/// Exit code 1: a refresh failed; stream tables that are not linked to it were still refreshed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Refresh {
-    /// Which; without any, all.
+    /// Stream tables to refresh [default: all of the current role that are not suspended].
     #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
-    /// All of the current role's that are not suspended.
+    /// Refresh all stream tables of the current role that are not suspended.
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Compute them anew, even where nothing changed.
+    /// Recompute them, even where nothing changed.
     #[arg(long)]
     full: bool,
 }
@@ -65,7 +65,7 @@ impl Run for Refresh {
     }
 }
 
-/// What was spent on it, and on all of its run once, by phase.
+/// Returns the time of each phase: of this stream table, and of the whole run, which is spent once for all.
 fn phases(r: &Refreshed) -> [(&'static str, Duration); 5] {
     let (own, shared) = (&r.report.phases, &r.shared);
     let of = |phase: fn(&Phases) -> u64| Duration::from_micros(phase(own).saturating_add(phase(shared)));

@@ -4,12 +4,12 @@ use super::{Answer, Run, pause};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Put stream tables back on schedule that were paused, or suspended after errors.
+/// Refresh stream tables on schedule again that were paused, or suspended after errors.
 ///
-/// Without a name, all of the current role's.
+/// Without a name, all stream tables of the current role are resumed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
-    /// Which; without any, all.
+    /// Stream tables to resume [default: all of the current role].
     #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
 }

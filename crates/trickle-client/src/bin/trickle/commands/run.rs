@@ -13,32 +13,36 @@ use trickle_client::daemon::{self, Event};
 
 /// Refresh stream tables on their schedules until told to stop.
 ///
-/// Notices stream tables that are made, altered, suspended and resumed; survives lost connections and restarts of the
-/// server. On a terminal it tells what each refresh did; elsewhere with -v. SIGTERM and SIGINT stop it: a refresh at work is finished or cancelled, and nothing is lost either way.
+/// Notices stream tables that are made, altered, suspended and resumed; survives lost connections and
+/// restarts of the server. On a terminal it reports each refresh; elsewhere it does so with -v. SIGTERM and
+/// SIGINT stop it: a running refresh is finished or cancelled, and nothing is lost either way.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP here, such as 127.0.0.1:9187;
-    /// port 0 takes a free one, which is logged. Whoever reaches it can read names of tables and texts of
-    /// errors. It is asked for by its address, and by names that metrics_hosts gives.
+    /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP at this address, such as
+    /// 127.0.0.1:9187.
+    ///
+    /// Port 0 takes a free port, which is logged. Everybody who reaches the address can read names of tables
+    /// and texts of errors. A request must name the server by an address, or by a name that metrics_hosts
+    /// gives.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     metrics: Option<SocketAddr>,
-    /// How the log is written: lines for people, or one JSON document a line.
+    /// Format of the log: lines for people, or one JSON document a line.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: Format,
 }
 
-/// Where to listen: an address of this machine's, and a port.
+/// Reads an address of this machine, and a port, to listen on.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an address and a port such as 127.0.0.1:9187 or [::1]:9187".to_owned())
 }
 
 impl Run {
-    /// How the log is written.
+    /// Returns the format of the log.
     pub(crate) fn log_format(&self) -> Format {
         self.log_format
     }
 
-    /// Begins to serve metrics, where that is wanted.
+    /// Begins to serve metrics, if `--metrics` is given.
     fn serve(&self, output: &Output) -> Result<Option<Arc<Metrics>>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let metrics = Metrics::new().map_err(|e| Failure::failed(format!("cannot count: {e}")))?;
@@ -49,7 +53,7 @@ impl Run {
         let reader = Reader::new(target, settings.settings(), Vec::new());
         let listening = listen(address)?;
         let text = format!("status page and metrics at http://{}/", listening.address());
-        // Nobody can know a port that was chosen just now unless it is told.
+        // A port that was chosen just now is not known to anybody unless it is logged.
         if address.port() == 0 {
             tracing::warn!("{text}")
         } else {
@@ -64,7 +68,7 @@ impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let options = output.settings()?.daemon();
         let target = output.target()?.called(REFRESHER).impatient();
-        // The first connection tells whether there is any sense in going on.
+        // The first connection shows whether it makes sense to go on.
         drop(target.connect().await?);
         let metrics = self.serve(output)?;
         let stop = stopped()?;

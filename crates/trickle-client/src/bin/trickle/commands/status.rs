@@ -16,26 +16,27 @@ use trickle_client::{Name, Status as Standing, Trickle};
 use trickle_core::catalog::TableKind;
 use trickle_core::schedule::Schedule;
 
-/// Show how stream tables stand: mode, schedule, how stale, what is pending, what went wrong.
+/// Show the state of stream tables: mode, schedule, how stale, pending changes, problems.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
-    /// Which; without any, all.
+    /// Stream tables to show [default: all].
     #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
-    /// Also say which indexes would help, and how much: each stream table is planned for it.
+    /// Also show which indexes would help, and how much; each stream table is planned for this.
     #[arg(long, conflicts_with = "watch")]
     indexes: bool,
-    /// Show it until told to stop, on a terminal; with --json, print one document a line each interval instead.
+    /// Keep showing the state on a terminal, until told to stop; with --json, print one document a line in
+    /// each interval instead.
     #[arg(long)]
     watch: bool,
-    /// How often the database is asked, such as 500ms or 10s.
+    /// How often the database is asked, such as 500ms or 10s; at least 100ms.
     #[arg(long, value_name = "D", value_parser = super::wait::timeout, default_value = "2s", requires = "watch")]
     interval: Duration,
 }
 
 impl Status {
     async fn watch(&self, output: &Output) -> Result<Answer, Failure> {
-        // More often is more work for the database than for the eye.
+        // A shorter interval is more work for the database, and no use to the eye.
         let interval = self.interval.max(Duration::from_millis(100));
         let (names, target) = (server::names(&self.names)?, output.target()?);
         let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -43,7 +44,7 @@ impl Status {
             return Err(Failure::input("status --watch needs a terminal")
                 .hint("Without one, --json prints a document a line each interval; without --watch, the state is shown once."));
         }
-        // Names that are wrong, and a server that is not there at all, are told at once.
+        // Wrong names, and a server that is not there at all, are reported at once.
         let (mut trickle, meter) = server::open(output).await?;
         trickle.status(&names).await?;
         drop((trickle, meter));
@@ -100,7 +101,7 @@ impl Run for Status {
     }
 }
 
-/// The indexes that would help each of these, with why.
+/// For each stream table the indexes that would help it, each with the reason.
 type Wanted = Vec<Vec<(String, Index)>>;
 
 async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Result<Wanted, Failure> {
@@ -118,7 +119,7 @@ async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Resul
     Ok(wanted)
 }
 
-/// Each index once, with all that it is for.
+/// Lists each index once, with all stream tables that it is for.
 fn advised(all: &[Standing], wanted: &Wanted) -> String {
     let mut by_index: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (s, indexes) in all.iter().zip(wanted) {
@@ -162,7 +163,7 @@ fn schedule(s: &Standing) -> String {
     }
 }
 
-/// What is not captured is computed anew each time.
+/// Says that a stream table is recomputed each time, since not all of its sources are captured.
 pub(super) fn polled(every: Duration) -> String {
     let every = Schedule::Every(every);
     format!(
@@ -187,13 +188,13 @@ fn pending(s: &Standing) -> String {
     }
 }
 
-/// A stream table in one line.
+/// Describes a stream table in one line.
 pub(super) fn one_line(s: &Standing) -> String {
     let pending = pending(s);
     format!("{}: {}, {}, schedule {}, pending {pending}\n", s.name, s.mode, s.status, schedule(s))
 }
 
-/// What is wrong, and for one that was asked for by name what else is known.
+/// Describes the problems of a stream table; `full`, for one that was named, adds the other facts.
 fn remarks(s: &Standing, full: bool) -> String {
     let mut text = String::new();
     let mut line =

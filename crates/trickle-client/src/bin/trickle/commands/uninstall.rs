@@ -7,13 +7,13 @@ use crate::server;
 use serde_json::json;
 use trickle_client::schema;
 
-/// Take out everything: stream tables, triggers, buffers and the catalog.
+/// Remove everything of trickle: stream tables, triggers, buffers and the catalog.
 ///
-/// Refuses where something of yours, such as a view, depends on a stream table. Leaves nothing behind; where there is
-/// no catalog, nothing happens.
+/// Refuses if something of yours, such as a view, depends on a stream table. Leaves nothing behind. If there
+/// is no catalog, nothing happens.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Uninstall {
-    /// Drop what depends on stream tables too.
+    /// Also drop everything that depends on stream tables.
     #[arg(long)]
     cascade: bool,
 }

@@ -11,22 +11,22 @@ use trickle_client::Activity;
 use trickle_client::{Name, Refresher, Status, Trickle};
 use trickle_core::schedule::Schedule;
 
-/// Wait until what was committed before is visible in a stream table.
+/// Wait until all changes that were committed before are visible in a stream table.
 ///
-/// It refreshes nothing itself: trickle run does, or trickle refresh.
+/// The command itself refreshes nothing: trickle run does, or trickle refresh.
 ///
-/// Exit code 1: it is not visible in time.
+/// Exit code 1: the changes are not visible in time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
-    /// Its name.
+    /// Name of the stream table.
     #[arg(add = super::completions::stream_tables())]
     name: String,
-    /// How long at most, such as 500ms, 30s or 5m; without it, as long as it takes.
+    /// Longest time to wait, such as 500ms, 30s or 5m [default: no limit].
     #[arg(long, value_name = "D", value_parser = timeout)]
     timeout: Option<Duration>,
 }
 
-/// A duration as schedules have it, or milliseconds.
+/// Reads a duration as schedules have it, or in milliseconds.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if let Some(ms) = text.strip_suffix("ms") {
         return ms.parse().map(Duration::from_millis).map_err(|_| "write milliseconds as 500ms".to_owned());
@@ -58,7 +58,7 @@ impl Run for Wait {
     }
 }
 
-/// How far it is, and what would bring it on.
+/// Returns how far behind a stream table is, and what would help.
 async fn behind(trickle: &mut Trickle, name: &Name) -> Result<(String, String), Failure> {
     let refresher = trickle.refresher().await?;
     let all = trickle.status(std::slice::from_ref(name)).await?;

@@ -1,5 +1,5 @@
-//! The figures of the demo, for each stream table: rows that refreshes changed, their time, the time of
-//! computing the query anew, and how late a commit is visible.
+//! The figures of the demo for each stream table: changed rows, the time of refreshes, the time of a
+//! recompute, and the lag.
 
 use super::shop::VIEWS;
 use crate::output::{Output, Tone, count, duration, milliseconds};
@@ -14,7 +14,7 @@ use trickle_client::{Checked, Result, failed};
 #[derive(Default)]
 pub(crate) struct Board {
     tables: BTreeMap<&'static str, Seen>,
-    /// The last refresh of the history that was read.
+    /// Number of the last refresh that was read from the history.
     last: i64,
 }
 
@@ -22,22 +22,22 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Seen {
     mode: String,
-    /// The time of computing it anew.
+    /// Time of a recompute.
     anew: Duration,
-    /// The time of each refresh by a delta, in ms.
+    /// Time of each refresh by a delta, in ms.
     deltas: Vec<f64>,
-    /// How often the refresher computed it anew.
+    /// Number of full refreshes.
     fulls: usize,
-    /// Of the last refresh: changed rows, its time in ms, and how late it showed them in ms.
+    /// The last refresh: changed rows, its time in ms, and its lag in ms.
     last: Option<(i64, f64, f64)>,
     changed: i64,
-    /// How late each refresh showed its changes, in ms.
+    /// Lag of each refresh, in ms.
     lags: Vec<f64>,
     rows: i64,
     equal: bool,
 }
 
-/// The refreshes on schedule after the one with the number $1 that brought changes.
+/// The refreshes on schedule that brought changes, after the refresh with the number $1.
 const NEWS: &str = "
     SELECT h.refresh_id, s.pgt_name, h.action = 'DIFFERENTIAL', h.rows_inserted + h.rows_updated + h.rows_deleted,
         (SELECT sum(p.value::float8) FROM jsonb_each_text(h.phase_ms) p), h.lag_ms
@@ -55,13 +55,13 @@ fn greatest(of: &[f64]) -> Option<f64> {
     of.iter().copied().max_by(f64::total_cmp)
 }
 
-/// Milliseconds for people.
+/// Shows milliseconds for people.
 fn shown(ms: Option<f64>) -> String {
     ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).map_or_else(|| "–".to_owned(), duration)
 }
 
 impl Seen {
-    /// How many times the median delta fits into computing anew.
+    /// Returns how many times the median delta fits into a recompute.
     fn faster(&self) -> Option<f64> {
         median(&self.deltas).filter(|m| *m > 0.0).map(|m| milliseconds(self.anew) / m)
     }
@@ -95,7 +95,7 @@ impl Board {
     /// Reads the refreshes since the last call from the history.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub(crate) async fn ask(&mut self, client: &Client) -> Result<()> {
         let news = client.query(NEWS, &[&self.last]).await.map_err(|e| failed("read the history", e))?;
         for row in &news {
@@ -107,7 +107,7 @@ impl Board {
         Ok(())
     }
 
-    /// How every stream table stands after so many seconds of writing.
+    /// Describes every stream table after this many seconds of writing.
     pub(crate) fn lines(&self, second: u64, written: u64) -> String {
         let written = count(usize::try_from(written).unwrap_or(usize::MAX), "row", "rows");
         let head = format!("{second} s, {written} written");
@@ -137,7 +137,7 @@ impl Board {
         }
     }
 
-    /// Whether all were found equal to their queries.
+    /// Whether all stream tables were found equal to their queries.
     pub(crate) fn all_equal(&self) -> bool {
         self.tables.values().all(|s| s.equal)
     }
@@ -188,7 +188,7 @@ impl Board {
     }
 }
 
-/// How often one time goes into another: `0.4×`, `8.1×`, `213×`.
+/// Writes how often one time goes into another: `0.4×`, `8.1×`, `213×`.
 fn times(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.0}×") }
 }

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use std::process::{Child, Command, Stdio};
 
-/// Runs a program until standard input ends, then kills it as `kill -9` does. The demo holds the other end of
-/// that pipe, so the refresher ends with it, also where the demo itself is killed.
+/// A shell script that runs a program until standard input ends, then kills it as `kill -9` does. The demo
+/// holds the other end of that pipe, so the refresher ends with the demo, even if the demo itself is killed.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 "$@" &
@@ -13,7 +13,7 @@ read -r _
 kill -KILL "$refresher"
 "#;
 
-/// A refresher at work.
+/// A running refresher.
 pub(crate) struct Refresher(Child);
 
 impl Refresher {
@@ -26,15 +26,15 @@ impl Refresher {
         let program = std::env::current_exe().map_err(fail)?;
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "keeper"]).arg(program).args(["run", "--quiet", "--database-url", url]);
-        // Its last words would be about a server that the demo has stopped.
+        // The refresher's last messages would be about a server that the demo has stopped.
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         keeper.spawn().map(Refresher).map_err(fail)
     }
 
-    /// Kills it, in the middle of a refresh or between two.
+    /// Kills the refresher, in the middle of a refresh or between two.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system.
     pub(crate) fn kill(mut self) -> Result<(), Failure> {
         drop(self.0.stdin.take());
         let ended = self.0.wait();

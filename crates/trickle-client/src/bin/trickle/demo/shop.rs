@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Result, failed};
 
-/// Tables, without data.
+/// The tables, without data.
 const TABLES: &str = include_str!("shop.sql");
 
 /// A stream table of the demo.
@@ -56,7 +56,7 @@ pub(crate) const VIEWS: &[View] = &[
     },
 ];
 
-/// How many rows of each table make `rows` together.
+/// Numbers of rows, by table.
 pub(crate) struct Sizes {
     pub(crate) customers: i32,
     pub(crate) products: i32,
@@ -120,7 +120,7 @@ pub(crate) async fn load(client: &Client, sizes: &Sizes, say: &dyn Fn(&str)) -> 
     Ok(())
 }
 
-/// Measures computing the query of a stream table anew, by a person's own CREATE TABLE AS over analyzed
+/// Measures a recompute of a stream table's query: CREATE TABLE AS, as a person would run it, over analyzed
 /// tables.
 pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duration> {
     let begun = Instant::now();
@@ -131,8 +131,8 @@ pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duratio
     Ok(took)
 }
 
-/// One turn of the people who write: new orders, changed and returned items, new customers, now and then a
-/// new price or a customer who moves.
+/// Writes one turn of the people who use the shop: new orders, changed and returned items, new customers,
+/// sometimes a new price or a customer who moves. Returns the number of rows.
 pub(crate) async fn write(client: &Client, sizes: &Sizes, turn: i32) -> Result<u64> {
     let Sizes { customers, products, orders, items } = sizes;
     let (order, item) = (orders + turn * 10, items + turn * 30);

@@ -1,4 +1,4 @@
-//! What the refresher logs: lines for people, or documents for programs.
+//! The refresher's log: lines for people, or documents for programs.
 
 use super::metrics::phases;
 use crate::output::{count, duration, wants_colour};
@@ -11,23 +11,23 @@ use trickle_client::Refreshed;
 use trickle_client::daemon::Event;
 use trickle_core::refresh::Action;
 
-/// How lines are written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Lines for people.
     #[default]
     Text,
     /// One JSON document a line.
     Json,
 }
 
-/// Logs to standard error from now on. Lines have times where a refresher writes them, whose format is given.
+/// Starts to log to standard error. `refresher` is the format of a refresher's log, whose lines have times.
 pub(crate) fn start(level: LevelFilter, refresher: Option<Format>) {
     let ansi = wants_colour(std::io::stderr().is_terminal());
     let lines =
         || tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(ansi);
     let registry = tracing_subscriber::registry().with(level);
-    // What a span says is in the line already; who wants everything gets it all the same.
+    // The line already says what its span says; at the level of debugging, spans are logged all the same.
     let spans = filter_fn(move |m| !m.is_span() || level >= LevelFilter::DEBUG);
     match refresher {
         None => registry.with(lines().without_time().with_filter(spans)).init(),
@@ -36,7 +36,7 @@ pub(crate) fn start(level: LevelFilter, refresher: Option<Format>) {
     }
 }
 
-/// Logs what the refresher tells.
+/// Logs an event of the refresher.
 pub(crate) fn told(event: &Event<'_>) {
     match event {
         Event::Disabled => tracing::warn!("nothing is refreshed: enabled is false"),
@@ -63,7 +63,7 @@ pub(crate) fn told(event: &Event<'_>) {
         Event::Concerns(all) => all.iter().for_each(|c| tracing::warn!("{c}")),
         Event::Failed { error, tables } => {
             let _refresh = tracing::info_span!("refresh", table = tables.join(", ")).entered();
-            // Where somebody else is at it, it is tried again.
+            // A refresh that met a busy table is tried again.
             if error.is_busy() { tracing::warn!("{error}") } else { tracing::error!("{error}") }
         }
         Event::Trouble(e) => tracing::error!("{e}"),
@@ -76,8 +76,9 @@ pub(crate) fn told(event: &Event<'_>) {
     }
 }
 
-/// A span for each refresh, and in it one for each of its phases, which are told when all is over: statements of several phases go
-/// to the server together. What was spent once for all that were refreshed together is shown with each of them.
+/// Logs a span for each refresh, and in it one for each of its phases. The phases are logged at the end,
+/// since statements of several phases go to the server together. The time that is spent once for all stream
+/// tables of a run is shown with each of them.
 fn refreshed(one: &Refreshed) {
     let r = &one.report;
     let ms = |micros: u64| micros as f64 / 1e3;

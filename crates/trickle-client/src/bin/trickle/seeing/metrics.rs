@@ -1,4 +1,4 @@
-//! What the refresher counts, for Prometheus. `METRICS` is the only list; docs/seeing.md is made from it.
+//! The refresher's counters for Prometheus. `metrics!` is the only list; docs/seeing.md is made from it.
 
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
@@ -13,16 +13,16 @@ pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) labels: &'static [&'static str],
-    /// What it means, in one sentence.
+    /// The meaning, in one sentence.
     pub(super) help: &'static str,
 }
 
-/// What can be done with its values.
+/// The kind of a metric, which says what can be done with its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Counter,
     Gauge,
-    /// With these upper bounds of its buckets.
+    /// A histogram with these upper bounds of its buckets.
     Histogram(&'static [f64]),
 }
 
@@ -33,7 +33,7 @@ macro_rules! metrics {
     ($($CONST:ident: $kind:expr, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         $(pub(super) const $CONST: Metric =
             Metric { name: $name, kind: $kind, labels: &[$($label),*], help: $help };)*
-        /// All of them, in the order of their documentation, which is compared with them.
+        /// All metrics, in the order of their documentation, which a test compares with this list.
         #[cfg(test)]
         pub(super) const METRICS: &[&Metric] = &[$(&$CONST),*];
     };
@@ -111,15 +111,15 @@ impl Metric {
     }
 }
 
-/// How a refresh ended, as a label.
+/// The outcomes of a refresh, as labels.
 const OUTCOMES: [&str; 3] = ["completed", "failed", "later"];
 
-/// What was done, as a label.
+/// The actions of a refresh, as labels.
 const ACTIONS: [&str; 5] = ["NO_DATA", "DIFFERENTIAL", "FULL", "REINITIALIZE", "none"];
 
 const CHANGES: [&str; 3] = ["inserted", "updated", "deleted"];
 
-/// What was counted since the program started. All of it is shared with whoever serves it.
+/// All counts since the program started, shared with the server that answers requests.
 pub(crate) struct Metrics {
     registry: Registry,
     refreshes: IntCounterVec,
@@ -131,14 +131,14 @@ pub(crate) struct Metrics {
     errors: IntCounterVec,
     connected: IntGaugeVec,
     leader: IntGaugeVec,
-    /// The stream tables that any of these has a value for.
+    /// The stream tables for which any metric has a value.
     known: Mutex<BTreeSet<String>>,
 }
 
 const NONE: [&str; 0] = [];
 
 impl Metrics {
-    /// Everything at zero.
+    /// Makes all metrics, at zero.
     ///
     /// # Errors
     /// The list does not make sense, which a test shows.
@@ -167,7 +167,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Counts what the refresher tells.
+    /// Counts an event of the refresher.
     pub(crate) fn note(&self, event: &Event<'_>) {
         let error = |kind| self.errors.with_label_values(&[kind]).inc();
         match event {
@@ -241,7 +241,8 @@ impl Metrics {
         }
     }
 
-    /// Forgets what was counted of stream tables that are gone: who makes and drops them all day must not fill the memory.
+    /// Forgets the counts of stream tables that are gone: a user who makes and drops them all day must not
+    /// fill the memory.
     pub(super) fn keep(&self, there: &BTreeSet<&str>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|table| {
@@ -253,7 +254,7 @@ impl Metrics {
         });
     }
 
-    /// What has no value is none to forget.
+    /// Forgets the counts of one stream table; an error means only that a count has no value.
     fn forget(&self, table: &str) {
         for (action, outcome) in ACTIONS.iter().flat_map(|a| OUTCOMES.iter().map(move |o| (a, o))) {
             let _ = self.refreshes.remove_label_values(&[table, action, outcome]);
@@ -266,13 +267,13 @@ impl Metrics {
         let _ = self.delta_rows.remove_label_values(&[table]);
     }
 
-    /// All that was counted.
+    /// Returns all counts.
     pub(super) fn gather(&self) -> Vec<prometheus::proto::MetricFamily> {
         self.registry.gather()
     }
 }
 
-/// The phases by name, in their order, in microseconds.
+/// Returns the phases with their names, in their order, in microseconds.
 pub(super) fn phases(p: &Phases) -> [(&'static str, u64); 5] {
     [
         ("wait", p.wait),

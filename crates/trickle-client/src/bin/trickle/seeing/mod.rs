@@ -1,6 +1,6 @@
-//! Seeing stream tables at work: how they stand as one model, and what is made of it: metrics, a status page.
+//! The state of stream tables as one model, and its views: metrics, a status page.
 //!
-//! Whatever is shown is a function of the model; only [`reader`] asks a database and only [`serve`] speaks HTTP.
+//! Each view is a function of the model; only [`reader`] asks a database and only [`serve`] speaks HTTP.
 
 mod log;
 mod metrics;

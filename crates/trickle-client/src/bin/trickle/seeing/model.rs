@@ -1,4 +1,4 @@
-//! How the stream tables of a database stand, as people are shown it.
+//! The state of the stream tables of a database, as people are shown it.
 
 use crate::output::duration;
 use serde::Serialize;
@@ -13,31 +13,31 @@ use trickle_core::catalog::TableKind;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_engine::health::OpenTransaction;
 
-/// A stream table is late when it is behind for more than this many of its periods: one until it is looked at, one for the
-/// refresh.
+/// Number of periods after which a stream table that is behind counts as late: one until it is looked at, one
+/// for the refresh.
 const LATE: u32 = 2;
 
-/// However short its period, a stream table is not called late before this.
+/// Shortest time before a stream table counts as late, however short its period is.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What one moment of a database looked like.
+/// The state of a database at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Snapshot {
-    /// Worst first.
+    /// The stream tables, worst first.
     pub(crate) tables: Vec<Table>,
     /// The buffers of all sources.
     pub(crate) buffers: Vec<Buffer>,
-    /// Stream tables by level, each after all that it reads; level 0 are the tables that they read.
+    /// Tables by level: each stream table comes after all that it reads, and level 0 has the other tables.
     pub(crate) levels: Vec<Vec<String>>,
-    /// Who reads whom: a source, and a stream table that reads it.
+    /// Pairs of a source, and a stream table that reads it.
     pub(crate) edges: Vec<(String, String)>,
-    /// Who refreshes on schedule.
+    /// The process that refreshes on schedule.
     pub(crate) refresher: Refresher,
-    /// Transactions that are open, the oldest first.
+    /// Open transactions, the oldest first.
     pub(crate) open: Vec<Open>,
 }
 
-/// How a stream table stands.
+/// The state of a stream table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) name: String,
@@ -46,24 +46,24 @@ pub(crate) struct Table {
     pub(crate) status: Activity,
     pub(crate) schedule: Option<String>,
     pub(crate) health: Health,
-    /// How long something may have been committed that it does not show; zero where it shows everything, `None` where it was
-    /// never filled.
+    /// Greatest age of a committed change that the stream table does not show. Zero where it shows
+    /// everything, `None` where it was never filled.
     pub(crate) behind_ms: Option<u64>,
     pub(crate) period_ms: Option<u64>,
-    /// The period in force, where refreshes take too long for the other.
+    /// The period in force, where refreshes take too long for the given one.
     pub(crate) slowed_to_ms: Option<u64>,
     pub(crate) pending_changes: Option<i64>,
     pub(crate) last_refresh: Option<LastRefresh>,
     pub(crate) consecutive_errors: i32,
     pub(crate) last_error: Option<String>,
-    /// What is wrong with it beside errors, or will make its next refresh dear.
+    /// Problems beside errors, and facts that make the next refresh expensive.
     pub(crate) remarks: Vec<String>,
-    /// Bytes in the buffers of what it reads.
+    /// Bytes in the buffers of its sources.
     pub(crate) buffer_bytes: i64,
     pub(crate) sources: Vec<String>,
 }
 
-/// The changes of a source that wait, or are about to be removed.
+/// The buffer of a source: changes that wait, or that are about to be removed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Buffer {
     pub(crate) source: String,
@@ -72,36 +72,36 @@ pub(crate) struct Buffer {
     pub(crate) captured: bool,
 }
 
-/// A transaction that is open.
+/// An open transaction.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Open {
     pub(crate) pid: i32,
     pub(crate) ms: u64,
-    /// What it is, for people.
+    /// A description of the transaction, for people.
     pub(crate) told: String,
-    /// Whether it has been for so long that it is to be told.
+    /// Whether it has been open for so long that it is reported.
     pub(crate) long: bool,
 }
 
 impl Open {
-    /// One of them is long when it is `long` old.
+    /// Describes a transaction, which counts as long from the age `long` on.
     pub(crate) fn new(of: &OpenTransaction, long: Duration) -> Open {
         let ms = u64::try_from(of.age.as_millis()).unwrap_or(u64::MAX);
         Open { pid: of.pid, ms, told: of.to_string(), long: of.age >= long }
     }
 }
 
-/// How well it keeps up, best first.
+/// How well a stream table keeps up, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
-    /// It shows all that was committed.
+    /// It shows all committed changes.
     Fresh,
-    /// Something is pending, and is applied when somebody refreshes it by hand.
+    /// Changes are pending, and a refresh by hand will apply them.
     Manual,
-    /// Something is pending, and its time has not come.
+    /// Changes are pending, and the time of the refresh has not come.
     Due,
-    /// It is behind for longer than its schedule says, or not filled yet.
+    /// The stream table is behind for longer than its schedule allows, or not filled yet.
     Late,
     /// Its last refresh failed, it is suspended, or its table is gone.
     Failed,
@@ -112,7 +112,7 @@ impl Health {
     pub(crate) const ALL: [Health; 5] =
         [Health::Fresh, Health::Manual, Health::Due, Health::Late, Health::Failed];
 
-    /// In one word.
+    /// Returns the health in one word.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Health::Fresh => "fresh",
@@ -139,7 +139,7 @@ impl Health {
 }
 
 impl Table {
-    /// How far it is behind, for people.
+    /// Describes how far the stream table is behind, for people.
     pub(crate) fn behind(&self) -> String {
         match self.behind_ms {
             None => "never filled".to_owned(),
@@ -148,26 +148,26 @@ impl Table {
         }
     }
 
-    /// How often it is looked at, for people.
+    /// Describes how often the stream table is looked at, for people.
     pub(crate) fn schedule(&self) -> &str {
         self.schedule.as_deref().unwrap_or("manual")
     }
 
-    /// When its last refresh was, and what it did: `3 s ago, DIFFERENTIAL`.
+    /// Describes the age and the action of the last refresh: `3 s ago, DIFFERENTIAL`.
     pub(crate) fn last(&self) -> String {
         let Some(last) = &self.last_refresh else { return "never".to_owned() };
         let what = if last.status == Ending::Failed { last.status.name() } else { last.action.name() };
         format!("{} ago, {what}", ago(last.age_ms))
     }
 
-    /// The rows that its last refresh wrote: `+3 ~1 -0`.
+    /// Describes the rows that the last refresh wrote: `+3 ~1 -0`.
     pub(crate) fn rows(&self) -> String {
         let last = self.last_refresh.as_ref();
         let rows = last.and_then(|l| Some((l.rows_inserted?, l.rows_updated?, l.rows_deleted?)));
         rows.map_or_else(|| "–".to_owned(), |(i, u, d)| format!("+{i} ~{u} -{d}"))
     }
 
-    /// What that took.
+    /// Describes how long the last refresh took.
     pub(crate) fn cost(&self) -> String {
         let ms = self.last_refresh.as_ref().and_then(|l| l.ms);
         let took = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
@@ -175,13 +175,13 @@ impl Table {
     }
 }
 
-/// An age, to the second.
+/// Writes an age, to the second.
 fn ago(ms: i64) -> String {
     let s = Duration::from_millis(ms.unsigned_abs()).as_secs();
     if s < 60 { format!("{s} s") } else { duration(Duration::from_secs(s)) }
 }
 
-/// Bytes as people say them: `0 B`, `8.0 KiB`, `1.2 GiB`.
+/// Writes a number of bytes for people: `0 B`, `8.0 KiB`, `1.2 GiB`.
 pub(crate) fn bytes(n: i64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (n.max(0) as f64, 0);
@@ -192,7 +192,7 @@ pub(crate) fn bytes(n: i64) -> String {
     if unit == 0 { format!("{value} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// What earlier looks saw, for whoever looks again and again.
+/// The memory of earlier looks, for a caller that looks again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// When each stream table was last seen to show everything.
@@ -200,8 +200,9 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The model of what the engine says. How far a stream table is behind is at most the age of what it shows, and at most the
-    /// time since it was last seen to show everything: what was written a moment ago makes no old table late.
+    /// Makes the model from the engine's answers. A stream table is behind by at most the age of its data,
+    /// and by at most the time since it was last seen to show everything. So a change of a moment ago makes
+    /// no old stream table late.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],
@@ -236,7 +237,7 @@ impl Seen {
             return Some(age);
         }
         let seen = self.fresh.get(&s.name).map(|at| now.duration_since(*at));
-        // It is behind, if only by nothing that can be measured.
+        // The stream table is behind, even if the time is too short to be measured.
         Some(seen.map_or(age, |seen| seen.min(age)).max(Duration::from_millis(1)))
     }
 }
@@ -292,7 +293,8 @@ fn remarks(s: &Status) -> Vec<String> {
     remarks
 }
 
-/// Levels, and edges from what is read to its readers. Views are looked through by whoever reads them, and so left out.
+/// Returns the levels, and edges from sources to their readers. Views are left out, since their readers look
+/// through them.
 fn graph(all: &[Status]) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let mut ids: BTreeMap<&str, TableId> = BTreeMap::new();
     let mut names: Vec<Arc<str>> = Vec::new();

@@ -1,4 +1,4 @@
-//! The status page: one document without anything from elsewhere. Whatever it shows is escaped by its template.
+//! The status page: one document that loads nothing from elsewhere. Its template escapes all that it shows.
 
 use super::model::{Health, Snapshot, Table, bytes};
 use super::picture;
@@ -14,7 +14,7 @@ const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 const ICON: &str = include_str!("page/icon.svg");
 
-/// What the browser may do with it: use its own style and script, and ask for it again.
+/// Returns the rights of the page in a browser: its own style and script, and requests to this server.
 pub(super) fn policy() -> String {
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())));
     format!(
@@ -25,7 +25,8 @@ pub(super) fn policy() -> String {
     )
 }
 
-/// The page of a database, and whether the refresher is connected to it. Without a script it loads itself again.
+/// Renders the page of a database; `connected` says whether the refresher is connected to it. In a browser
+/// without scripts the page reloads itself.
 pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
     let page = html! {
         (DOCTYPE)
@@ -53,7 +54,8 @@ pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
     page.into_string()
 }
 
-/// What is wrong, before the name: it is what a tab shows.
+/// Returns the beginning of the title, which the tab of a browser shows: the number of stream tables that are
+/// late or failed.
 fn title(view: &View) -> String {
     let Some(snapshot) = &view.snapshot else { return "? ".to_owned() };
     let bad = snapshot.tables.iter().filter(|t| t.health >= Health::Late).count();
@@ -119,8 +121,8 @@ fn graph(now: &Snapshot) -> Markup {
     }
 }
 
-/// The columns beside the names, and their classes. A narrow window shows a row as a card, in which each
-/// value has its heading before it.
+/// The columns beside the names, and their classes. In a narrow window a row is a card, in which each value
+/// has its heading before it.
 const COLUMNS: [(&str, Option<&str>); 10] = [
     ("health", Some("health")),
     ("mode", None),
@@ -180,12 +182,12 @@ fn row(t: &Table) -> Markup {
     }
 }
 
-/// A name, which may go on in another line after a dot or an underscore.
+/// Renders a name, which may wrap after a dot or an underscore.
 fn name(name: &str) -> Markup {
     html! { @for part in name.split_inclusive(['.', '_']) { (part) @if part.ends_with(['.', '_']) { wbr; } } }
 }
 
-/// What went wrong, and what else is worth knowing of stream tables.
+/// Renders the last errors of stream tables, and other facts to know about them.
 fn errors(now: &Snapshot) -> Markup {
     let any = |t: &&Table| t.last_error.is_some() || !t.remarks.is_empty();
     let told: Vec<&Table> = now.tables.iter().filter(any).collect();

@@ -1,34 +1,35 @@
-//! The graph of sources and stream tables as SVG: levels from left to right, a curve from each table to its readers.
+//! The graph of sources and stream tables as SVG: levels from left to right, a curve from each table to its
+//! readers.
 
 use super::model::{Health, Snapshot, Table};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of more stream tables than these, the worst are drawn, with what they read.
+/// Most stream tables that are drawn; if there are more, these are the worst, with their sources.
 const MOST: usize = 200;
 
-/// The picture is about as wide as a page where its levels have room for that. The page stretches it to its
-/// own width; what is wider scrolls.
+/// Width of the picture if its levels have room for it, about as wide as a page. The page stretches the
+/// picture to its own width; a wider picture scrolls.
 const WANTED: f64 = 1060.0;
-/// How wide boxes are: at least, where levels have room, and at most for long names.
+/// Widths of a box: at least, where levels have room, and at most for long names.
 const WIDTH: [f64; 3] = [160.0, 220.0, 300.0];
-/// A box whose name has one line, and what each further line adds.
+/// Height of a box whose name has one line, and of each further line.
 const HEIGHT: f64 = 46.0;
 const LINE: f64 = 16.0;
-/// Between levels, at least and at most.
+/// Room between levels, at least and at most.
 const BESIDE: (f64, f64) = (60.0, 440.0);
-/// Between the items of a level.
+/// Room between the items of a level.
 const BELOW: f64 = 16.0;
-/// A letter of a name takes so much at most in usual fonts; a box has so much beside its letters.
+/// Greatest width of a letter in usual fonts, and the room in a box beside its letters.
 const LETTER: f64 = 8.0;
 const PADDING: f64 = 24.0;
-/// What the way of a line past a level takes of it.
+/// Room that a line takes in a level that it passes.
 const PASSAGE: f64 = 14.0;
 const MARGIN: f64 = 10.0;
-/// How often levels are put in order by those beside them, and moved towards them.
+/// Number of times that levels are sorted by the levels beside them, and moved towards them.
 const SWEEPS: usize = 8;
 
-/// What takes room in a level.
+/// An item that takes room in a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
     /// A table.
@@ -37,7 +38,7 @@ enum Item {
     Passage,
 }
 
-/// How wide boxes are, and what is between levels.
+/// The width of boxes, and the room between levels.
 #[derive(Clone, Copy, Debug, Default)]
 struct Grid {
     width: f64,
@@ -54,33 +55,34 @@ impl Grid {
         Grid { width, apart: apart.clamp(BESIDE.0, BESIDE.1).floor() }
     }
 
-    /// Where a level begins; where one after the last would, without what is between, the picture ends.
+    /// Returns the left edge of a level. For the number of levels, the result less the gap between levels is
+    /// the right edge of the last level.
     fn left(&self, level: usize) -> f64 {
         MARGIN + level as f64 * (self.width + self.apart)
     }
 
-    /// The lines of a name in its box.
+    /// Returns the lines of a name in its box.
     fn lines(&self, name: &str) -> Vec<String> {
         wrapped(told(name), ((self.width - PADDING) / LETTER) as usize)
     }
 }
 
-/// Where everything is: items by number, in levels, and the lines between them.
+/// The places of all items, by number and in levels, and the lines between them.
 #[derive(Debug, Default)]
 struct Layout {
     items: Vec<Item>,
-    /// In each level, from top to bottom.
+    /// The items of each level, from top to bottom.
     levels: Vec<Vec<usize>>,
     /// The middle of each item.
     y: Vec<f64>,
-    /// How high each item is.
+    /// The height of each item.
     rooms: Vec<f64>,
     grid: Grid,
-    /// From source to reader, with all passages between.
+    /// The lines from source to reader, each with all its passages.
     lines: Vec<Vec<usize>>,
 }
 
-/// The picture of a moment.
+/// Draws the picture of a moment.
 pub(super) fn draw(now: &Snapshot) -> Markup {
     let tables: BTreeMap<&str, &Table> = now.tables.iter().map(|t| (t.name.as_str(), t)).collect();
     let (levels, edges) = shown(now);
@@ -112,7 +114,7 @@ pub(super) fn draw(now: &Snapshot) -> Markup {
     }
 }
 
-/// The levels and edges that are drawn.
+/// Returns the levels and edges that are drawn.
 fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let worst: BTreeSet<&str> = now.tables.iter().take(MOST).map(|t| t.name.as_str()).collect();
     let edges: Vec<(String, String)> =
@@ -120,11 +122,11 @@ fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let read: BTreeSet<&str> = edges.iter().map(|(from, _)| from.as_str()).collect();
     let drawn = |n: &&String| worst.contains(n.as_str()) || read.contains(n.as_str());
     let levels = now.levels.iter().map(|level| level.iter().filter(drawn).cloned().collect::<Vec<_>>());
-    // A level without anybody would be an empty stripe.
+    // An empty level would be an empty stripe.
     (levels.filter(|l| !l.is_empty()).collect(), edges)
 }
 
-/// A line has the colour of what it leads to, where that is behind or wrong.
+/// Returns the class of a line: the health of the reader it leads to, if that is late or failed.
 fn line_class(layout: &Layout, line: &[usize], tables: &BTreeMap<&str, &Table>) -> String {
     let to = line.last().and_then(|i| layout.items.get(*i));
     let reader = match to {
@@ -181,12 +183,12 @@ fn boxed(layout: &Layout, name: &str, table: Option<&Table>, x: f64, middle: f64
     }
 }
 
-/// A name as it stands in a box; the schema `public` goes without saying.
+/// Returns a name as its box shows it, without the schema `public`.
 fn told(name: &str) -> &str {
     name.strip_prefix("public.").unwrap_or(name)
 }
 
-/// A name in lines of at most so many letters, which end after dots and underscores where there are any.
+/// Wraps a name into lines of at most `fits` letters, which end after dots and underscores if there are any.
 fn wrapped(name: &str, fits: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for part in name.split_inclusive(['.', '_']) {
@@ -201,7 +203,7 @@ fn wrapped(name: &str, fits: usize) -> Vec<String> {
     lines
 }
 
-/// How high a box with these lines is.
+/// Returns the height of a box with these lines.
 fn room(lines: &[String]) -> f64 {
     HEIGHT + LINE * lines.len().saturating_sub(1) as f64
 }
@@ -245,7 +247,7 @@ impl Layout {
         self.items.len() - 1
     }
 
-    /// What each item is linked to: before it, and after it.
+    /// Returns the items that each item is linked to: those before it, and those after it.
     fn beside(&self) -> Vec<[Vec<usize>; 2]> {
         let mut beside = vec![[Vec::new(), Vec::new()]; self.items.len()];
         for pair in self.lines.iter().flat_map(|l| l.windows(2)) {
@@ -257,7 +259,8 @@ impl Layout {
         beside
     }
 
-    /// Puts each level in the order of the means of what its items are linked to, which crosses few lines.
+    /// Sorts each level by the mean places of the items that its items are linked to, so that few lines
+    /// cross.
     fn reorder(&mut self, beside: &[[Vec<usize>; 2]], forth: bool) {
         let side = usize::from(!forth);
         let count = self.levels.len();
@@ -279,7 +282,7 @@ impl Layout {
         self.rooms[item]
     }
 
-    /// Puts items where their neighbours are, as far as their level has room.
+    /// Moves items to their neighbours, as far as their level has room.
     fn place(&mut self, beside: &[[Vec<usize>; 2]]) {
         self.y = vec![0.0; self.items.len()];
         for level in self.levels.clone() {
@@ -299,10 +302,11 @@ impl Layout {
         self.y.iter_mut().for_each(|y| *y += MARGIN - top);
     }
 
-    /// Gives the items of a level, in their order, places near the wanted ones without overlap: those that would overlap move
-    /// as one to the mean of what they want.
+    /// Places the items of a level, in their order, near the wanted places and without overlap. Items that
+    /// would overlap move together, to the mean of their wanted places.
     fn spread(&mut self, level: &[usize], wanted: &[f64]) {
-        // Blocks of items that touch: where the first of them is, what each adds to that, how many they are.
+        // Blocks of items that touch: the place of the first item, and each item with its distance from the
+        // first.
         let mut blocks: Vec<(f64, Vec<(usize, f64)>)> = Vec::new();
         for (item, want) in level.iter().zip(wanted) {
             let mut block = (*want, vec![(*item, 0.0)]);

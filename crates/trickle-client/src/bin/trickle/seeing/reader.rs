@@ -1,4 +1,4 @@
-//! Reads how stream tables stand, over a connection of its own, again and again.
+//! Reads the state of stream tables again and again, over a connection of its own.
 
 use super::model::{Open, Seen, Snapshot};
 use std::sync::Arc;
@@ -8,32 +8,33 @@ use trickle_client::connect::Target;
 use trickle_client::{Error, Name, Result, Session, Settings, Trickle};
 use trickle_engine::health::open_transactions;
 
-/// How long the database may take to say how its stream tables stand.
+/// Longest time in which the database may tell the state of its stream tables.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long what was read is good enough for whoever asks next.
+/// Time for which a result of a read answers further requests.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// Where to read.
+/// A reader of one database, and its memory of earlier reads.
 pub(crate) struct Reader {
     target: Target,
     settings: Settings,
-    /// Which; all where there is none.
+    /// The stream tables to read; all if empty.
     names: Vec<Name>,
     trickle: Option<Trickle>,
     seen: Seen,
 }
 
 impl Reader {
-    /// Connects when it is asked for the first time.
+    /// Makes a reader that connects at the first read.
     pub(crate) fn new(target: Target, settings: Settings, names: Vec<Name>) -> Reader {
         Reader { target, settings, names, trickle: None, seen: Seen::default() }
     }
 
-    /// How they stand now. What takes too long is given up, here and in the server.
+    /// Reads the state of the stream tables. A read that takes too long is given up, here and in the server.
     ///
     /// # Errors
-    /// No connection, in which case the next call connects anew; none of a name; the server.
+    /// There is no connection, in which case the next call connects anew; there is no stream table of a name;
+    /// the server refuses.
     pub(crate) async fn read(&mut self) -> Result<Snapshot> {
         let mut trickle = match self.trickle.take() {
             Some(trickle) => trickle,
@@ -47,7 +48,7 @@ impl Reader {
         };
         let cancel = trickle.connection().cancel();
         let Ok(read) = tokio::time::timeout(PATIENCE, ask(&mut trickle, &self.names)).await else {
-            // The connection is closed in any case.
+            // The connection is closed even if the request to cancel fails.
             let _ = tokio::time::timeout(GOOD_FOR, cancel.send()).await;
             return Err(slow());
         };
@@ -74,22 +75,22 @@ async fn ask(trickle: &mut Trickle, names: &[Name]) -> Result<Read> {
     Ok((all, buffers, trickle.refresher().await?, open))
 }
 
-/// What was read last.
+/// The last result of a reader.
 #[derive(Clone, Default)]
 pub(super) struct View {
     /// `None` where nothing was read yet.
     pub(super) snapshot: Option<Arc<Snapshot>>,
-    /// How old that is.
+    /// The age of the snapshot.
     pub(super) age: Duration,
-    /// Why there is nothing newer.
+    /// The reason why there is no newer snapshot.
     pub(super) trouble: Option<String>,
 }
 
-/// Whoever wants to see.
+/// The sender of an answer to one request.
 pub(super) type Asked = oneshot::Sender<View>;
 
-/// Answers one after the other, and asks the database at most once a second however many want to know. Ends when nobody can ask
-/// any more.
+/// Answers requests one after the other. The database is asked at most once a second, however many requests
+/// there are. Ends when nobody can send a request any more.
 pub(super) async fn answer(mut reader: Reader, mut asked: mpsc::Receiver<Asked>) {
     let mut last = View::default();
     let (mut tried, mut read) = (None::<Instant>, Instant::now());
@@ -105,7 +106,7 @@ pub(super) async fn answer(mut reader: Reader, mut asked: mpsc::Receiver<Asked>)
             tried = Some(Instant::now());
         }
         last.age = read.elapsed();
-        // Who went away meanwhile needs no answer.
+        // An error means that the sender of the request has gone, and needs no answer.
         let _ = who.send(last.clone());
     }
 }

@@ -1,5 +1,5 @@
-//! What Prometheus reads: what was counted, and how the database says that stream tables stand. Of the latter nothing is kept
-//! from one time to the next, so what is gone is gone.
+//! The text that Prometheus reads: counts, and the state of stream tables from the database. That state is
+//! not kept from one request to the next, so a stream table that is gone is gone from the text, too.
 
 use super::metrics::{
     BUFFER, CONSECUTIVE, LIMIT, Metrics, OLDEST, PENDING, PERIOD, READ, SLOWED, STALENESS, STATUS, TABLES,
@@ -9,7 +9,7 @@ use super::reader::View;
 use prometheus::{Registry, Result, TextEncoder};
 use std::collections::BTreeSet;
 
-/// The text of all metrics.
+/// Returns the text of all metrics.
 ///
 /// # Errors
 /// The list of metrics does not make sense, which a test shows.

@@ -1,6 +1,8 @@
-//! Serves metrics and the status page over HTTP, on a thread of its own, so that nobody who asks holds up a refresh.
+//! Serves metrics and the status page over HTTP, on a thread of its own, so that no request holds up a
+//! refresh.
 //!
-//! Whoever can reach the port may read; nothing can be changed through it. A request is small and quick or it is dropped.
+//! Everybody who can reach the port may read; nothing can be changed through it. A request must be small and
+//! quick, or it is dropped.
 
 mod asked;
 mod crowd;
@@ -28,26 +30,26 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Who waits at a time for what only the database knows. Fewer than one peer's connections: whoever asks for
-/// something else finds a place, however slow the database is.
+/// Most requests that wait for the database at a time, fewer than the connections of one peer. So a request
+/// that needs no database finds a place, however slow the database is.
 const WAITING: usize = 32;
-/// How long the head of a request may take, from when the connection is accepted.
+/// Longest time for the head of a request, from when the connection is accepted.
 const HEAD: Duration = Duration::from_secs(2);
-/// How large it may be.
+/// Greatest size of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
-/// How long a connection may live: long enough for a database that answers late, and a slow reader.
+/// Longest life of a connection: enough for a database that answers late, and for a slow reader.
 const WHOLE: Duration = Duration::from_secs(30);
 
-/// A port that is listened on.
+/// A port on which this process listens.
 pub(crate) struct Listening {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// Listens.
+/// Listens at an address.
 ///
 /// # Errors
-/// The port is taken, or not to be had by this user or on this machine.
+/// The port is taken, or this user or this machine cannot have it.
 pub(crate) fn listen(address: SocketAddr) -> Result<Listening, Failure> {
     let fail = |e: std::io::Error| {
         let failure = Failure::failed(format!("cannot serve metrics on {address}: {e}"));
@@ -64,27 +66,27 @@ pub(crate) fn listen(address: SocketAddr) -> Result<Listening, Failure> {
     Ok(Listening { listener, address })
 }
 
-/// What every handler needs.
+/// The state that every handler needs.
 struct Shared {
     metrics: Arc<Metrics>,
     asking: mpsc::Sender<Asked>,
     database: String,
     policy: HeaderValue,
     hosts: Hosts,
-    /// As many as may still begin to wait for the database.
+    /// A permit for each further request that may wait for the database.
     waiting: Semaphore,
 }
 
 impl Listening {
-    /// Where.
+    /// Returns the address, with the port that was taken.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the program ends, to who names this server by its address or by one of these names.
+    /// Serves until the program ends. Requests must name this server by an address or by one of these names.
     ///
     /// # Errors
-    /// No thread is to be had.
+    /// No thread can be started.
     pub(crate) fn serve(
         self,
         metrics: Arc<Metrics>,
@@ -123,11 +125,11 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
                 let (place, lost) = crowd.enter(peer.ip());
                 let shared = shared.clone();
                 tokio::spawn(async move {
-                    // Whoever is too slow is dropped, or makes room for another.
+                    // A connection that is too slow is dropped, or makes room for another one.
                     let _ = tokio::time::timeout(WHOLE, converse(stream, shared, place, lost)).await;
                 });
             }
-            // Too many files are open, or the peer is gone: nothing that is better at once.
+            // Too many files are open, or the peer is gone: neither is better at once.
             Err(e) => {
                 tracing::debug!("cannot accept a connection: {e}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -136,7 +138,7 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// One request and its answer, as long as nobody else has the place.
+/// Reads one request and answers it, as long as the connection keeps its place.
 async fn converse(stream: TcpStream, shared: Arc<Shared>, place: Place, lost: Lost) {
     let place = &place;
     let service = service_fn(move |request| {
@@ -155,7 +157,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>, place: Place, lost: Lo
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // How it ended is the peer's to know.
+        // An error concerns the peer alone.
         _ = serving => {}
         _ = lost => {}
     }
@@ -199,7 +201,7 @@ async fn found(path: &str, shared: &Shared) -> Found {
     let view = match (matches!(path, "/" | "/status.json" | "/metrics"), &turn) {
         (false, _) => View::default(),
         (true, Err(_)) => return crowded(),
-        // Whoever leaves gives the turn back.
+        // A request that ends gives its permit back.
         (true, Ok(_)) => view(shared).await,
     };
     match path {
@@ -232,7 +234,7 @@ fn crowded() -> Found {
     (StatusCode::SERVICE_UNAVAILABLE, PLAIN, text)
 }
 
-/// How stream tables stand, at most a second ago.
+/// Returns the state of stream tables, at most a second old.
 async fn view(shared: &Shared) -> View {
     let (who, answer) = oneshot::channel();
     let gone = || View { trouble: Some("nobody reads the database".to_owned()), ..View::default() };

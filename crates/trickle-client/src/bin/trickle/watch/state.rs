@@ -1,36 +1,36 @@
-//! What the view knows, and what keys do to it.
+//! The state of the view, and the effect of keys on it.
 
 use crate::seeing::model::{Snapshot, Table};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::time::Instant;
 
-/// What is to be done after a key.
+/// The work that follows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Draw,
-    /// Ask the database now.
+    /// Read the database at once.
     Read,
     Quit,
 }
 
-/// In which order rows stand.
+/// The order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// As the model has them.
+    /// The order of the model.
     Worst,
     Name,
     Behind,
-    /// What the last refresh took, dearest first.
+    /// By the time of the last refresh, the longest first.
     Cost,
-    /// Largest first.
+    /// By the bytes in buffers, the largest first.
     Buffer,
-    /// Those refreshed last first.
+    /// By the age of the last refresh, the youngest first.
     Last,
 }
 
 impl Sort {
-    /// All of them, with their keys, and as the view names them.
+    /// All orders, with their keys and their names in the view.
     pub(super) const ALL: [(Sort, char, &'static str); 6] = [
         (Sort::Worst, 'w', "worst"),
         (Sort::Name, 'n', "name"),
@@ -43,7 +43,7 @@ impl Sort {
     fn order(self, a: &Table, b: &Table) -> Ordering {
         let cost = |t: &Table| t.last_refresh.as_ref().and_then(|l| l.ms).unwrap_or(-1.0);
         let age = |t: &Table| t.last_refresh.as_ref().map_or(i64::MAX, |l| l.age_ms);
-        // Who was never filled is behind by more than anybody.
+        // A stream table that was never filled is further behind than all others.
         let behind = |t: &Table| t.behind_ms.unwrap_or(u64::MAX);
         match self {
             Sort::Worst => Ordering::Equal,
@@ -56,18 +56,19 @@ impl Sort {
     }
 }
 
-/// See the module.
+/// The state of the view.
 pub(super) struct Watched {
-    /// Which database.
+    /// The name of the database.
     pub(super) what: String,
-    /// What was read last, in the order in which it is shown.
+    /// The result of the last successful read, in the order in which it is shown.
     pub(super) snapshot: Option<Snapshot>,
-    /// When that was.
+    /// The time of that read.
     pub(super) read: Option<Instant>,
-    /// Why there is nothing newer.
+    /// The reason why there is no newer result.
     pub(super) trouble: Option<String>,
     pub(super) sort: Sort,
-    /// The name of the row that is told about: it stays the same one when rows change places.
+    /// The name of the chosen row, whose details are shown. The same row stays chosen when rows change
+    /// places.
     chosen: Option<String>,
 }
 
@@ -76,7 +77,7 @@ impl Watched {
         Watched { what, snapshot: None, read: None, trouble: None, sort: Sort::Worst, chosen: None }
     }
 
-    /// Takes in what was read, or why nothing was.
+    /// Takes in the result of a read, or the reason why there is none.
     pub(super) fn read(&mut self, read: Result<Snapshot, String>, now: Instant) {
         match read {
             Ok(snapshot) => {
@@ -87,11 +88,11 @@ impl Watched {
         }
     }
 
-    /// Sorts; where the chosen row is gone, the one that stands in its place is chosen.
+    /// Sorts the rows.
     fn settle(&mut self) {
         let sort = self.sort;
         if let Some(snapshot) = &mut self.snapshot {
-            // The model's order stays among equals.
+            // Equal rows stay in the order of the model.
             snapshot.tables.sort_by(|a, b| sort.order(a, b));
         }
     }
@@ -100,7 +101,8 @@ impl Watched {
         self.snapshot.as_ref().map_or(&[], |s| &s.tables)
     }
 
-    /// The number of the chosen row; the first one's until one is chosen.
+    /// Returns the number of the chosen row; of the first one where none is chosen, or the chosen one is
+    /// gone.
     pub(super) fn row(&self) -> usize {
         let chosen = self.chosen.as_deref();
         self.tables().iter().position(|t| Some(t.name.as_str()) == chosen).unwrap_or(0)
@@ -116,7 +118,7 @@ impl Watched {
         Told::Draw
     }
 
-    /// What a key does.
+    /// Applies a key, and returns the work that follows.
     pub(super) fn key(&mut self, key: KeyEvent) -> Told {
         const PAGE: usize = 10;
         let row = self.row();
@@ -131,7 +133,7 @@ impl Watched {
             KeyCode::Home | KeyCode::Char('g') => self.go(0),
             KeyCode::End | KeyCode::Char('G') => self.go(usize::MAX),
             KeyCode::Char(c) => match Sort::ALL.into_iter().find(|(_, key, _)| *key == c) {
-                // The model's order is in the model alone: it is read anew.
+                // Only a new read gives the order of the model.
                 Some((Sort::Worst, ..)) => {
                     self.sort = Sort::Worst;
                     Told::Read

@@ -1,4 +1,4 @@
-//! The view of the terminal: reads keys and the database, and draws what follows from both.
+//! The view on the terminal: reads keys and the database, and draws the state that follows from both.
 
 use super::state::{Told, Watched};
 use super::view;
@@ -12,13 +12,13 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long after a read that failed another is tried, at most.
+/// Longest wait after a failed read before the next one.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How often ages are drawn anew.
+/// Time between two redraws of ages.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A read at work, which gives the reader back.
+/// A running read, which gives the reader back.
 type Reading = Pin<Box<dyn Future<Output = (Reader, trickle_client::Result<Snapshot>)>>>;
 
 fn reading(mut reader: Reader) -> Reading {
@@ -28,7 +28,7 @@ fn reading(mut reader: Reader) -> Reading {
     })
 }
 
-/// Shows how stream tables stand until told to stop. The terminal is as it was before afterwards, whatever
+/// Shows the state of stream tables until told to stop. Afterwards the terminal is as it was before, whatever
 /// happens.
 pub(crate) async fn show(reader: Reader, interval: Duration, what: String) -> Result<Answer, Failure> {
     let fail = |e: std::io::Error| Failure::failed(format!("cannot use the terminal: {e}"));
@@ -92,7 +92,7 @@ async fn converse(
     }
 }
 
-/// The end of what is at work; never, where nothing is.
+/// Waits for the end of the running read; waits forever if there is none.
 async fn of(at_work: &mut Option<Reading>) -> (Reader, trickle_client::Result<Snapshot>) {
     match at_work {
         Some(reading) => reading.await,

@@ -1,4 +1,4 @@
-//! Draws what is watched: nothing but the state and the time decides what stands where.
+//! Draws the state of the view: the picture depends on nothing but the state and the time.
 
 mod columns;
 
@@ -13,7 +13,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 use std::time::{Duration, Instant};
 
-/// How many lines tell about the chosen row, where there is room.
+/// Number of lines with details of the chosen row, where there is room.
 const TOLD: u16 = 9;
 
 /// Draws the whole screen.
@@ -52,7 +52,7 @@ fn tone(health: Health) -> Style {
     }
 }
 
-/// Which database, how many of each health, who refreshes, and what is in the way.
+/// Draws the database, the number of stream tables of each health, the refresher, and any problem.
 fn heading(watched: &Watched, now: Instant, room: u16) -> Paragraph<'static> {
     let counts = Health::ALL.into_iter().rev().filter_map(|health| {
         let n = watched.tables().iter().filter(|t| t.health == health).count();
@@ -66,7 +66,7 @@ fn heading(watched: &Watched, now: Instant, room: u16) -> Paragraph<'static> {
     Paragraph::new(vec![first.collect::<Line<'_>>(), Line::styled(start(&second, room), style)])
 }
 
-/// Whether what is shown is new, and what is in the way.
+/// Describes whether the data are new, and any problem.
 fn news(watched: &Watched, now: Instant) -> (String, Style) {
     let (bad, odd, fine) = (tone(Health::Failed), tone(Health::Late), Style::new().dim());
     let age = watched.read.map(|at| now.duration_since(at));
@@ -95,7 +95,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How the columns share the width, by the longest of what all rows would show.
+/// Returns how the columns share the width, by the longest value of each column in all rows.
 fn fitted(tables: &[Standing], room: u16) -> Fitted {
     let widest =
         |text: &dyn Fn(&Standing) -> String| tables.iter().map(|t| width(&text(t))).max().unwrap_or(0);
@@ -130,13 +130,13 @@ fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched, fitted: &Fitted) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .column_spacing(GAP);
     let mut state = TableState::default().with_selected(Some(watched.row()));
-    // The chosen row stands in the middle as far as the ends allow, so that what is around it is seen.
+    // The chosen row stands in the middle, as far as the ends allow, so that the rows around it are seen.
     let room = usize::from(area.height.saturating_sub(1));
     *state.offset_mut() = watched.row().saturating_sub(room / 2).min(tables.len().saturating_sub(room));
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// How many columns have no room, and which, as far as that has room itself.
+/// Describes how many columns have no room, with their names if there is room for these.
 fn missing(fitted: &Fitted, room: u16) -> Option<Paragraph<'static>> {
     let heads: Vec<&str> = fitted.left_out().map(|c| c.head).collect();
     let few = match heads.len() {
@@ -148,7 +148,7 @@ fn missing(fitted: &Fitted, room: u16) -> Option<Paragraph<'static>> {
     Some(Paragraph::new(if width(&all) <= room { all } else { few }).dim())
 }
 
-/// Why it is as it is, and what of it has no room above.
+/// Describes why the chosen stream table is in its state, and the values of the columns that have no room.
 fn about_chosen(chosen: Option<&Standing>, fitted: &Fitted, room: u16) -> Paragraph<'static> {
     let Some(t) = chosen else { return Paragraph::new("") };
     let label = |what: &str, text: String, style: Style| {
@@ -191,7 +191,7 @@ fn about_chosen(chosen: Option<&Standing>, fitted: &Fitted, room: u16) -> Paragr
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::new().borders(Borders::TOP).title(title))
 }
 
-/// Each order has the key that its name begins with.
+/// Draws the keys. The key of an order is the first letter of its name.
 fn keys(sort: Sort, room: u16) -> Paragraph<'static> {
     let long = [("q", " quit  "), ("↑↓", " choose  "), ("r", " read now  "), ("", "sort by:")];
     let short = [("q", " quit "), ("↑↓", " "), ("r", " read "), ("", "sort:")];

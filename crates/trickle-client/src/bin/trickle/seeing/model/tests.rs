@@ -1,9 +1,10 @@
-//! Catches a model that calls late what was written a moment ago, fresh what is not, or puts the worst where nobody looks.
+//! Catches a model that calls a change of a moment ago late or a pending change fresh, or that does not put
+//! the worst first.
 
 use super::*;
 use trickle_client::SourceStatus;
 
-/// A stream table that is as it should be, and reads tables, or stream tables where the name begins with `s`.
+/// Makes a stream table in good state. It reads tables, and stream tables where a name begins with `s`.
 pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     let source = |name: &&str| SourceStatus {
         name: (*name).to_owned(),
@@ -56,12 +57,12 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     }
 }
 
-/// The same with something pending for so long.
+/// Makes the same with changes that are pending for `ms` milliseconds.
 pub(crate) fn behind(name: &str, sources: &[&str], ms: i64) -> Status {
     Status { staleness_ms: Some(ms), pending: Some(true), pending_changes: Some(5), ..status(name, sources) }
 }
 
-/// What a look at these shows, where nothing was seen before.
+/// Returns the model of a first look at these stream tables.
 pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
     let buffer = |source: &str, bytes| BufferStatus {
         source: source.into(),
@@ -83,7 +84,7 @@ pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
     )
 }
 
-/// A transaction of this process that has been open for so many seconds, of which 300 are many.
+/// Makes a transaction of this process that is open for this many seconds; from 300 on it counts as long.
 pub(crate) fn open(pid: i32, seconds: u64) -> Open {
     let of = OpenTransaction {
         pid,
@@ -95,7 +96,7 @@ pub(crate) fn open(pid: i32, seconds: u64) -> Open {
     Open::new(&of, Duration::from_secs(300))
 }
 
-/// A diamond, a failure, a name with markup, and one that waits for a hand.
+/// Makes a diamond, a failure, a name with markup, and a stream table that waits for a refresh by hand.
 pub(crate) fn several() -> Vec<Status> {
     let failed = Status {
         consecutive_errors: 3,
@@ -147,13 +148,13 @@ fn what_was_written_a_moment_ago_makes_no_old_table_late() {
         (found.behind_ms, found.health)
     };
     let day = 86_400_000;
-    // Nothing is known of before.
+    // There was no look before.
     assert_eq!(look(behind("s", &[], day), 0), (Some(86_400_000), Health::Late));
     assert_eq!(look(status("s", &[]), 1_000), (Some(0), Health::Fresh));
     assert_eq!(look(behind("s", &[], day), 1_000), (Some(1), Health::Due));
     assert_eq!(look(behind("s", &[], day), 2_500), (Some(1_500), Health::Due));
     assert_eq!(look(behind("s", &[], day), 9_000), (Some(8_000), Health::Late));
-    // It was refreshed, and written again.
+    // The stream table was refreshed, and its source was written again.
     assert_eq!(look(behind("s", &[], 400), 9_500), (Some(400), Health::Due));
     let unfilled = Status { staleness_ms: None, is_populated: false, ..behind("s", &[], 0) };
     assert_eq!(look(unfilled, 9_600), (None, Health::Late));

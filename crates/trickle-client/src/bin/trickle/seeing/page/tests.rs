@@ -1,11 +1,11 @@
-//! Catches names and errors that become markup, and what the page does not tell.
+//! Catches names and errors that become markup, and facts that the page does not show.
 
 use super::*;
 use crate::seeing::model::tests::{behind, open, several, snapshot, status};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The page without the places at which names may wrap.
+/// Renders the page without the places at which names may wrap.
 fn page(view: &View, connected: bool) -> String {
     render("sh<b>op", connected, view).replace("<wbr>", "")
 }
@@ -14,7 +14,7 @@ fn view() -> View {
     View { snapshot: Some(Arc::new(snapshot(&several()))), ..View::default() }
 }
 
-/// The part from a stream table's row to the end of that row.
+/// Returns the part of the page from a stream table's name to the end of its row.
 fn row<'p>(page: &'p str, name: &str) -> &'p str {
     let start =
         page.find(&format!("<th scope=\"row\">{name}</th>")).unwrap_or_else(|| panic!("{name}: {page}"));
@@ -36,7 +36,7 @@ fn nothing_comes_from_elsewhere() {
     let page = page(&view(), true);
     let links: Vec<&str> =
         page.match_indices("http").map(|(i, _)| &page[i..(i + 40).min(page.len())]).collect();
-    // The name of the format of the picture, and of the header that reloads.
+    // The name of the picture's format, and the header that reloads the page.
     let known = |l: &&str| l.starts_with("http://www.w3.org/2000/svg") || l.starts_with("http-equiv");
     assert!(links.iter().all(known), "{links:?}");
     assert!(!page.contains(" src=") && !page.contains("style=") && !page.contains(" on"), "inline code");
@@ -57,7 +57,7 @@ fn each_stream_table_is_told_in_its_row() {
     assert!(page.find("s_failed</th>").unwrap() < page.find("s_left</th>").unwrap(), "the worst first");
 }
 
-/// Catches names that are cut, or pushed out of the page, where it is narrow.
+/// Catches names that are cut, or that run out of a narrow page.
 #[test]
 fn names_on_the_status_page_wrap_at_dots_and_underscores() {
     let mut now = snapshot(&[status("sales.by_<region>", &["sales.orders_of_2026"])]);
@@ -70,7 +70,7 @@ fn names_on_the_status_page_wrap_at_dots_and_underscores() {
     assert!(!STYLE.contains("ellipsis") && !STYLE.contains("overflow: hidden"));
 }
 
-/// Catches a value of a card that nobody can name, since a narrow window has no headings above columns.
+/// Catches a value of a card without its heading: a narrow window shows no headings above columns.
 #[test]
 fn each_value_of_a_status_page_row_has_its_heading() {
     let page = page(&view(), true);
@@ -131,7 +131,7 @@ fn a_period_that_is_longer_than_the_schedule_says_is_told() {
     assert!(page.contains("refreshed every 2.5 s instead"), "{page}");
 }
 
-/// By light and in the dark, each has a colour of its own.
+/// In the light and in the dark scheme, each health has a colour of its own.
 #[test]
 fn how_late_it_is_has_a_colour() {
     for scheme in STYLE.split("@media").take(2) {

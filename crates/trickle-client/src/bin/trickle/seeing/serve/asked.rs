@@ -1,33 +1,34 @@
-//! Which requests are answered at all: those that name this server, and are nothing but a question.
+//! Decides which requests are answered at all: only those that name this server, and that ask without
+//! bringing data.
 //!
-//! A page of somebody else's in a browser may let its own name lead to this address (DNS rebinding), and
-//! would then read all that is served as its own. Such a request names the other page's host. An address that
-//! is written out cannot be let lead elsewhere.
+//! In a browser, a page of somebody else may make its own name lead to this address (DNS rebinding). It could
+//! then read all answers as its own. Such a request names the other page's host. A written-out address cannot
+//! be made to lead elsewhere.
 
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode, Version, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// By which names this server may be asked.
+/// The names by which requests may call this server.
 pub(super) struct Hosts {
-    /// In lower case, without a dot at the end.
+    /// The names in lower case, without a dot at the end.
     names: Vec<String>,
-    /// Whether this machine may be called by what every machine calls itself.
+    /// Whether requests may call this server `localhost`.
     loopback: bool,
 }
 
-/// Why a request is not answered, in a sentence.
+/// The reason why a request is not answered: a status, and a sentence.
 pub(super) type Refused = (StatusCode, String);
 
 impl Hosts {
-    /// For who listens there, and has these names.
+    /// Makes the list for a server that listens at this address and has these names.
     pub(super) fn new(listening: IpAddr, names: &[String]) -> Hosts {
         let names = names.iter().map(|n| plain(n)).collect();
         Hosts { names, loopback: listening.is_loopback() || listening.is_unspecified() }
     }
 
-    /// Refuses a request that names another server or none, is no question, or brings more than one: nothing
-    /// of a body is read.
+    /// Refuses a request that names another server, is neither GET nor HEAD, or has a body; nothing of a body
+    /// is read. Only a request of HTTP/1.0 may name no server.
     pub(super) fn admit<B: Body>(&self, request: &Request<B>) -> Result<(), Refused> {
         self.named(request)?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -48,7 +49,7 @@ impl Hosts {
             (Some(host), None) => Some(host.to_str().unwrap_or_default()),
             (Some(_), Some(_)) => return wrong("the request has more than one Host"),
         };
-        // A request as to a proxy says it twice.
+        // A request in the form for a proxy names the server twice.
         for name in host.into_iter().chain(request.uri().authority().map(|a| a.as_str())) {
             match Named::read(name) {
                 None => return wrong("the Host of the request is no host"),
@@ -65,11 +66,11 @@ impl Hosts {
     }
 }
 
-/// How a request calls the server, its port left out.
+/// The name of the server in a request, without the port.
 enum Named {
-    /// By an address.
+    /// An IP address.
     Address,
-    /// By a name.
+    /// A name.
     Name(String),
 }
 
@@ -104,12 +105,12 @@ fn unknown(host: &str) -> String {
     )
 }
 
-/// A name as it is compared.
+/// Returns a name in the form in which names are compared.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Whether something can be the name of a host, without a port.
+/// Whether a text can be the name of a host, without a port.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let label =
         |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');

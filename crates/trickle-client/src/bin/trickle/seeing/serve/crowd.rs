@@ -1,30 +1,31 @@
-//! The connections that are open, and which of them goes where there are too many.
+//! The open connections, and which of them is closed if there are too many.
 //!
-//! Everybody is let in at once, and where there is no room the connection goes that has shown least: to
-//! refuse the new one, or to let it wait, would give the room to those who came early and say nothing.
+//! Each new connection is let in at once. If there is no room, the connection that has shown least is closed.
+//! To refuse the new connection, or to let it wait, would give the room to peers that came early and say
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Connections at a time: as many files, and as many heads of requests in memory.
+/// Most connections at a time: each takes a file, and memory for the head of a request.
 const MOST: usize = 128;
-/// Those of one peer: another one always finds as many places again that this one cannot fill.
+/// Most connections of one peer. The other half of the places is always left for other peers.
 const MOST_OF_PEER: usize = 64;
 
-/// How far a connection is, in the order in which they go where there are too many.
+/// The progress of a connection. If there are too many connections, one at the earliest stage is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// The head of its request is not complete.
     Asking,
-    /// It is being sent its answer, which takes no time where the peer reads.
+    /// The answer is being sent, which takes no time if the peer reads.
     Taking,
-    /// Its answer is being made.
+    /// The answer is being made.
     Answering,
 }
 
-/// All that are open, by the order in which they came.
+/// All open connections, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Crowd(Mutex<Open>);
 
@@ -37,21 +38,21 @@ struct Open {
 struct One {
     peer: IpAddr,
     stage: Stage,
-    /// Dropped, it tells the connection to go.
+    /// The sender that tells the connection to close when it is dropped.
     _stay: oneshot::Sender<()>,
 }
 
-/// A connection's place, which is free again when this is dropped.
+/// The place of a connection, which is free again when this value is dropped.
 pub(super) struct Place {
     crowd: Arc<Crowd>,
     number: u64,
 }
 
-/// Done when the place is somebody else's.
+/// A future that ends when the place is taken away.
 pub(super) type Lost = oneshot::Receiver<()>;
 
 impl Crowd {
-    /// A place for a connection of this peer; whoever has to go for that is told.
+    /// Gives a place to a connection of this peer. A connection that has to close for it is told.
     pub(super) fn enter(self: &Arc<Crowd>, peer: IpAddr) -> (Place, Lost) {
         let peer = network(peer);
         let (stay, lost) = oneshot::channel();
@@ -68,14 +69,14 @@ impl Crowd {
         (Place { crowd: self.clone(), number }, lost)
     }
 
-    /// What a panic elsewhere left behind is still a list of connections.
+    /// Locks the connections. A panic elsewhere leaves the list whole.
     fn open(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Open {
-    /// The oldest of the least far of these goes.
+    /// Closes one of these connections: of those at the earliest stage, the oldest.
     fn push_out(&mut self, among: impl Fn(&One) -> bool) {
         let candidates = self.all.iter().filter(|(_, o)| among(o));
         let leaving = candidates.min_by_key(|(number, o)| (o.stage, **number)).map(|(number, _)| *number);
@@ -84,7 +85,7 @@ impl Open {
 }
 
 impl Place {
-    /// The connection is so far now.
+    /// Notes that the connection has reached a stage.
     pub(super) fn is(&self, stage: Stage) {
         if let Some(one) = self.crowd.open().all.get_mut(&self.number) {
             one.stage = stage;
@@ -98,7 +99,8 @@ impl Drop for Place {
     }
 }
 
-/// Addresses that one peer has at will count as one: in IPv6 those of a network of 64 bits.
+/// Returns the address under which a peer is counted. In IPv6 a peer has all addresses of a network of 64
+/// bits, so they count as one.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         v4 @ IpAddr::V4(_) => v4,
@@ -129,16 +131,17 @@ mod tests {
         first[0].0.is(Stage::Answering);
         first[1].0.is(Stage::Taking);
         let mut other: Vec<(Place, Lost)> = (0..MOST - MOST_OF_PEER).map(|_| crowd.enter(peer(2))).collect();
-        // One's own share is full: one's own connection goes, and the others' stay.
+        // The peer's own share is full: a connection of that peer is closed, and the others stay.
         let new = crowd.enter(peer(1));
         let open: Vec<bool> = first.iter_mut().map(|(_, lost)| is_open(lost)).collect();
         assert_eq!(open.iter().position(|o| !o), Some(2));
         assert_eq!(open.iter().filter(|o| !**o).count(), 1);
         assert!(other.iter_mut().all(|(_, lost)| is_open(lost)));
-        // The house is full: the oldest of all goes.
+        // All places are taken: the oldest connection of all is closed.
         let third = crowd.enter(peer(3));
         assert!(!is_open(&mut first[3].1));
-        // Where all have asked, whoever does not take the answer goes before whoever waits for one.
+        // If all have asked, a connection that does not take its answer is closed before one that waits for
+        // an answer.
         for (place, _) in first.iter().chain(&other).chain([&new, &third]) {
             place.is(Stage::Answering);
         }

@@ -1,4 +1,4 @@
-//! Which columns have room, and how wide each is: a value is shown whole, or its column is left out.
+//! Decides which columns have room, and how wide each is: a value is shown whole, or its column is left out.
 
 use super::tone;
 use crate::seeing::model::{Health, Table, bytes};
@@ -7,17 +7,17 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 use trickle_client::Activity;
 
-/// Between two columns.
+/// Room between two columns.
 pub(super) const GAP: u16 = 2;
 
 /// A column beside the names.
 pub(super) struct Column {
     pub(super) head: &'static str,
-    /// Numbers stand to the right.
+    /// The alignment; numbers are on the right.
     pub(super) side: Alignment,
-    /// It takes so much even where its values are shorter now: else columns would come and go as ages grow.
+    /// Least width, even if all values are shorter: otherwise columns would come and go as ages grow.
     usual: u16,
-    /// The most important has 0: each is shown where it has room beside those before it.
+    /// The rank, 0 for the most important. A column is shown if it has room beside the columns of lower rank.
     rank: u8,
     pub(super) text: fn(&Table) -> String,
     pub(super) tone: fn(&Table) -> Style,
@@ -34,7 +34,7 @@ const fn column(
     Column { head, side, usual, rank, text, tone }
 }
 
-/// From left to right.
+/// All columns, from left to right.
 pub(super) const COLUMNS: [Column; 8] = [
     column("mode", Alignment::Left, 12, 6, |t| t.mode.to_string(), plain),
     column("status", Alignment::Left, 9, 0, status, |t| tone(t.health)),
@@ -58,17 +58,18 @@ fn status(t: &Table) -> String {
     if t.status == Activity::Active { t.health.word().to_owned() } else { t.status.to_string() }
 }
 
-/// How the columns share the room of a line.
+/// The division of a line's room among the columns.
 #[derive(Debug)]
 pub(super) struct Fitted {
     /// The width that is left for names, which are shortened to it.
     pub(super) name: u16,
-    /// The width of each column; none where it is left out.
+    /// The width of each column; `None` where it is left out.
     pub(super) widths: [Option<u16>; COLUMNS.len()],
 }
 
 impl Fitted {
-    /// Names keep 20 columns, or a quarter of the room where that is more, as far as any of them is so long.
+    /// Divides the room of a line. Names keep 20 columns of the terminal, or a quarter of the room if that is
+    /// more, unless all names are shorter.
     pub(super) fn new(names: u16, values: [u16; COLUMNS.len()], room: u16) -> Fitted {
         let mut left = room.saturating_sub(names.min((room / 4).max(20)));
         let mut widths = [None; COLUMNS.len()];
@@ -84,18 +85,18 @@ impl Fitted {
         Fitted { name: names.min(room.saturating_sub(taken)), widths }
     }
 
-    /// The columns that have no room, from left to right.
+    /// Returns the columns that have no room, from left to right.
     pub(super) fn left_out(&self) -> impl Iterator<Item = &'static Column> {
         COLUMNS.iter().zip(self.widths).filter(|(_, w)| w.is_none()).map(|(c, _)| c)
     }
 }
 
-/// How many columns of the terminal a text takes.
+/// Returns how many columns of the terminal a text takes.
 pub(super) fn width(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
 }
 
-/// The text, with … in its middle where it takes more than this: names differ at both ends.
+/// Shortens a text to this width with … in its middle, since names differ at both ends.
 pub(super) fn middle(text: &str, room: u16) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -106,7 +107,7 @@ pub(super) fn middle(text: &str, room: u16) -> String {
     start.into_iter().chain(['…']).chain(end.into_iter().rev()).collect()
 }
 
-/// The text, with … at its end where it takes more than this: sentences begin with what matters.
+/// Shortens a text to this width with … at its end, since the beginning of a sentence matters most.
 pub(super) fn start(text: &str, room: u16) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -114,7 +115,7 @@ pub(super) fn start(text: &str, room: u16) -> String {
     prefix(text.chars(), room.saturating_sub(1)).into_iter().chain(['…']).collect()
 }
 
-/// As many of these as have room.
+/// Returns as many of these letters as have room.
 fn prefix(of: impl Iterator<Item = char>, room: u16) -> Vec<char> {
     let fits = |taken: &mut u16, c: char| {
         *taken = taken.saturating_add(width(c.encode_utf8(&mut [0; 4])));

@@ -1,4 +1,4 @@
-//! Catches a screen that hides what matters: which rows are wrong, why, and that what is shown is old.
+//! Catches a screen that hides what matters: the wrong rows, the reasons, and the age of the data.
 
 use super::*;
 use crate::seeing::model::tests::{behind, open, several, snapshot, status};
@@ -25,7 +25,7 @@ fn watched(now: Instant) -> Watched {
     w
 }
 
-/// The line that begins so, and its number.
+/// Returns the line that begins with this text, and its number.
 #[track_caller]
 fn line<'l>(lines: &'l [String], start: &str) -> (u16, &'l str) {
     let found = lines.iter().enumerate().find(|(_, l)| l.starts_with(start));
@@ -55,7 +55,7 @@ fn each_row_tells_and_has_its_colour() {
     assert!(first < line(&text, "s_late").0 && line(&text, "s_late").0 < line(&text, "s_left").0);
 }
 
-/// Long names, also of wide letters, and values as wide as they become.
+/// Makes stream tables with long names, also of wide letters, and values of the greatest width.
 fn wide() -> Vec<trickle_client::Status> {
     let mut all: Vec<_> = several();
     for (name, ms) in [
@@ -79,8 +79,8 @@ fn wide() -> Vec<trickle_client::Status> {
     all
 }
 
-/// Catches numbers without their first digits. The law: between the gaps of a row stand the value of each
-/// column that is shown, and nothing else, and a number ends where its heading does.
+/// Catches numbers without their first digits. The law: between the gaps of a row stand the values of the
+/// shown columns and nothing else, and a number ends where its heading ends.
 #[test]
 fn status_watch_shows_values_whole_at_each_width() {
     let now = Instant::now();
@@ -114,7 +114,7 @@ fn status_watch_shows_values_whole_at_each_width() {
     assert_eq!(before.last(), Some(&0));
 }
 
-/// Catches usual widths at which too little has room, and values that are left out and told nowhere.
+/// Catches usual widths at which too little has room, and values that are left out everywhere.
 #[test]
 fn status_watch_leaves_out_the_least_important() {
     let now = Instant::now();
@@ -129,7 +129,7 @@ fn status_watch_leaves_out_the_least_important() {
         assert!(long.contains('…') || room == 120, "{long}");
         assert!(long.ends_with("12") && long.contains("h 12 min"), "{long}");
     }
-    // The chosen row tells the rest.
+    // The details of the chosen row have the other values.
     for _ in 0..2 {
         w.key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
     }
@@ -145,7 +145,7 @@ fn a_long_name_is_shortened_in_its_middle() {
     {
         assert_eq!(middle("by_region", room), short);
     }
-    // Such letters take two columns each.
+    // Each of these letters takes two columns of the terminal.
     assert_eq!(
         (middle("日本語の表", 10), middle("日本語の表", 9)),
         ("日本語の表".into(), "日本…の表".into())
