@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fills fuzz/corpus with seeds: the queries of tests/cases for the target that reads SQL, type names for the one that
-# reads types, and a few long runs of bytes for those that read decisions, where a short input is a plan of nothing.
+# reads types, and a few long runs of bytes for the targets that read decisions: a short input gives an empty plan.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export LC_ALL=C

@@ -1,8 +1,10 @@
 //! Ring 1: the delta law and its companions over random plans, states and changes.
 //!
-//! What each test alone can catch: `random_*` a rule that is wrong for some nesting; `tiny_*` a rule that is wrong for
-//! a rare combination of NULLs and duplicates; `coverage` a generator that no longer reaches some combination;
-//! `mutants` laws that no longer notice.
+//! The bugs that each test alone can catch:
+//! - `random_*`: a rule that is wrong for some nesting;
+//! - `tiny_*`: a rule that is wrong for a rare combination of NULLs and duplicates;
+//! - `coverage`: a generator that no longer reaches some combination;
+//! - `mutants`: laws that no longer notice a fault.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +33,7 @@ use trickle_core::testing::{
 use trickle_core::types::{Datum, Type};
 use trickle_core::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, WindowFrame};
 
-/// The random triples of a run.
+/// The random triples (plan, state, change) of a run.
 const TRIPLES: Seeds = Seeds { setting: "TRICKLE_LAWS", short: 60_000 };
 
 /// Runs `check` for the numbers below `n`; see [`for_seeds`].
@@ -39,7 +41,7 @@ fn for_each(n: usize, check: impl Fn(u64) -> Result<(), String> + Sync) {
     for_seeds(&(0..n as u64).collect::<Vec<_>>(), check);
 }
 
-/// Runs `check` for these seeds on all cores; the first failure, if any.
+/// Runs `check` for these seeds on all cores; panics with the first failure.
 fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let failure: Mutex<Option<(u64, String)>> = Mutex::new(None);
@@ -64,7 +66,8 @@ fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) {
     }
 }
 
-/// Some seeds draw over tables in which equal values are written differently.
+/// Draws a plan and a database from a seed. Some seeds draw over tables in which equal values are written
+/// differently.
 fn drawn(seed: u64, limits: &Limits) -> (Sample, trickle_core::eval::Database) {
     let mut choice = Choice::seeded(seed);
     let tables = if seed / 36 % 3 == 2 { testing::inexact_tables() } else { testing::tables() };
@@ -73,7 +76,7 @@ fn drawn(seed: u64, limits: &Limits) -> (Sample, trickle_core::eval::Database) {
     (sample, db)
 }
 
-/// The smallest counterexample found, as SQL where the plan can be written as such.
+/// Describes the smallest counterexample found, as SQL if the plan can be written as SQL.
 fn report(
     seed: u64,
     limits: &Limits,
@@ -142,7 +145,8 @@ fn random_plans_have_the_properties_they_claim() {
     });
 }
 
-/// Of what a table with a key is looked up by and shown with, which most samples are not.
+/// Checks the affected keys, by which a table with a key is looked up, and the rows that they show. Most
+/// samples have no such key, so the test counts those that do.
 #[test]
 fn affected_keys_and_their_rows_are_the_change() {
     let found = AtomicU64::new(0);
@@ -165,7 +169,8 @@ fn affected_keys_and_their_rows_are_the_change() {
     assert!(found >= TRIPLES.count() / 40, "too few samples say something: {found}");
 }
 
-/// Keys of which those that are looked up are forgotten, and those of the table's own rows.
+/// Each of two mutants leaves out a part of the affected keys: the keys that are looked up, or the keys of
+/// the table's own rows.
 #[test]
 fn affected_keys_that_are_forgotten_are_noticed() {
     fn part(graph: &Graph, keys: NodeId, which: fn(&[NodeId]) -> Option<&NodeId>) -> NodeId {
@@ -218,8 +223,8 @@ fn deltas_read_current_states_only() {
     });
 }
 
-/// A rendering may give more keys than `Keys` denotes; its readers restrict both sides of a difference to them, so keys
-/// of unchanged rows change nothing.
+/// A rendering may give more keys than `Keys` denotes. Its readers restrict both sides of a difference to
+/// these keys, so keys of unchanged rows change nothing.
 #[test]
 fn more_keys_than_needed_change_nothing() {
     let more =
@@ -252,7 +257,7 @@ fn more_keys_than_needed_change_nothing() {
     });
 }
 
-/// Adds to every `keys(ΔR)` the keys of R′, and of each part of ΔR for itself.
+/// Adds to every `keys(ΔR)` the keys of R′, and the keys of each part of ΔR by itself.
 fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
     graph.rebuild(root, |g, _, rel| {
         let Rel::Keys(keys) = &rel else { return g.add(rel) };
@@ -264,7 +269,8 @@ fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
             Rel::Table(t) if t.version() == Version::Delta => g.add(t.at(Version::After)),
             _ => g.add(rel),
         })?;
-        // What takes the past from the present is no state where the change is everything.
+        // Such an input takes the previous state from the current one, which gives no state when whole tables
+        // stand in place of their changes.
         let taken = |n: &NodeId| matches!(g.rel(*n), Rel::Negate(_));
         if !g.reachable(keys.input()).iter().any(taken) {
             parts.push(g.add(Keys::new(current, keys.cols().to_vec()))?);
@@ -275,7 +281,7 @@ fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
     })
 }
 
-/// What a node adds up or takes away, as it is rendered where nobody merges it.
+/// Returns the nodes that a node adds up or takes away, as they are rendered when nothing merges them.
 fn parts_of(graph: &Graph, node: NodeId) -> Vec<NodeId> {
     match graph.rel(node) {
         Rel::Union(_) | Rel::Negate(_) | Rel::Consolidate(_) => {
@@ -285,7 +291,7 @@ fn parts_of(graph: &Graph, node: NodeId) -> Vec<NodeId> {
     }
 }
 
-/// Every pair of states of up to `rows` rows over `{NULL, 0, 1}`, for every small plan.
+/// Checks every pair of states of up to `rows` rows over `{NULL, 0, 1}`, for every small plan.
 #[test]
 fn tiny_domains_exhaustively() {
     let plans = testing::small_plans().expect("small plans are well formed");
@@ -304,8 +310,8 @@ fn tiny_domains_exhaustively() {
     assert!(checked > 100_000);
 }
 
-/// Frames and functions that look a row or two around their row, each as a query over rows ordered by their first column,
-/// of which the first may have equals.
+/// Makes queries with frames and functions that look a row or two around their row. Their rows are ordered by
+/// the first column, in which two rows may be equal.
 fn windows_of_near_rows() -> Vec<Sample> {
     let columns = ["o", "v"].map(|name| ColumnDef::new(name, Type::Int4, false));
     let table = Arc::new(TableDef::new(TableId(1), "public", "r", columns.to_vec()));
@@ -349,7 +355,8 @@ fn windows_of_near_rows() -> Vec<Sample> {
     samples
 }
 
-/// Every pair of states of six places in an order, each with a row or none, and one of them also with two.
+/// Checks every pair of states of six places in an order. Each place has a row or none, and one of them may
+/// also have two.
 #[test]
 fn windows_are_computed_near_what_changed() {
     let row = |o: i64, v: i64| Row::from(vec![Datum::Int(o), Datum::Int(v)]);
@@ -435,7 +442,8 @@ fn every_mutant_is_killed() {
     assert!(survivors.is_empty(), "not noticed within {seeds} seeds: {survivors:#?}");
 }
 
-/// Terms that a trusted foreign key prunes are nothing wherever the key is honoured, and pruning any other is noticed.
+/// A term that a trusted foreign key prunes is empty wherever the key is honoured; pruning any other term is
+/// noticed.
 #[test]
 fn foreign_keys_prune_what_is_nothing() {
     let variant = |mutant| Variant {

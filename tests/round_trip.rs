@@ -1,7 +1,8 @@
-//! Ring 3: what is printed is read back as the same query.
+//! Ring 3: a printed query is read back as the same query.
 //!
-//! What it alone can catch: a rendering that PostgreSQL would read otherwise than meant (precedence, scope of a name,
-//! a lost cast), and a front end that does not read what the renderer writes. Both are judged by the evaluator.
+//! Only this ring catches a rendering that PostgreSQL would read otherwise than meant (precedence, scope of a
+//! name, a lost cast). Only this ring also catches a front end that cannot read the renderer's text. The
+//! evaluator judges both.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +30,7 @@ use trickle_core::testing::{self, Case, Choice, Limits, Sample};
 /// The random queries of a run.
 const TRIPS: Seeds = Seeds { setting: "TRICKLE_ROUND_TRIPS", short: 10_000 };
 
-/// How many failures are shown: `TRICKLE_SHOW`, else 5.
+/// Returns how many failures are shown: `TRICKLE_SHOW`, else 5.
 fn show() -> usize {
     std::env::var("TRICKLE_SHOW").ok().and_then(|n| n.parse().ok()).unwrap_or(5)
 }
@@ -44,7 +45,7 @@ fn print(graph: &Graph, root: NodeId) -> Result<String, String> {
     Ok(print_query(&query).text)
 }
 
-/// The query; `None` where it is refused for a reason of [`NOT_YET`].
+/// Reads a query; `None` if it is refused for a reason of [`NOT_YET`].
 fn read(sql: &str, catalog: &dyn Catalog) -> Result<Option<Query>, String> {
     match lower(sql, catalog) {
         Ok(Lowered::Query(q)) => Ok(Some(q)),
@@ -58,7 +59,7 @@ fn read(sql: &str, catalog: &dyn Catalog) -> Result<Option<Query>, String> {
     }
 }
 
-/// The rows, or the SQLSTATE of the data error that evaluation raised.
+/// Returns the rows, or the SQLSTATE of the data error that the evaluation raised.
 fn result(rows: trickle_core::Result<ZSet>) -> Result<Result<ZSet, &'static str>, String> {
     match rows {
         Ok(rows) => Ok(Ok(rows)),
@@ -67,22 +68,23 @@ fn result(rows: trickle_core::Result<ZSet>) -> Result<Result<ZSet, &'static str>
     }
 }
 
-/// How a trip ended.
+/// The end of a trip from a plan to its text and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trip {
-    /// The plan read back is printed and read as itself.
+    /// Printing the plan read back, and reading that, gives the same plan.
     Fixed,
-    /// That holds of the plan read back from it, or of the one after.
+    /// The plan changes at first, and no longer after at most three further trips.
     Settled,
-    /// The text has what only a rendering has: rows repeated by their weight, equal values settled by a window.
+    /// The text has constructs of renderings alone: rows repeated by their weight, equal values settled by a
+    /// window.
     Beyond,
-    /// The plan still changes at the third trip, though not its rows.
+    /// The plan still changes at the fourth further trip, though its rows do not.
     Drifts,
-    /// The text uses something else that the front end does not read yet, and says so.
+    /// The text has another construct that the front end does not read yet, and that it refuses.
     NotYet,
 }
 
-/// Whether a text uses what the front end does not read and no query needs.
+/// Whether a text has a construct of renderings alone, which the front end does not read and no query needs.
 fn is_beyond(text: &str) -> bool {
     text.contains("first_value(")
 }
@@ -92,13 +94,13 @@ const NOT_YET: &[&str] = &[
     "GROUP BY a subquery of the select list",
     "over a frame that ends among rows",
     "a subquery as argument of a function under an outer join",
-    // Shown beside what moves it into another operator.
+    // The query shows now() beside an expression that moves now() into another operator.
     "the stable function now()",
-    // A window that constants alone order has the order of its rows.
+    // A window that is ordered by constants alone has the order of its rows.
     "over rows in the order of a subquery",
 ];
 
-/// The optimised plan without what people alone see: labels and the numbers of nodes.
+/// Returns the optimised plan without its labels and the numbers of its nodes, which only people see.
 fn shape(q: &Query) -> Result<String, String> {
     let mut graph = q.graph.clone();
     let root = trickle_core::opt::optimize(&mut graph, q.root).map_err(|e| e.to_string())?;
@@ -122,8 +124,8 @@ fn shape(q: &Query) -> Result<String, String> {
     Ok(out)
 }
 
-/// The text of the query reads back with the same columns and the same rows, and printing settles: the text of what
-/// was read reads back as the same plan.
+/// Checks that the text of a query reads back with the same columns and the same rows. Printing must also
+/// settle: the text of the plan read back is read as the same plan.
 fn trip(
     sample: &Sample,
     catalog: &dyn Catalog,
@@ -149,9 +151,11 @@ fn trip(
         let same = match (&expected, &found) {
             (Ok(a), Ok(b)) => same_bag(a, b),
             (Err(_), Err(_)) => true,
-            // Too many rows for a test, or a recursion without an end, which who does not need its rows may come to.
+            // The query has too many rows for a test, or an endless recursion. A plan that does not need
+            // those rows may have a result.
             (Err("54000"), _) => true,
-            // Whether a row that no result needs raises is the planner's choice, the server's as well as ours.
+            // The planner decides whether a row that no result needs raises an error: the server's planner,
+            // and ours.
             _ => may_raise,
         };
         if !same {
@@ -177,7 +181,7 @@ fn settles(first: Query, catalog: &dyn Catalog) -> Result<Trip, String> {
     Ok(Trip::Drifts)
 }
 
-/// Runs `check` for these seeds on all cores; the failures, by seed.
+/// Runs `check` for these seeds on all cores; returns the failures by seed.
 fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
@@ -217,7 +221,7 @@ fn random_queries_read_back() {
     println!("{counts:?}");
     let shown: Vec<String> = failures.iter().take(show()).map(|(s, e)| format!("seed {s}: {e}")).collect();
     let count = |t| counts.get(&t).copied().unwrap_or(0);
-    // About one in a thousand is not read yet, and fewer drift; new seeds scatter around that.
+    // About one text in a thousand is not read yet, and fewer drift; new seeds scatter around that.
     let few = TRIPS.count() / 300;
     assert!(count(Trip::Beyond) <= TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
     assert!(count(Trip::Drifts) <= few, "printing does not settle");

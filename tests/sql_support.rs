@@ -1,7 +1,8 @@
-//! docs/sql-support.md says of every case file how its query is kept and what that costs. `TRICKLE_BLESS=1` writes it.
+//! For every case file, docs/sql-support.md says how its query is kept and what that costs. `TRICKLE_BLESS=1`
+//! writes the document.
 //!
-//! What it alone can catch: a document that promises what no case shows, and a query whose cost class changed though its
-//! result did not.
+//! Only this test catches a document that promises more than the cases show, and a query whose cost class
+//! changed though its result did not.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +43,7 @@ on the columns looked up granted:
 - **result**: all groups, windows or rounds of a recursion are computed anew. That is a full refresh by another name, and is called one.
 ";
 
-/// What a refresh costs beyond the change; the worse is the greater.
+/// The cost of a refresh beyond the change; a worse class is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Change,
@@ -67,7 +68,7 @@ fn class(table: &StreamTable) -> Class {
         let all = costs(&graph, &roots);
         let found: BTreeSet<Class> =
             all.iter().map(|(id, cost)| of_node(&graph, *id, *cost, partition)).collect();
-        // What refills reads all rows, but only then.
+        // An operator that refills reads all rows, but only when it refills.
         let refills = found.contains(&Class::Refill) && !found.contains(&Class::Result);
         if refills { Class::Refill } else { found.last().copied().unwrap_or(Class::Change) }
     };
@@ -89,7 +90,7 @@ fn of_node(graph: &Graph, id: NodeId, cost: Cost, partition: Class) -> Class {
     }
 }
 
-/// How the query of a case is kept, and the cost.
+/// Returns how the query of a case is kept, and the cost.
 fn kept(case: &Case) -> (String, &'static str) {
     let refused = case.snapshots.get("error").or_else(|| case.snapshots.get("verdict"));
     let words = |s: &str| s.lines().next().unwrap_or_default().replace('|', "\\|");
@@ -114,7 +115,7 @@ fn kept(case: &Case) -> (String, &'static str) {
     }
 }
 
-/// The first comment of a case.
+/// Returns the first comment of a case.
 fn about(text: &str) -> String {
     let lines = text.lines().map_while(|l| l.strip_prefix("# "));
     lines.collect::<Vec<_>>().join(" ").replace('|', "\\|")

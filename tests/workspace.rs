@@ -1,4 +1,5 @@
-//! The shape of the workspace: what cargo would pass over in silence, and what the core must never depend on.
+//! The shape of the workspace: mistakes that cargo ignores in silence, and crates that the core must never
+//! depend on.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names in a directory, sorted; none if there is no such directory.
+/// Returns the names in a directory, sorted; none if there is no such directory.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|e| e.file_name().into_string().unwrap()).collect();
@@ -24,7 +25,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A virtual workspace ignores top-level tests/ and benches/: what no member declares is never compiled.
+/// A virtual workspace ignores top-level tests/ and benches/: a file that no member declares is never
+/// compiled.
 #[test]
 fn every_test_and_bench_is_declared_by_a_member() {
     let root = root();
@@ -49,7 +51,7 @@ fn every_test_and_bench_is_declared_by_a_member() {
     assert!(undeclared.is_empty(), "no member's Cargo.toml declares {undeclared:?} with its path");
 }
 
-/// The same for fuzz targets, whose crate stands outside the workspace.
+/// The fuzz targets are declared as well; their crate stands outside the workspace.
 #[test]
 fn every_fuzz_target_is_declared() {
     let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
@@ -61,7 +63,7 @@ fn every_fuzz_target_is_declared() {
     }
 }
 
-/// tests/README.md says which test holds what: each is there.
+/// Each test that tests/README.md names exists.
 #[test]
 fn every_test_that_the_list_names_exists() {
     let tests = root().join("tests");
@@ -73,7 +75,7 @@ fn every_test_that_the_list_names_exists() {
         let text = fs::read_to_string(tests.join(file)).unwrap_or_default();
         let is_case = file.ends_with(".case") && !text.is_empty();
         let starts = |f: &str| Some(text.split_once(&format!("\nfn {f}()"))?.0);
-        // What needs the extension says so between.
+        // A test that needs the extension has another attribute between `#[test]` and the function.
         let marks = |f| starts(f).map(|before| before.lines().rev().take_while(|l| l.starts_with("#[")));
         let is_test = function.and_then(marks).is_some_and(|mut marks| marks.any(|m| m == "#[test]"));
         if !is_case && !is_test {
@@ -85,7 +87,7 @@ fn every_test_that_the_list_names_exists() {
     assert!(named > 100, "only {named} tests were found in tests/README.md");
 }
 
-/// The names and versions of a crate and all that it is built from.
+/// Returns the names and versions of a crate and of all crates that it is built from.
 fn crates(of: &str, features: &str) -> BTreeSet<String> {
     let out = Command::new(env!("CARGO"))
         .args(["tree", "-p", of, "-e", "normal", features, "--prefix", "none", "--format", "{p}"])
@@ -100,14 +102,14 @@ fn crates(of: &str, features: &str) -> BTreeSet<String> {
     tree.lines().map(two).collect()
 }
 
-/// An application that takes the library in builds all of these.
+/// An application that depends on the library builds all of these crates.
 #[test]
 fn the_client_library_is_built_from_at_most_110_crates() {
     let crates = crates("trickle-client", "--no-default-features");
     assert!(crates.len() <= 110, "{} crates: {crates:#?}", crates.len());
 }
 
-/// The core decides and does nothing: no I/O, no runtime, no database.
+/// The core decides and has no effects: no I/O, no runtime, no database.
 #[test]
 fn the_core_depends_on_no_io() {
     let crates = crates("trickle-core", "--all-features");

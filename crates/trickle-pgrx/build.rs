@@ -1,8 +1,9 @@
 //! Link flags of the extension.
 
 fn main() {
-    // The linker would drop what only PostgreSQL calls. Saying so here, and not through cargo-pgrx, keeps the flags of
-    // a plain cargo build and of cargo-pgrx equal, so that neither rebuilds what the other made.
+    // The linker drops functions that only PostgreSQL calls. The flag is set here, and not through
+    // cargo-pgrx, so that a plain cargo build and cargo-pgrx have equal flags. Then neither rebuilds the
+    // artifacts of the other.
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--no-gc-sections");
     }

@@ -1,11 +1,11 @@
-//! The algebra of frontiers, against the sets of (transaction, command) that they denote.
+//! Checks the algebra of frontiers against the sets of (transaction, command) that they denote.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use trickle_core::frontier::{ALL_COMMANDS, Frontier, Snapshot, window};
 use trickle_core::testing::Choice;
 
-/// Small, so that whole universes are compared.
+/// The number of transaction ids: small, so that the whole set of pairs is compared.
 const XIDS: usize = 12;
 const COMMANDS: usize = 3;
 
@@ -22,7 +22,7 @@ fn draw(choice: &mut Choice) -> Frontier {
     Frontier::new(1, 1, &snapshot, own)
 }
 
-/// Which pairs a set of rows holds.
+/// Returns which of all pairs a set contains.
 fn image(contains: impl Fn(u64, u32) -> bool) -> Vec<bool> {
     let pairs = (1..=XIDS as u64 + 2).flat_map(|x| (0..=COMMANDS as u32).map(move |c| (x, c)));
     pairs.map(|(x, c)| contains(x, c)).collect()

@@ -1,4 +1,4 @@
-//! The laws over plans, states and changes that are drawn from the fuzzer's bytes.
+//! Checks the laws over plans, states and changes that are drawn from the fuzzer's bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A printed plan, read again, means the same: `eval(lower(parse(print(render(Q))))) = eval(Q)`.
+//! Checks that a printed plan, read again, means the same: `eval(lower(parse(print(render(Q))))) = eval(Q)`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = print_query(&query).text;
     let again = match lower(&text, &catalog) {
         Ok(Lowered::Query(query)) => query,
-        // What the printer writes and the front end does not read yet.
+        // The printer writes some constructs that the front end does not read yet.
         Ok(Lowered::Unsupported(_)) => return,
         Err(e) => panic!("{e}\n{text}"),
     };

@@ -1,4 +1,4 @@
-//! Type names: parsing never panics, and a parsed name prints to a name of the same type.
+//! Checks type names: parsing never panics, and a parsed name prints to a name of the same type.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

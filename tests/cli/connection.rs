@@ -1,4 +1,5 @@
-//! No connection is exit code 3 with a message that names the target; a wrong setting is exit code 2.
+//! A failed connection gives exit code 3 and a message that names the target; a wrong setting gives exit code
+//! 2.
 
 use super::{finish, run, trickle};
 use std::net::TcpListener;
@@ -14,7 +15,7 @@ fn a_refused_connection_names_host_port_user_and_database() {
         "error: cannot connect to 127.0.0.1:{port} as user \"ann\", database \"shop\": connection refused\nhint: "
     );
     assert!(ran.err.starts_with(&start) && ran.err.contains("pg_isready"), "{}", ran.err);
-    // The same from the environment.
+    // The environment gives the same result.
     let ran = finish(trickle().arg("doctor").env("DATABASE_URL", &url));
     assert!(ran.code == 3 && ran.err.starts_with(&start), "{}", ran.err);
     let variables =
@@ -78,7 +79,7 @@ fn a_host_that_does_not_exist_is_named() {
 fn what_is_no_postgresql_is_no_success() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Accepts and hangs up, as a proxy without a backend does.
+    // The server accepts and hangs up, as a proxy without a backend does.
     let server = std::thread::spawn(move || drop(listener.accept()));
     let ran =
         run(&["doctor", "--database-url", &format!("postgres://ann@127.0.0.1:{port}/shop?sslmode=disable")]);

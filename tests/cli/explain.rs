@@ -1,4 +1,4 @@
-//! `trickle explain`: every format, and what it refuses.
+//! Tests of `trickle explain`: every format, and the arguments that it refuses.
 
 use super::{Ran, run};
 
@@ -96,7 +96,7 @@ fn bad_input_is_shown_with_its_place_and_nothing_else() {
     assert!(ran.err.contains("query:1:16") && ran.err.contains("Did you mean \"customers\"?"), "{}", ran.err);
     let empty = explain("-- nothing", "text");
     assert!(empty.code == 2 && empty.err.contains("there is no query"), "{}", empty.err);
-    // Without files it is about the tables of a database.
+    // Without files, the command explains tables of a database.
     let no_schema = run(&["explain", "--database-url", "host=/nonexistent", "--query", "SELECT 1"]);
     assert_eq!((no_schema.code, no_schema.out.as_str()), (3, ""), "{}", no_schema.err);
     let both = run(&["explain", "orders", "--query", "SELECT 1"]);

@@ -1,4 +1,5 @@
-//! The program `trickle` as its users meet it: what it prints where, and its exit codes. No server is needed.
+//! The program `trickle` as its users meet it: its output on each stream, and its exit codes. No server is
+//! needed.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +23,7 @@ mod tls;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program left behind.
+/// The output and the exit code of a run.
 struct Ran {
     code: i32,
     out: String,
@@ -30,13 +31,13 @@ struct Ran {
 }
 
 impl Ran {
-    /// Standard output as the one JSON document that it must be.
+    /// Parses standard output, which must be one JSON document.
     fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.out, self.err))
     }
 }
 
-/// The program with no variable of this machine's that it would heed.
+/// Returns the program, without any variable of this machine that would change its behaviour.
 fn trickle() -> Command {
     let mut c = planted::program();
     c.current_dir(files());
@@ -53,7 +54,7 @@ fn finish(command: &mut Command) -> Ran {
     Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
 }
 
-/// The directory of the example files.
+/// Returns the directory of the example files.
 fn files() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/errors")
 }

@@ -1,7 +1,8 @@
-//! What `trickle lint` says of every file in tests/errors, as reviewed snapshots: `NAME.sql` is the input and
-//! `NAME.out` the output with the exit code. `TRICKLE_BLESS=1` writes them anew: read the diff.
+//! The output of `trickle lint` for every file in tests/errors, as reviewed snapshots. `NAME.sql` is the
+//! input, and `NAME.out` is the output with the exit code. `TRICKLE_BLESS=1` writes the snapshots anew: read
+//! the diff.
 //!
-//! Files in `ashamed` hold messages to be ashamed of. Improve one, and move it out.
+//! The files in `ashamed` hold messages to be ashamed of. Improve one, and move it out.
 
 use super::{files, run};
 use std::fs;
@@ -28,7 +29,7 @@ fn every_message_is_as_reviewed() {
                 wrong.push(format!("{directory}{name}: {said}instead of: {reviewed}"));
             }
         }
-        // A snapshot without its file would never be looked at again.
+        // Nobody would look again at a snapshot without its input file.
         let orphan =
             |n: &&String| n.strip_suffix(".out").is_some_and(|n| !names.contains(&format!("{n}.sql")));
         assert_eq!(names.iter().find(orphan), None);

@@ -1,5 +1,5 @@
-//! A password is told nowhere, however it is given and whatever goes wrong. Every run of the program is
-//! looked through by [`planted::output`]; here are the ways to go wrong.
+//! A password appears in no output, however it is given and whatever goes wrong. [`planted::output`] searches
+//! every run of the program for it. The tests here are the ways to go wrong.
 
 use super::planted::{self, PASSWORD, assert_hidden};
 use super::{Ran, finish, trickle};
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// The password as URLs write it.
+/// Returns the password as URLs write it.
 fn encoded() -> String {
     let byte = |b: u8| match b.is_ascii_alphanumeric() {
         true => char::from(b).to_string(),
@@ -16,12 +16,12 @@ fn encoded() -> String {
     PASSWORD.bytes().map(byte).collect()
 }
 
-/// The password as `key=value` pairs write it.
+/// Returns the password as `key=value` pairs write it.
 fn quoted() -> String {
     format!("'{}'", PASSWORD.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// A file that only this user may read, gone with the test.
+/// A file that only this user may read; it is removed when the test ends.
 struct File(PathBuf);
 
 impl File {
@@ -42,8 +42,8 @@ impl Drop for File {
     }
 }
 
-/// Connection strings with the password in them: right and of every kind of wrong. None of them leads to a
-/// server.
+/// Returns connection strings that contain the password, right ones and wrong ones of every kind. None of
+/// them leads to a server.
 fn strings() -> Vec<String> {
     let (plain, url, pair) = (PASSWORD, encoded(), quoted());
     vec![
@@ -73,7 +73,7 @@ fn strings() -> Vec<String> {
     ]
 }
 
-/// Fails without a connection, and with words.
+/// Asserts that a run failed without a connection and printed a message.
 #[track_caller]
 fn fails(ran: &Ran, how: &str) {
     assert!(matches!(ran.code, 2 | 3), "{how}: {} {} {}", ran.code, ran.out, ran.err);
@@ -93,7 +93,7 @@ fn no_failing_invocation_tells_a_password() {
     ];
     for string in strings() {
         for way in ways {
-            // In the place for it, in both forms, and in the environment.
+            // The string stands where it belongs: as an option in both forms, and in the environment.
             fails(&finish(trickle().args(way).args(["--database-url", &string])), &string);
             let flag = format!("--database-url={string}");
             fails(&finish(trickle().args(way).arg(flag)), &string);
@@ -157,7 +157,7 @@ fn files_and_variables_tell_no_password_either() {
     }
 }
 
-/// Catches a look-out that sees nothing.
+/// Catches a search for the password that finds nothing.
 #[test]
 fn the_look_out_for_a_password_finds_it_however_written() {
     for told in [PASSWORD.to_owned(), encoded(), quoted(), "half of it: Maple".to_owned()] {

@@ -1,9 +1,9 @@
-//! How large the program is: it is copied to machines, into containers and into wheels.
+//! The size of the program matters: it is copied to machines, into containers and into wheels.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes of a program without its symbols.
+/// Returns the bytes of a program without its symbols.
 fn stripped(program: &Path) -> u64 {
     let copy = std::env::temp_dir().join(format!("trickle-stripped-{}", std::process::id()));
     let ran = Command::new("strip").arg("-o").arg(&copy).arg(program).status().unwrap();

@@ -1,5 +1,6 @@
-//! What each `sslmode` accepts, against a server that speaks just enough: it answers SSLRequest, and over the line that
-//! comes about refuses every start with "database does not exist". A client that gets to hear that was satisfied.
+//! Checks which servers each `sslmode` accepts. The test's server speaks only as much as needed: it answers
+//! SSLRequest, and then refuses every start with "database does not exist". A client that reads this answer
+//! has accepted the connection.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use trickle_client::connect::Target;
 const SSL_REQUEST: i32 = 80_877_103;
 const SATISFIED: &str = "database \"shop\" does not exist";
 
-/// A certificate for `host`, and files that hold its authority's and its own.
+/// A certificate for `host`, and the files of its authority and of the certificate itself.
 struct Identity {
     config: Arc<ServerConfig>,
     authority: PathBuf,
@@ -51,24 +52,24 @@ impl Drop for Identity {
     }
 }
 
-/// Which lines the server lets in.
+/// The connections that the server lets in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wants {
-    /// It has no TLS.
+    /// The server has no TLS.
     Plain,
-    /// It accepts both.
+    /// The server accepts both.
     Either,
-    /// Its pg_hba.conf has `hostssl` lines only.
+    /// The server's pg_hba.conf has `hostssl` lines only.
     Tls,
 }
 
-/// Serves until the client has got its answer; gives the port.
+/// Starts a server that answers clients in the background; returns its port.
 async fn serve(wants: Wants, config: Arc<ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that does not like the certificate hangs up in the middle.
+            // A client that rejects the certificate hangs up in the middle.
             let _ = answer(stream, wants, config.clone()).await;
         }
     });
@@ -96,7 +97,7 @@ async fn answer(mut stream: TcpStream, wants: Wants, config: Arc<ServerConfig>) 
     refuse(&mut stream, ("3D000", SATISFIED)).await
 }
 
-/// Reads a start-up packet; gives its first number.
+/// Reads a start-up packet; returns its first number.
 async fn start(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<i32> {
     let length = usize::try_from(stream.read_i32().await?).unwrap_or_default();
     let number = stream.read_i32().await?;
@@ -116,7 +117,7 @@ async fn refuse(
     stream.shutdown().await
 }
 
-/// What the client says in the end.
+/// Returns the client's error message, or an empty text.
 async fn outcome(wants: Wants, identity: &Identity, settings: &str) -> String {
     let port = serve(wants, identity.config.clone()).await;
     let text = format!("host=localhost hostaddr=127.0.0.1 port={port} user=ann dbname=shop {settings}");
@@ -137,15 +138,15 @@ async fn each_mode_accepts_what_it_says() {
         (Tls, &other, "sslmode=prefer".to_owned(), SATISFIED),
         (Tls, &here, "sslmode=allow".to_owned(), SATISFIED),
         (Plain, &here, "sslmode=require".to_owned(), "server does not support TLS"),
-        // Encrypted, whoever it is: nothing is known of its authority.
+        // The connection is encrypted, whoever the server is: the client knows nothing of its authority.
         (Tls, &other, "sslmode=require".to_owned(), SATISFIED),
-        // Who names an authority wants it checked.
+        // A user who names an authority wants the certificate checked by it.
         (Tls, &here, format!("sslmode=require {}", ca(&other)), "invalid peer certificate"),
         (Tls, &here, format!("sslmode=verify-ca {}", ca(&other)), "sslrootcert=FILE"),
         (Tls, &other, format!("sslmode=verify-ca {}", ca(&other)), SATISFIED),
         (Tls, &other, format!("sslmode=verify-full {}", ca(&other)), "another host name"),
         (Tls, &here, format!("sslmode=verify-full {}", ca(&here)), SATISFIED),
-        // The server's own certificate instead of an authority's.
+        // The settings name the server's own certificate instead of an authority's.
         (Tls, &here, format!("sslmode=verify-full {}", own(&here)), SATISFIED),
         (Tls, &other, format!("sslmode=verify-full {}", own(&other)), "another host name"),
         (Tls, &here, format!("sslmode=verify-ca {}", own(&other)), "invalid peer certificate"),

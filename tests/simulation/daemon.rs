@@ -1,5 +1,5 @@
-//! A refresher: the core's agenda, over the model of a database. What it knows, and how it notes the end of a refresh, is the
-//! core's own; mutants put something wrong in between.
+//! A refresher: the core's agenda over the model of a database. Its state, and the way it notes the end of a
+//! refresh, are the core's own. Mutants put faults in between.
 
 use crate::database::Database;
 use crate::mutants::Mutant;
@@ -12,23 +12,25 @@ use trickle_core::schedule::{
     Agenda, Due, Known, Options, Outcome, Schedule, Seen, Task, Time, effective_period,
 };
 
-/// See the module.
+/// A refresher of the simulation.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     mutant: Option<Mutant>,
     agenda: Agenda,
     pub(crate) dag: Dag,
-    /// Of which state of the catalog that is, what is refreshed together in it, and with how many other groups on the way.
+    /// The version of the catalog that `dag` and `groups` were made from. `on_the_way` counts, for each
+    /// stream table, its own group and the groups that it waits for.
     epoch: Option<u64>,
     pub(crate) groups: Vec<Vec<TableId>>,
     pub(crate) on_the_way: BTreeMap<TableId, i64>,
     looked: Option<i64>,
     reload: i64,
-    /// When each was last started or looked at, or found in no state to be, on a clock that nobody sets.
+    /// When each stream table was last started or looked at, or was in no state to be, on a clock that nobody
+    /// sets.
     pub(crate) seen: BTreeMap<TableId, i64>,
 }
 
-/// The graph of the stream tables in the catalog.
+/// Builds the graph of the stream tables in the catalog.
 pub(crate) fn graph(db: &Database) -> Dag {
     let name = |id: &TableId| id.to_string().into();
     let nodes = db.catalog.iter().map(|(id, e)| StreamTableNode {
@@ -67,7 +69,7 @@ impl Daemon {
         self.agenda.periods()
     }
 
-    /// Reads the catalog where the last reading is old.
+    /// Reads the catalog if the last reading is too old.
     fn read(&mut self, db: &Database, wall: Time, now: i64) {
         if self.looked.is_some_and(|at| now - at < self.reload) {
             return;
@@ -105,7 +107,7 @@ impl Daemon {
         self.on_the_way = db.catalog.keys().map(way).collect();
     }
 
-    /// The graph in which what stands apart reads base tables only.
+    /// Builds a graph in which sources in other groups count as base tables, so that nobody waits for them.
     fn cut(&self, db: &Database) -> Dag {
         let of = |id: TableId| self.groups.iter().position(|g| g.contains(&id));
         let name = |id: TableId| id.to_string().into();
@@ -117,13 +119,13 @@ impl Daemon {
         Dag::build(nodes).expect("sources are older than their readers")
     }
 
-    /// How many groups are at work.
+    /// Returns how many groups are at work.
     fn running(&self) -> usize {
         let running = |id: &TableId| self.tasks().get(id).is_some_and(|t| t.status.running);
         self.groups.iter().filter(|g| g.iter().any(running)).count()
     }
 
-    /// What is due and has changes; mutants take something else.
+    /// Returns the groups that are due and have changes; mutants return others.
     fn ready(&self, most: usize, wall: Time) -> Vec<Due> {
         let mut due = self.agenda.ready(wall);
         let future = |id: &TableId| self.tasks()[id].status.last_start.is_some_and(|s| s > wall);
@@ -138,7 +140,8 @@ impl Daemon {
         due
     }
 
-    /// Finds what is due and has anything to do, which counts as running from now on, and when to look again.
+    /// Finds the groups that are due and have something to do, and when to look again. The groups count as
+    /// running from then on.
     pub(crate) fn look(
         &mut self,
         db: &Database,
@@ -177,7 +180,7 @@ impl Daemon {
         if self.is(Mutant::StartedWithoutRefresh) && now % 7 == 0 {
             due.clear();
         }
-        // What these leave out is due all the same.
+        // These mutants leave out groups that stay due, so their time to wake would be at once.
         let wake = match self.mutant {
             Some(Mutant::FutureWaited | Mutant::LeastGroupFirst) => None,
             _ => self.agenda.wake(wall),
@@ -185,7 +188,7 @@ impl Daemon {
         (due, wake)
     }
 
-    /// Looks whether these have changes, and at whatever is looked at as often with them.
+    /// Looks whether due stream tables have changes, and at all others that are looked at as often.
     fn look_at(&mut self, db: &Database, due: &[Due], wall: Time) {
         let look = self.agenda.look(due);
         let has = |id: &TableId| db.has_changes(*id) || self.is(Mutant::NoLook);
@@ -198,7 +201,7 @@ impl Daemon {
         &mut self.agenda.tasks.get_mut(&id).expect("it is known").status
     }
 
-    /// What durations are measured by.
+    /// Returns the clock by which durations are measured.
     fn clock(&self, wall: Time, now: i64) -> Duration {
         Duration::from_millis(if self.is(Mutant::ClockMeasures) { wall.0 } else { now } as u64)
     }
@@ -214,15 +217,15 @@ impl Daemon {
         }
     }
 
-    /// When it last read the catalog.
+    /// Returns when the refresher last read the catalog.
     pub(crate) fn looked(&self) -> Option<i64> {
         self.looked
     }
 
-    /// The period in force for something that takes so long.
+    /// Returns the period in force of a stream table whose refreshes take up to `longest`.
     pub(crate) fn period(&self, id: TableId, longest: i64) -> Option<i64> {
         let own = match self.tasks().get(&id)?.schedule.as_ref()? {
-            // Gaps differ: by the clock, and where 60 is no multiple.
+            // The gaps of a cron schedule differ: clocks are set, and 60 may be no multiple of the step.
             Schedule::Cron(c) => c.gap() * 2,
             _ => *self.periods().get(&id)?,
         };
@@ -234,7 +237,7 @@ fn millis(ms: i64) -> Duration {
     Duration::from_millis(ms.max(0) as u64)
 }
 
-/// The settings that a mutant goes by.
+/// Returns the settings as a mutant has them.
 fn mistaken(mut options: Options, mutant: Option<Mutant>) -> Options {
     match mutant {
         Some(Mutant::NoLimit | Mutant::LeastGroupFirst) => options.max_concurrent = usize::MAX,

@@ -1,8 +1,10 @@
-//! A database as far as refreshes can tell: transactions with ids and snapshots as PostgreSQL makes them, tables whose
-//! rows know who wrote them, buffers of captured changes, and the catalog of stream tables.
+//! A model of a database, as far as refreshes can tell. Transactions have ids and snapshots as PostgreSQL
+//! makes them, and the rows of tables record their writers. There are also buffers of captured changes, and
+//! the catalog of stream tables.
 //!
-//! Tables are never shortened: a table is the list of its changes, and its contents under a snapshot are their sum. So
-//! what a table *should* hold is decidable exactly, at any time and for any frontier.
+//! Tables are never shortened: a table is the list of its changes, and its contents under a snapshot are
+//! their sum. So the contents that a table *should* have can be computed exactly, at any time and for any
+//! frontier.
 
 use crate::lease::Lease;
 use crate::mutants::Mutant;
@@ -11,22 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::{Command, Frontier, Snapshot, Xid};
 
-/// A row. Each change of a base table has a row of its own, so a bag says which changes are in it and how often.
+/// A row. Each change of a base table has a row of its own, so a bag says which changes are in it and how
+/// often.
 pub(crate) type Row = u32;
 
 /// Rows with weights, none of which is 0.
 pub(crate) type Bag = BTreeMap<Row, i64>;
 
-/// What makes a stream table more than a sum: a row of its own, whose weight is the product of the sizes of its first
-/// and its last source. A delta of it must read the one source as the window of the other is read, or it is wrong.
+/// Returns the row that makes a stream table more than a sum. Its weight is the product of the sizes of the
+/// first and the last source. Its delta is right only if it reads the one source under the same snapshot as
+/// the window of the other.
 pub(crate) fn pairs_of(id: TableId) -> Row {
     PAIRS + id.0
 }
 const PAIRS: Row = 1_000_000;
 
-/// The identity of the cluster and the database in frontiers.
+/// The server's identity in frontiers.
 pub(crate) const SYSTEM: i64 = 7;
-/// See [`SYSTEM`].
+/// The database's identity in frontiers.
 pub(crate) const OID: u32 = 5;
 
 /// A row that was written. In a buffer, weight 0 says that the table was emptied or replaced.
@@ -38,10 +42,10 @@ pub(crate) struct Change {
     pub(crate) w: i64,
 }
 
-/// What the catalog says of the refreshes of a stream table.
+/// The catalog's record of a stream table's refreshes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// The stored text and what it says.
+    /// The stored frontier, as text and parsed.
     pub(crate) frontier: Option<(String, Frontier)>,
     pub(crate) model: Option<String>,
     pub(crate) errors: u32,
@@ -53,17 +57,17 @@ pub(crate) struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) definition: Definition,
-    /// Another one after each change of the query.
+    /// Version of the query; it changes with each change of the query.
     pub(crate) version: u32,
     pub(crate) state: State,
-    /// Who wrote it last.
+    /// The transaction that last wrote this entry.
     pub(crate) writer: Xid,
-    /// What a transaction that is not over wrote.
+    /// The state that an open transaction wrote.
     pub(crate) pending: Option<(Xid, State)>,
 }
 
 impl Entry {
-    /// What a transaction sees: its own, else what was committed.
+    /// Returns the state that a transaction sees: its own, else the committed one.
     pub(crate) fn seen_by(&self, xid: Option<Xid>) -> &State {
         match &self.pending {
             Some((x, state)) if Some(*x) == xid => state,
@@ -72,27 +76,27 @@ impl Entry {
     }
 }
 
-/// See the module.
+/// The model database.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) mutant: Option<Mutant>,
     next: Xid,
     running: BTreeSet<Xid>,
-    /// No transaction from this one on has ended.
+    /// The least transaction id above all that have ended.
     ended: Xid,
-    /// When transactions committed.
+    /// When each transaction committed.
     pub(crate) commits: BTreeMap<Xid, i64>,
     pub(crate) tables: BTreeMap<TableId, Vec<Change>>,
     pub(crate) buffers: BTreeMap<TableId, Vec<Change>>,
     pub(crate) catalog: BTreeMap<TableId, Entry>,
-    /// Who holds the lock that keeps other refreshes from a stream table.
+    /// Holder of the lock that keeps other refreshes from a stream table.
     pub(crate) locks: BTreeMap<TableId, u64>,
     rows: Row,
-    /// Another number after each change of what stream tables there are.
+    /// Version of the set of stream tables and their definitions; it changes with each change of them.
     pub(crate) epoch: u64,
-    /// The next command of each transaction.
+    /// Number of the next command of each transaction.
     pub(crate) commands: BTreeMap<Xid, Command>,
-    /// Stream tables whose query raises an error, until when.
+    /// Stream tables whose query raises an error, and until when it does.
     pub(crate) raising: BTreeMap<TableId, i64>,
     pub(crate) lease: Lease,
 }
@@ -121,7 +125,7 @@ impl Database {
         self.mutant == Some(mutant)
     }
 
-    /// Gives a transaction its id; `skipped` ones went to transactions of other databases.
+    /// Assigns an id to a transaction; the `skipped` ids before it went to transactions of other databases.
     pub(crate) fn assign(&mut self, skipped: u64) -> Xid {
         self.next += skipped;
         let xid = self.next;
@@ -130,14 +134,15 @@ impl Database {
         xid
     }
 
-    /// The number of a transaction's next command.
+    /// Returns the number of a transaction's next command.
     pub(crate) fn command(&mut self, xid: Xid) -> Command {
         let next = self.commands.entry(xid).or_default();
         *next += 1;
         *next - 1
     }
 
-    /// As the server builds it: the own transaction counts for xmin but is not listed, and may lie below xmax.
+    /// Builds a snapshot as the server does: the own transaction counts for xmin but is not listed, and may
+    /// lie below xmax.
     pub(crate) fn snapshot(&self, own: Option<Xid>) -> Snapshot {
         let listed = self.running.iter().copied().filter(|x| Some(*x) != own && *x < self.ended);
         Snapshot::new(self.ended, listed)
@@ -177,7 +182,7 @@ impl Database {
         }
     }
 
-    /// Writes a change of a row that nothing else has, as a statement of a transaction with its capture.
+    /// Writes a change of a row of its own, as a statement of a transaction does, with its capture.
     pub(crate) fn write(&mut self, table: TableId, xid: Xid, cmin: Command, w: i64) -> Row {
         self.rows += 1;
         let change = Change { xid, cmin, row: self.rows, w };
@@ -193,7 +198,8 @@ impl Database {
         self.buffers.entry(table).or_default().push(change);
     }
 
-    /// TRUNCATE in a transaction of its own, where nobody is in its way: the buffer tells that it happened, not what left.
+    /// Truncates a table in a transaction of its own, unless an open transaction has written to it. The
+    /// buffer tells that it happened, not which rows left.
     pub(crate) fn truncate(&mut self, table: TableId, now: i64) {
         let open = |c: &Change| self.running.contains(&c.xid);
         if self.tables.get(&table).is_some_and(|t| t.iter().any(open)) {
@@ -208,7 +214,7 @@ impl Database {
         self.commit(xid, now);
     }
 
-    /// The sum of those changes of a table that are seen.
+    /// Returns the sum of the changes of a table that are seen.
     pub(crate) fn contents(&self, table: TableId, seen: impl Fn(Xid, Command) -> bool) -> Bag {
         let mut bag = Bag::new();
         for c in self.tables.get(&table).into_iter().flatten().filter(|c| seen(c.xid, c.cmin)) {
@@ -217,18 +223,19 @@ impl Database {
         bag
     }
 
-    /// What everybody sees now.
+    /// Returns the contents of a table that all sessions see.
     pub(crate) fn committed(&self, table: TableId) -> Bag {
         self.contents(table, |xid, _| self.commits.contains_key(&xid))
     }
 
-    /// What a statement sees: what its snapshot shows and was committed, and what its transaction wrote.
+    /// Whether a statement sees the changes of a transaction: those that its snapshot shows and that were
+    /// committed, and its own transaction's.
     pub(crate) fn shows(&self, snapshot: &Snapshot, own: Option<Xid>, xid: Xid) -> bool {
         Some(xid) == own || (snapshot.sees(xid) && self.commits.contains_key(&xid))
     }
 
-    /// How many changes of a source a frontier has not counted, of those that are shown; and whether one of them says
-    /// that the others are not all.
+    /// Returns how many shown changes of a source a frontier has not counted, and whether a mark among them
+    /// says that they are not all.
     pub(crate) fn pending(
         &self,
         source: TableId,
@@ -240,7 +247,7 @@ impl Database {
         rows.fold((0, false), |(n, cut), c| (n + i64::from(c.w != 0), cut || c.w == 0))
     }
 
-    /// Whether a stream table has anything to do, as a look at buffers and catalog sees it.
+    /// Whether a stream table has anything to do, as a look at buffers and catalog finds.
     pub(crate) fn has_changes(&self, id: TableId) -> bool {
         let Some(entry) = self.catalog.get(&id) else { return false };
         let Some((_, frontier)) = entry.state.frontier.as_ref().filter(|_| !entry.state.must_rebuild) else {
@@ -252,8 +259,9 @@ impl Database {
         })
     }
 
-    /// Empties the buffer of a source if every reader has counted all of it. Who is about to be rebuilt needs nothing
-    /// of it, unless it is at work already, perhaps under a snapshot that does not show what the others have counted.
+    /// Empties the buffer of a source if every reader has counted all of it. A reader that is about to be
+    /// rebuilt needs nothing of the buffer. If its refresh already runs, however, its snapshot may not show
+    /// the changes that the other readers have counted.
     pub(crate) fn drain(&mut self, source: TableId) {
         let readers = self.catalog.iter().filter(|(_, e)| e.definition.sources.contains(&source));
         let mut counted: Vec<Option<Frontier>> = Vec::new();
@@ -286,7 +294,7 @@ impl Database {
         }
     }
 
-    /// What a failed refresh leaves in the catalog: an error more, and a suspension where they are too many.
+    /// Counts an error in the catalog for a failed refresh, and suspends the stream table after too many.
     pub(crate) fn note_failure(&mut self, id: TableId, most: u32) {
         let writer = self.assign(0);
         if let Some(entry) = self.catalog.get_mut(&id) {
@@ -300,7 +308,8 @@ impl Database {
         self.commit(writer, i64::MAX);
     }
 
-    /// What a user changes in the catalog, if no transaction has the row.
+    /// Changes an entry of the catalog for a user, if no open transaction has written it; returns whether it
+    /// did.
     pub(crate) fn alter(&mut self, id: TableId, change: impl FnOnce(&mut Entry)) -> bool {
         let writer = self.assign(0);
         self.epoch += 1;
@@ -314,7 +323,7 @@ impl Database {
     }
 }
 
-/// Adds to a bag.
+/// Adds a row with a weight to a bag.
 pub(crate) fn add(bag: &mut Bag, row: Row, w: i64) {
     let weight = bag.entry(row).or_default();
     *weight += w;
@@ -323,12 +332,12 @@ pub(crate) fn add(bag: &mut Bag, row: Row, w: i64) {
     }
 }
 
-/// How many rows a table has, without what is no base table's.
+/// Returns how many rows of base tables a bag has.
 pub(crate) fn size(bag: &Bag) -> i64 {
     bag.range(..PAIRS).map(|(_, w)| w).sum()
 }
 
-/// The function of its sources that a stream table is.
+/// Computes a stream table from its sources.
 pub(crate) fn defined(id: TableId, sources: &[Bag]) -> Bag {
     let mut bag = Bag::new();
     for (row, w) in sources.iter().flatten() {

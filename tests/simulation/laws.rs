@@ -1,4 +1,4 @@
-//! What holds in every run, and how it is decided.
+//! The laws that hold in every run, and how they are checked.
 
 use crate::daemon::{Daemon, graph};
 use crate::database::{Bag, Database, add, defined, pairs_of};
@@ -8,7 +8,7 @@ use std::fmt;
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::Frontier;
 
-/// Something that holds in every run.
+/// A law that holds in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Law {
     OneSnapshot,
@@ -31,7 +31,7 @@ pub(crate) enum Law {
 }
 
 impl Law {
-    /// All of them.
+    /// All laws.
     pub(crate) const ALL: &[Law] = &[
         Law::OneSnapshot,
         Law::NothingLost,
@@ -52,7 +52,7 @@ impl Law {
         Law::MachineUnderstands,
     ];
 
-    /// The law in a sentence.
+    /// Returns the law as a sentence.
     fn meaning(self) -> &'static str {
         match self {
             Law::OneSnapshot => {
@@ -97,7 +97,7 @@ impl Law {
     }
 }
 
-/// A law that was broken.
+/// A broken law, with the time and the details.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     pub(crate) law: Law,
@@ -112,8 +112,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a stream table should hold under a frontier: sources that are refreshed with it as they should be, others as they
-/// are.
+/// Returns the contents that a stream table must have under a frontier. Sources that are refreshed together
+/// with it count as they must be; other sources count as they are.
 fn expected(
     db: &Database,
     id: TableId,
@@ -137,7 +137,7 @@ fn expected(
     bag
 }
 
-/// How two bags differ: which law that breaks, and in which rows.
+/// Compares two bags; returns the law that a difference breaks, and the rows that differ.
 fn difference(db: &Database, wanted: &Bag, found: &Bag) -> Option<(Law, String)> {
     let mut surplus = found.clone();
     for (row, w) in wanted {
@@ -158,7 +158,8 @@ fn difference(db: &Database, wanted: &Bag, found: &Bag) -> Option<(Law, String)>
     Some((law, format!("{what} has the weight {f} and should have {w}; {} rows differ", surplus.len())))
 }
 
-/// Whether a stream table is, as it was committed just now, what its frontier says.
+/// Returns the law that a just committed stream table breaks: its contents must be those that its frontier
+/// denotes.
 pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>) -> Option<(Law, String)> {
     let (_, frontier) = db.catalog.get(&id)?.state.frontier.as_ref()?;
     let wanted = expected(db, id, frontier, together, &mut BTreeMap::new());
@@ -167,7 +168,7 @@ pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>
     Some((law, format!("in {id}, under {frontier}: {detail}")))
 }
 
-/// What every stream table would be if it were computed now.
+/// Returns the contents of every stream table as if it were computed at this moment.
 pub(crate) fn present(db: &Database) -> BTreeMap<TableId, Bag> {
     let mut all: BTreeMap<TableId, Bag> = BTreeMap::new();
     for id in graph(db).order().iter().copied() {
@@ -179,7 +180,7 @@ pub(crate) fn present(db: &Database) -> BTreeMap<TableId, Bag> {
     all
 }
 
-/// How long ago the first of the changes was committed that a stream table does not show.
+/// Returns how long ago the oldest change was committed that a stream table does not show.
 pub(crate) fn lag(db: &Database, id: TableId, present: &Bag, now: i64) -> i64 {
     let mut missing = present.clone();
     for (row, w) in db.committed(id) {
@@ -193,7 +194,7 @@ pub(crate) fn lag(db: &Database, id: TableId, present: &Bag, now: i64) -> i64 {
     first.map_or(0, |at| now - at)
 }
 
-/// Whether everything that has a schedule is as it would be if it were computed now.
+/// Returns the first scheduled stream table that differs from its query as computed at this moment.
 pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
     let present = present(db);
     let scheduled = db.catalog.iter().filter(|(_, e)| e.definition.schedule.is_some());
@@ -205,14 +206,15 @@ pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
     None
 }
 
-/// How long a stream table may go without being looked at, where a refresh takes `longest`: its period in force, then its turn.
-/// `None`: it has no schedule.
+/// Returns how long a stream table may go without being looked at, if a refresh takes `longest`: its period
+/// in force, then its turn. `None` means that it has no schedule.
 pub(crate) fn patience(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> Option<i64> {
     Some(daemon.period(id, longest)? + turn(daemon, scenario, id, longest))
 }
 
-/// How long what is due may wait: for each group on the way (what it waits for, and its own) the rest of a refresh that is at
-/// work, its turn in the queue of all groups, and the refresh; and each time what passes until the refresher looks.
+/// Returns how long a due stream table may wait, in milliseconds. The groups on the way are its own and the
+/// groups that it waits for. Each of them takes the rest of a running refresh, its turn in the queue of all
+/// groups, and the refresh itself. The time until the refresher looks comes on top.
 pub(crate) fn turn(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> i64 {
     let on_the_way = daemon.on_the_way.get(&id).copied().unwrap_or(1);
     let queue = daemon.groups.len().div_ceil(scenario.options.max_concurrent) as i64;

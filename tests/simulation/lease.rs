@@ -1,7 +1,8 @@
-//! Who of several daemons may act: a row with a holder, an expiry by the database's clock, and a number that grows with
-//! each new holder. The arithmetic stands here alone, so that another may take its place.
+//! The lease that decides which of several refreshers may act: a row with a holder, an expiry by the
+//! database's clock, and a number that grows with each new holder. The arithmetic stands here alone, so that
+//! another can replace it.
 
-/// The row.
+/// The row of the lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lease {
     holder: Option<usize>,
@@ -10,8 +11,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes the lease, or takes it on, for `term` milliseconds of the database's clock; the fencing number, if it is to
-    /// be had.
+    /// Takes or renews the lease for `term` milliseconds of the database's clock. Returns the fencing number,
+    /// or `None` if another refresher has the lease.
     pub(crate) fn take(&mut self, who: usize, now: i64, term: i64) -> Option<u64> {
         if self.holder == Some(who) && now < self.expires {
             self.expires = now + term;
@@ -21,7 +22,7 @@ impl Lease {
         (self.holder == Some(who)).then_some(self.fence)
     }
 
-    /// Whether who acts under this number may still commit: nobody took the lease since.
+    /// Whether a refresher that acts under this number may still commit: no other has taken the lease since.
     pub(crate) fn admits(&self, fence: u64) -> bool {
         self.fence == fence
     }

@@ -1,4 +1,4 @@
-//! Refreshers in a run: when they look, what they start, and the laws of both.
+//! Refreshers in a run: when they look, which refreshes they start, and the laws of both.
 
 use crate::daemon::Daemon;
 use crate::laws::{self, Law};
@@ -8,14 +8,15 @@ use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Due, Schedule};
 
 impl Seat {
-    /// How much longer something may wait because the clock was set back by less than its period.
+    /// Returns how much longer a stream table may wait because the clock was set back by less than its
+    /// period.
     fn set_back_for(&self, period: Option<i64>) -> i64 {
         period.filter(|_| self.set_back).unwrap_or(0)
     }
 }
 
 impl Run {
-    /// A refresher dies; what it was at work on stands still until the server notices.
+    /// Ends a refresher. Its refreshes stand still until the server notices.
     pub(crate) fn down(&mut self, seat: usize, linger: i64) {
         self.seats[seat].daemon = None;
         self.seats[seat].looks += 1;
@@ -31,7 +32,7 @@ impl Run {
         }
     }
 
-    /// A refresher starts, if it is not there.
+    /// Starts a refresher that is not running.
     pub(crate) fn up(&mut self, seat: usize) {
         if self.seats[seat].daemon.is_some() {
             return;
@@ -100,7 +101,7 @@ impl Run {
         }
     }
 
-    /// What holds of a refresh that is about to begin.
+    /// Checks the laws of a refresh that is about to begin.
     fn check_start(&mut self, seat: usize, due: &Due) {
         let twice = self.works.values().any(|w| {
             matches!(&w.owner, Owner::Daemon(s, other) if *s == seat && other.members.iter().any(|m| due.members.contains(m)))
@@ -154,13 +155,13 @@ impl Run {
         }
     }
 
-    /// The longest that a refresh takes, as far as is known.
+    /// Returns the duration of the longest refresh so far, counting those that still run.
     fn longest(&self) -> i64 {
         let running = self.works.values().map(|w| self.now - w.refresh.started);
         running.chain([self.longest]).max().unwrap_or(0)
     }
 
-    /// Whether something with a schedule was passed over for longer than can be.
+    /// Checks that no scheduled stream table was passed over for longer than the laws allow.
     fn check_starving(&mut self, seat: usize) {
         let longest = self.longest();
         let it = &self.seats[seat];
@@ -205,7 +206,7 @@ impl Run {
         }
     }
 
-    /// Looks at the lag of everything, where nothing but load is in the way.
+    /// Checks the lag of all stream tables, while only load is in the way.
     pub(crate) fn sample(&mut self) {
         if self.is_quiet {
             return;
@@ -226,7 +227,8 @@ impl Run {
             else {
                 continue;
             };
-            // What is read in another group was refreshed for its reader if it was so within the jitter before.
+            // A source in another group counts as fresh for its reader if it was refreshed at most the jitter
+            // earlier.
             let jitter = daemon.period(*id, longest).unwrap_or(0) as f64 * self.scenario.options.jitter;
             let most = patience + jitter as i64 * groups + longest;
             let lag = laws::lag(&self.db, *id, bag, self.now);
@@ -241,7 +243,8 @@ impl Run {
         }
     }
 
-    /// Whether everything has come to rest and is right, once it has had the time.
+    /// Whether the run is over. Once all have had the time to come to rest, checks that all stream tables are
+    /// right.
     pub(crate) fn finish(&mut self) -> bool {
         let longest = self.longest();
         let o = &self.scenario.options;
@@ -262,7 +265,7 @@ impl Run {
             self.breaks(law, detail);
         }
         for (id, (n, taken, best)) in self.spent.clone() {
-            // What is not known is tried, and the first time there is one way alone.
+            // The cost model tries strategies that it does not know, and a first fill has one strategy alone.
             let table = self.scenario.tables.iter().find(|t| t.id == id);
             let once = table.map_or(0.0, |t| t.costs[0].max(t.costs[1]));
             if self.scenario.calm && n >= 10 && taken > best * 2.0 + once * 6.0 {

@@ -1,12 +1,14 @@
-//! The scheduler, the cost model and the frontier under a simulated clock, over a model of a database: random graphs,
-//! durations, failures, restarts and clocks, and the laws of [`laws`] at each step.
+//! The scheduler, the cost model and the frontier under a simulated clock, over a model of a database.
+//! Graphs, durations, failures, restarts and clocks are random, and the laws of [`laws`] are checked at each
+//! step.
 //!
-//! Which bug only this can catch: one that needs a *sequence*, such as a table that is never free when its reader looks, a
-//! change that is dropped between two readers, a refresher that acts after it lost the lease.
+//! Only this test catches bugs that need a *sequence* of events. Examples are a table that is never free when
+//! its reader looks, a change that is dropped between two readers, and a refresher that acts after it lost
+//! the lease.
 //!
-//! A run is its seed. One that breaks a law is made smaller and printed with its trace; `TRICKLE_SEED=n` runs that seed
-//! alone, `TRICKLE_SIMULATE=n` so many. It stands here, and not in the core's `testing`, since it needs nothing but what
-//! the core shows to everybody.
+//! A run is determined by its seed. A run that breaks a law is made smaller and printed with its trace.
+//! `TRICKLE_SEED=n` runs one seed alone, `TRICKLE_SIMULATE=n` runs n seeds. The simulation stands here, and
+//! not in the core's `testing`, since it needs only the core's public items.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,10 +41,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The random runs.
+/// The random runs of this test.
 const RUNS: Seeds = Seeds { setting: "TRICKLE_SIMULATE", short: 2_000 };
 
-/// Leaves out of a run what it breaks the same law without.
+/// Leaves out parts of a scenario as long as the run still breaks the same law.
 fn shrink(mut scenario: Scenario, mutant: Option<Mutant>, law: Law) -> Scenario {
     let fails = |s: &Scenario| run::run(s, mutant, false).broken.is_some_and(|v| v.law == law);
     let mut tries = 600;
@@ -61,7 +63,7 @@ fn shrink(mut scenario: Scenario, mutant: Option<Mutant>, law: Law) -> Scenario 
     }
 }
 
-/// The smallest run found that breaks the law, as a story.
+/// Describes the smallest run found that breaks the law, with its trace.
 fn report(seed: u64, mutant: Option<Mutant>, violation: &Violation) -> String {
     let small = shrink(Scenario::of(seed), mutant, violation.law);
     let told = run::run(&small, mutant, true);
@@ -97,10 +99,10 @@ fn all_laws_hold_in_every_run() {
     }
 }
 
-/// In how many runs a mutant must be noticed, and in how many it is looked which laws notice it.
+/// Number of runs within which a mutant must be noticed, and number of runs that show which laws notice it.
 const ENOUGH: (u64, u64) = (1_500, 100);
 
-/// Laws that hold of what no mutant touches: the machine is the core's own.
+/// Laws that no mutant can break: the simulation runs the core's own machine.
 const WITHOUT_MUTANT: &[Law] = &[Law::MachineUnderstands];
 
 #[test]

@@ -1,65 +1,66 @@
 //! Wrong schedulers, frontiers and protocols. The simulation must notice every one.
 
-/// One way to get it wrong.
+/// One fault that is put into the scheduler, the frontier or the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// The frontier is stored as "all below xmax".
     FrontierIsXmax,
-    /// The frontier does not count what the refresh itself wrote.
+    /// The frontier does not count the refresh's own writes.
     OwnForgotten,
-    /// The frontier counts all of a transaction in which it was refreshed, also what comes after.
+    /// The frontier counts the whole transaction in which the refresh ran, even its later commands.
     OwnCountedWhole,
-    /// Readers are refreshed before what they read.
+    /// Readers are refreshed before their sources.
     DownstreamFirst,
-    /// Buffers are read under a later snapshot than the one that is stored.
+    /// Buffers are read under a later snapshot than the stored one.
     WindowLater,
     /// Sources are read under a later snapshot than their buffers.
     ReadLater,
-    /// No lock keeps refreshes apart, the snapshot is taken early, and nobody checks who wrote last.
+    /// No lock keeps refreshes apart, the snapshot is taken early, and the last writer is not checked.
     NoMutualExclusion,
-    /// What a rolled back refresh fed to its readers stays.
+    /// Changes that a rolled back refresh fed to its readers stay.
     AbortedFeedsStay,
-    /// A replacement does not tell its readers in other groups.
+    /// A full refresh that replaces a table does not tell the readers in other groups.
     ReplacedUntold,
     /// A buffer is emptied as soon as one reader has counted it.
     DrainedByOneReader,
     /// A buffer is emptied under a reader that is being rebuilt.
     DrainIgnoresRebuilds,
-    /// Whoever lost the lease may commit.
+    /// A refresher that lost the lease may commit.
     NoFence,
-    /// A reader does not wait for what it reads in other groups.
+    /// A reader does not wait for its sources in other groups.
     ReaderDoesNotWait,
-    /// No wait after an error.
+    /// There is no wait after an error.
     NoBackoff,
-    /// Waits after errors that know no cap.
+    /// Waits after errors grow without a cap.
     EndlessBackoff,
     /// Missed runs are made up for, one by one.
     MissedRunsQueued,
-    /// More run at a time than allowed.
+    /// More refreshes run at a time than are allowed.
     NoLimit,
-    /// The least group comes first, however long others have waited.
+    /// The group with the least number comes first, however long others have waited.
     LeastGroupFirst,
-    /// What is suspended is refreshed.
+    /// Suspended stream tables are refreshed.
     SuspensionIgnored,
     /// Waiting for a lock counts as an error.
     BusyIsAnError,
-    /// What found somebody in its way is tried again when its next time comes.
+    /// A refresh that found another session in its way is tried again only at its next scheduled time.
     LaterIsAPeriodLater,
-    /// What runs is started again.
+    /// A running refresh is started again.
     RunningIgnored,
-    /// What is due is refreshed whether or not anything changed.
+    /// Due stream tables are refreshed whether or not anything changed.
     NoLook,
-    /// What started in the future, as the clock has it now, is not started before that comes.
+    /// A stream table whose last start lies in the future of a clock that was set back is not started before
+    /// that time.
     FutureWaited,
-    /// What a refresh took is read from a clock that is set meanwhile.
+    /// Durations of refreshes are read from a clock that can be set meanwhile.
     ClockMeasures,
-    /// What a refresher last started is what counts, though it failed to start it.
+    /// A refresher counts a refresh as started though it failed to start it.
     StartedWithoutRefresh,
-    /// Always the dearest way.
+    /// The dearest strategy is always chosen.
     DearestWay,
 }
 
-/// All of them.
+/// All mutants.
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant::FrontierIsXmax,
     Mutant::OwnForgotten,

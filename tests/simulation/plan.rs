@@ -1,4 +1,5 @@
-//! What the machine is told of a refresh: members, sources, and programs whose statements say what they do.
+//! The plan of a refresh that the machine gets: members, sources, and programs whose statements name their
+//! own task.
 
 use crate::database::{Bag, Database, OID, SYSTEM, add, pairs_of, size};
 use crate::mutants::Mutant;
@@ -13,7 +14,7 @@ use trickle_core::refresh::{
     Windows, Yield,
 };
 
-/// A program whose one statement says what it is to do.
+/// A program with one statement, whose text is its task.
 #[derive(Debug)]
 struct Does {
     id: TableId,
@@ -39,13 +40,13 @@ fn relation(id: TableId) -> Relation {
     Relation { id, schema: "s".into(), name: id.to_string().into() }
 }
 
-/// What a mutant makes of the cost model.
+/// Returns the strategy that a mutant forces, whatever the cost model says.
 fn forced(db: &Database, scenario: &Scenario, id: TableId) -> Option<Force> {
     let table = scenario.tables.iter().find(|t| t.id == id).filter(|_| db.is(Mutant::DearestWay))?;
     Some(if table.costs[1] > table.costs[0] { Force::Full } else { Force::Incremental })
 }
 
-/// The plan of a refresh of these, as the catalog has them.
+/// Makes the plan of a refresh of these members from the model's catalog.
 pub(crate) fn plan(db: &Database, members: &[TableId], scenario: &Scenario, within: bool) -> Plan {
     let member = |id: &TableId| {
         let entry = db.catalog.get(id)?;
@@ -82,7 +83,7 @@ pub(crate) fn plan(db: &Database, members: &[TableId], scenario: &Scenario, with
     Plan { members, transaction, work_mem: None, request: Request::default(), asked_at: None }
 }
 
-/// The stored frontier, as the parameters of a delta say it.
+/// Reads the stored frontier from the parameters of a delta.
 pub(crate) fn low(params: &[Value]) -> Frontier {
     let text = |i: usize| params.get(i).and_then(Value::as_text);
     let snapshot = text(0).and_then(|t| t.parse().ok()).unwrap_or_else(Snapshot::empty);
@@ -91,7 +92,8 @@ pub(crate) fn low(params: &[Value]) -> Frontier {
     Frontier::new(SYSTEM, OID, &snapshot, own)
 }
 
-/// ΔQ of [`defined`]: the sum of the changes, and Δ(A⋈B) = ΔA⋈B′ + A′⋈ΔB − ΔA⋈ΔB.
+/// Computes ΔQ of [`defined`](crate::database::defined): the sum of the changes, and Δ(A⋈B) = ΔA⋈B′ + A′⋈ΔB −
+/// ΔA⋈ΔB.
 pub(crate) fn delta(
     id: TableId,
     sources: &[TableId],

@@ -1,5 +1,6 @@
-//! A refresh: the core's own machine, whose statements the model database answers by their kind. Its SQL texts are
-//! PostgreSQL's and are tested there; what they mean (locks, snapshot, counts, windows, frontier) is done here.
+//! A refresh: the core's own machine, whose statements the model database answers by their kind. The SQL
+//! texts are for PostgreSQL and are tested there. Their meaning (locks, snapshot, counts, windows, frontier)
+//! is done here.
 
 use crate::database::{Bag, Change, Database, OID, SYSTEM, State, add, defined};
 use crate::mutants::Mutant;
@@ -10,21 +11,21 @@ use trickle_core::catalog::TableId;
 use trickle_core::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
 use trickle_core::refresh::{Answer, DbError, Kind, Machine, Outcome, Statement, Value};
 
-/// What came of sending a batch.
+/// The result of sending a batch.
 pub(crate) enum Sent {
-    /// Its outcome is there after so many milliseconds.
+    /// The outcome is there after so many milliseconds.
     After(i64),
-    /// Somebody holds a lock that it waits for.
+    /// The batch waits for a lock that somebody else holds.
     Waits,
 }
 
-/// See the module.
+/// A refresh of the simulation.
 #[derive(Debug)]
 pub(crate) struct Refresh {
     pub(crate) id: u64,
     pub(crate) machine: Machine,
     pub(crate) members: Vec<TableId>,
-    /// Who holds its locks: itself, or the user's transaction that it runs in.
+    /// Holder of its locks: the refresh itself, or the user's transaction that it runs in.
     pub(crate) holder: u64,
     pub(crate) within: bool,
     pub(crate) fence: Option<u64>,
@@ -34,13 +35,13 @@ pub(crate) struct Refresh {
     pub(crate) outcome: Outcome,
     pub(crate) xid: Option<Xid>,
     pub(crate) snapshot: Option<Snapshot>,
-    /// Milliseconds that the batch takes so far.
+    /// Milliseconds that the batch has taken so far.
     taken: f64,
-    /// What was committed in the last batch.
+    /// The stream tables that the last batch committed.
     pub(crate) committed: Vec<TableId>,
-    /// Since when it waits for a lock.
+    /// Since when the refresh has waited for a lock.
     pub(crate) waits: Option<i64>,
-    /// The ways taken, what they took, and what the best one would have.
+    /// Milliseconds that the chosen strategies took, and that the best ones would have taken.
     pub(crate) spent: (f64, f64),
 }
 
@@ -83,7 +84,7 @@ impl Refresh {
         self.committed.clear();
     }
 
-    /// Gives back what the transaction holds.
+    /// Releases the locks of the transaction.
     pub(crate) fn release(&mut self, db: &mut Database) {
         if !self.within {
             db.locks.retain(|_, holder| *holder != self.holder);
@@ -91,7 +92,7 @@ impl Refresh {
         self.waits = None;
     }
 
-    /// The server notices that nobody is there any more.
+    /// Rolls the transaction back, as the server does when its client is gone.
     pub(crate) fn roll_back(&mut self, db: &mut Database) {
         if let Some(xid) = self.xid.take_if(|_| !self.within) {
             db.abort(xid);
@@ -99,7 +100,7 @@ impl Refresh {
         self.release(db);
     }
 
-    /// Runs the batch up to its end, an error, or a lock that is not to be had.
+    /// Runs the batch up to its end, an error, or a lock that it has to wait for.
     pub(crate) fn send(&mut self, db: &mut Database, scenario: &Scenario, now: i64) -> Sent {
         while let Some(statement) = self.batch.get(self.at).cloned() {
             let luck = |what| thrown(scenario.seed, &[self.id, statement.step as u64, what]) % 10_000;
@@ -118,7 +119,7 @@ impl Refresh {
                     return Sent::Waits;
                 }
                 Ok(Some(_)) if breaks => {
-                    // What it did is done, but nobody learns of it.
+                    // The statement took effect, but its client never learns of it.
                     self.roll_back(db);
                     self.outcome.error = Some(error("08006"));
                     break;
@@ -141,7 +142,7 @@ impl Refresh {
         self.outcome.error = Some(error("55P03"));
     }
 
-    /// Runs one statement; nothing where it has to wait.
+    /// Runs one statement; `None` if it has to wait.
     fn run(
         &mut self,
         db: &mut Database,
@@ -189,7 +190,7 @@ impl Refresh {
         Ok(Some(answer))
     }
 
-    /// The rows of the decision query; the transaction gets its id before the snapshot, or after it.
+    /// Returns the rows of the decision query. The transaction gets its id before the snapshot, or after it.
     fn decide(&mut self, db: &mut Database, scenario: &Scenario) -> Vec<Vec<Value>> {
         let chance = thrown(scenario.seed, &[self.id, self.started as u64, 4]);
         if chance.is_multiple_of(2) && self.xid.is_none() {
@@ -213,8 +214,9 @@ impl Refresh {
                 Some(_) if state.must_rebuild => Value::text("redefined"),
                 Some(_) => Value::Null,
             };
-            // In every other run a stream table that is read is watched; in the others its readers are
-            // computed anew.
+            // In every other run a stream table with readers is watched, so a full refresh writes only the
+            // differences, and the readers get these as changes. In the other runs the readers are
+            // recomputed.
             let is_read = || db.catalog.values().any(|e| e.definition.sources.contains(&id));
             let watched = state.frontier.is_some() && scenario.seed.is_multiple_of(2) && is_read();
             for s in &entry.definition.sources {
@@ -246,7 +248,8 @@ impl Refresh {
         rows
     }
 
-    /// Does what a program says: a delta from buffers and sources, or all from the sources.
+    /// Does the task of a program: computes a delta from buffers and sources, or the whole result from the
+    /// sources.
     fn apply(
         &mut self,
         db: &mut Database,
@@ -284,7 +287,7 @@ impl Refresh {
             windows.insert(*source, bag);
         }
         let table = scenario.tables.iter().find(|t| t.id == id);
-        // Of a source that was emptied or replaced there are no changes to go by.
+        // A source that was emptied or replaced has no changes to compute a delta from.
         let replaced = |c: &Change| {
             c.w == 0 && db.shows(windowed, Some(xid), c.xid) && window(&low, &high).contains(c.xid, c.cmin)
         };
@@ -325,7 +328,8 @@ impl Refresh {
         Ok(vec![vec![count(|w| *w > 0), Value::Int8(0), count(|w| *w < 0)]])
     }
 
-    /// Lets the time pass that a way really takes; what the machine learns of it, in microseconds, as if a unit were a second.
+    /// Lets the true time of a strategy pass. Returns the time that the machine learns, in microseconds, as
+    /// if a unit were a second.
     fn take(
         &mut self,
         scenario: &Scenario,
@@ -348,7 +352,7 @@ impl Refresh {
         (ms * 1e6 / scenario.unit as f64) as u64
     }
 
-    /// Stores frontier and models, unless somebody wrote the rows since the snapshot.
+    /// Stores frontier and models, unless another transaction wrote the catalog's rows since the snapshot.
     fn store(&self, db: &mut Database, s: &Statement) -> Result<(), DbError> {
         let text = |i: usize| s.params.get(i).and_then(Value::as_text).unwrap_or_default();
         let stored = Frontier::from_json(text(0)).map_err(|_| error("22P02"))?;

@@ -1,4 +1,4 @@
-//! One run: a clock that jumps from event to event, and what each of them does.
+//! One run: a clock that jumps from event to event, and the effect of each event.
 
 use crate::daemon::{Daemon, graph};
 use crate::database::{Database, Entry, State};
@@ -12,7 +12,7 @@ use trickle_core::frontier::Xid;
 use trickle_core::refresh::FailureKind;
 use trickle_core::schedule::{Due, Outcome, Time};
 
-/// Something that is to happen.
+/// A step that is scheduled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Event(usize),
@@ -20,10 +20,10 @@ pub(crate) enum Do {
     Write(usize, usize),
     Within(usize),
     End(usize),
-    /// A refresher looks, unless it has another plan by then.
+    /// A refresher looks, unless it has planned another look since.
     Look(usize, u64),
     Up(usize),
-    /// The outcome of a batch is there.
+    /// The outcome of a batch arrives.
     Answer(u64),
     TimeOut(u64, i64),
     /// The server notices that a client is gone.
@@ -34,17 +34,17 @@ pub(crate) enum Do {
     Finish,
 }
 
-/// Who asked for a refresh.
+/// The side that asked for a refresh.
 #[derive(Clone, Debug)]
 pub(crate) enum Owner {
     Daemon(usize, Due),
     User,
     Transaction(usize),
-    /// Nobody is there any more.
+    /// The refresher that asked has died.
     Nobody,
 }
 
-/// A refresh, what is refreshed after it, and for whom.
+/// A refresh, the groups that are refreshed after it, and the side that asked for it.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) refresh: Refresh,
@@ -53,29 +53,29 @@ pub(crate) struct Work {
     pub(crate) stored: bool,
 }
 
-/// A refresher, or none, and what its machine's clock says.
+/// The place of a refresher, which may be empty, and the clock of its machine.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) ahead: i64,
-    /// Whether that clock was set back: a period may be as long again.
+    /// Whether that clock was set back, which can make a period last twice as long.
     pub(crate) set_back: bool,
     pub(crate) stalled: i64,
     pub(crate) looks: u64,
     pub(crate) fence: Option<u64>,
-    /// When its clock, its machine or what it is to do was changed last.
+    /// When its clock, its machine or its task last changed.
     pub(crate) disturbed: i64,
-    /// When a table failed for it, and how often by then.
+    /// When a table last failed for this refresher, and how many errors it had then.
     pub(crate) failed: BTreeMap<TableId, (i64, u32)>,
-    /// When a table was started that was then refreshed.
+    /// When a table was last started and then refreshed.
     pub(crate) started: BTreeMap<TableId, i64>,
-    /// When a refresh of a table ended because somebody was in its way.
+    /// When a refresh of a table ended because another session was in its way.
     pub(crate) later: BTreeMap<TableId, i64>,
     /// Until when a table had an excuse for not being started.
     pub(crate) excused: BTreeMap<TableId, i64>,
 }
 
-/// See the module.
+/// A run and its state.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) scenario: Scenario,
@@ -84,27 +84,28 @@ pub(crate) struct Run {
     pub(crate) now: i64,
     pub(crate) seats: Vec<Seat>,
     pub(crate) works: BTreeMap<u64, Work>,
-    /// Users' transactions that are open, with their ids.
+    /// Open transactions of users, with their ids.
     pub(crate) open: BTreeMap<usize, Option<Xid>>,
     queue: BTreeMap<(i64, u64), Do>,
     queued: u64,
-    /// What is refreshed together with each, by who holds the locks, as it was when the refresh was planned.
+    /// The tables that are refreshed together with each table, by the holder of the locks, as planned when
+    /// the refresh began.
     pub(crate) together: BTreeMap<(u64, TableId), BTreeSet<TableId>>,
     pub(crate) suspended: BTreeMap<TableId, i64>,
     pub(crate) failures: BTreeMap<TableId, u32>,
     pub(crate) spent: BTreeMap<TableId, (usize, f64, f64)>,
-    /// The longest refresh so far.
+    /// Duration of the longest refresh so far.
     pub(crate) longest: i64,
     pub(crate) refreshes: u64,
-    /// What a refresher that dies leaves behind.
+    /// Refreshes that a refresher left behind when it died.
     pub(crate) orphans: Vec<u64>,
-    /// Whether users are gone, and faults.
+    /// Whether users and faults have gone.
     pub(crate) is_quiet: bool,
     pub(crate) broken: Option<Violation>,
     pub(crate) trace: Option<Vec<String>>,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) broken: Option<Violation>,
@@ -194,12 +195,12 @@ impl Run {
         self.broken.get_or_insert(Violation { law, at, detail: detail.into() });
     }
 
-    /// The time of a refresher's clock.
+    /// Returns the time of a refresher's clock.
     pub(crate) fn wall(&self, seat: usize) -> Time {
         Time(self.scenario.start.0 + self.now + self.seats[seat].ahead)
     }
 
-    /// Lets one thing happen; whether the run is over.
+    /// Runs one step; returns whether the run is over.
     fn happens(&mut self, what: Do) -> bool {
         match what {
             Do::Event(i) => {
@@ -232,7 +233,8 @@ impl Run {
         false
     }
 
-    /// Adds a stream table to the catalog; later on a user fills it, at the beginning the refresher.
+    /// Adds a stream table to the catalog. The refresher fills it at the beginning of the run, a user later
+    /// on.
     fn create(&mut self, i: usize) {
         let table = self.scenario.tables[i].clone();
         let exists = |s: &TableId| s.0 < 10 || self.db.catalog.contains_key(s);
@@ -255,14 +257,14 @@ impl Run {
         }
     }
 
-    /// What refreshers are to do is another thing now.
+    /// Notes that the tasks of the refreshers changed.
     pub(crate) fn disturb(&mut self) {
         for seat in &mut self.seats {
             seat.disturbed = seat.disturbed.max(self.now);
         }
     }
 
-    /// Users, faults and whatever else is in the way go.
+    /// Removes users, faults and all else that is in the way.
     fn calm_down(&mut self) {
         self.say(|_| "everybody leaves".into());
         self.is_quiet = true;
@@ -286,12 +288,12 @@ impl Run {
     }
 }
 
-/// Who holds the locks of a user's transaction.
+/// Returns the number under which a user's transaction holds locks.
 pub(crate) fn holder(i: usize) -> u64 {
     1_000_000 + i as u64
 }
 
-/// The groups in which these are refreshed, with all that they are to agree with.
+/// Returns the groups in which these stream tables are refreshed, with all that must agree with them.
 pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<Vec<TableId>> {
     let dag = graph(db);
     let wanted: BTreeSet<TableId> = wanted.iter().copied().filter(|id| db.catalog.contains_key(id)).collect();
@@ -301,7 +303,7 @@ pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<V
     within.filter(|g| !g.is_empty()).collect()
 }
 
-/// Whether a failure is nobody's fault.
+/// Returns how the core's agenda counts a failure: as one to try again later, or as an error.
 pub(crate) fn how(kind: FailureKind) -> Outcome {
     match kind {
         FailureKind::Busy | FailureKind::Conflict | FailureKind::Connection => Outcome::Later,

@@ -1,12 +1,12 @@
-//! What happens in a run, as data: drawn from a seed, and made smaller by leaving parts out.
+//! The events of a run, as data: drawn from a seed, and made smaller by leaving parts out.
 
 use std::time::Duration;
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Options, Schedule, Time};
 use trickle_core::testing::Choice;
 
-/// A number that depends on the seed and on what it is for alone, so that leaving something out of a run leaves the rest as
-/// it was.
+/// Returns a random number that depends only on the seed and on its purpose. So a run that leaves something
+/// out is otherwise as before.
 pub(crate) fn thrown(seed: u64, what: &[u64]) -> u64 {
     what.iter().fold(seed ^ 0x9E37_79B9_7F4A_7C15, |h, n| {
         let h = (h ^ n).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -14,7 +14,7 @@ pub(crate) fn thrown(seed: u64, what: &[u64]) -> u64 {
     })
 }
 
-/// What a stream table is.
+/// The definition of a stream table.
 #[derive(Clone, Debug)]
 pub(crate) struct Definition {
     pub(crate) sources: Vec<TableId>,
@@ -22,36 +22,38 @@ pub(crate) struct Definition {
     pub(crate) schedule: Option<Schedule>,
 }
 
-/// A stream table, and what its refreshes really take.
+/// A stream table, and the true costs of its refreshes.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) id: TableId,
     pub(crate) definition: Definition,
     /// Milliseconds of a delta, of a full refresh, and of each changed row in a delta.
     pub(crate) costs: [f64; 3],
-    /// When it is created; before the run where that is 0.
+    /// When the table is created; 0 means before the run.
     pub(crate) created: i64,
 }
 
-/// Something that happens at a time. Times are milliseconds since the start of the run.
+/// An event at a time. Times are milliseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A transaction that writes at some times after its beginning, perhaps refreshes a stream table in between, and ends.
+    /// A transaction. It writes at some times after its beginning, may refresh a stream table in between, and
+    /// ends.
     Transaction {
         writes: Vec<(i64, TableId, i64)>,
         refresh: Option<(i64, TableId)>,
         length: i64,
         commits: bool,
     },
-    /// A table is emptied.
+    /// A user truncates a table.
     Truncate(TableId),
-    /// A refresher dies; the server rolls its transactions back after a while, and it starts again.
+    /// A refresher dies. The server rolls back its transactions after a while, and the refresher starts
+    /// again.
     Kill {
         daemon: usize,
         linger: i64,
         down: i64,
     },
-    /// The server restarts: nothing is left of any open transaction.
+    /// The server restarts; all open transactions are lost.
     Restart,
     /// The clock of a refresher's machine is set.
     Jump {
@@ -68,43 +70,43 @@ pub(crate) enum Event {
         table: TableId,
         length: i64,
     },
-    /// The user suspends or resumes.
+    /// A user suspends or resumes a stream table.
     Suspend(TableId),
     Resume(TableId),
-    /// The user refreshes by hand.
+    /// A user refreshes a stream table by hand.
     Refresh(TableId),
-    /// The user changes the schedule, or the query so that it reads something less.
+    /// A user changes the schedule, or the query so that it has one source less.
     Reschedule(TableId, Option<Schedule>),
     Redefine(TableId),
-    /// The user drops it, if nothing reads it.
+    /// A user drops a stream table that has no readers.
     Drop(TableId),
 }
 
-/// See the module.
+/// The events and settings of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
-    /// The wall clock at the start.
+    /// The wall clock at the start of the run.
     pub(crate) start: Time,
-    /// What time is counted in here: a second, a minute, an hour.
+    /// The unit of time of this run, in milliseconds: a second, a minute or an hour.
     pub(crate) unit: i64,
-    /// When the users stop; then everything is to become quiet and right.
+    /// When the users stop. After that, all stream tables must become quiet and right.
     pub(crate) length: i64,
     pub(crate) tables: Vec<Table>,
     pub(crate) options: Options,
     pub(crate) reload: i64,
     pub(crate) lock_timeout: i64,
     pub(crate) daemons: usize,
-    /// Whether the daemons have a lease, and for how long.
+    /// Duration of a lease; `None` if the refreshers have no lease.
     pub(crate) lease: Option<i64>,
-    /// Of 10,000 statements, how many meet a broken connection, and a serialization failure.
+    /// How many of 10,000 statements meet a broken connection, and how many a serialization failure.
     pub(crate) faults: (u64, u64),
-    /// Whether nothing but writers disturb the refreshers: the times of the laws hold without excuses.
+    /// Whether only writers disturb the refreshers; the times of the laws then hold without excuses.
     pub(crate) calm: bool,
     pub(crate) events: Vec<(i64, Event)>,
 }
 
-/// Where the clocks of Berlin are set in the night, and an hour of no meaning.
+/// Two nights in which clocks in Berlin are set, and an ordinary hour.
 const STARTS: [i64; 3] = [1_774_738_800_000, 1_792_879_200_000, 1_780_300_800_000];
 
 fn period(choice: &mut Choice, unit: i64) -> Option<Schedule> {
@@ -155,7 +157,7 @@ fn tables(choice: &mut Choice, unit: i64, calm: bool) -> Vec<Table> {
         let row = delta / [4.0, 40.0][choice.below(2)];
         all.push(Table { id: TableId(10 + i as u32), definition, costs: [delta, full, row], created });
     }
-    // What reads a table is not created before it.
+    // A reader is not created before its sources.
     for i in 0..all.len() {
         let created = |id: &TableId| all.iter().find(|t| t.id == *id).map_or(0, |t| t.created);
         let latest = all[i].definition.sources.iter().map(created).max().unwrap_or(0);
@@ -205,7 +207,7 @@ fn disturbance(choice: &mut Choice, scenario: &Scenario) -> Event {
 }
 
 impl Scenario {
-    /// What a seed stands for.
+    /// Draws a scenario from a seed.
     pub(crate) fn of(seed: u64) -> Scenario {
         let mut choice = Choice::seeded(seed);
         let unit = [1_000, 1_000, 60_000, 3_600_000][choice.below(4)];
@@ -223,7 +225,7 @@ impl Scenario {
             jitter: [0.0, 0.1, 0.3][choice.below(3)],
         };
         let faults = if calm || choice.one_in(2) { (0, 0) } else { (60, 100) };
-        // So much is written, and refreshes take so long, that one or another always waits.
+        // There is so much to write, and refreshes take so long, that some stream table always waits.
         let busy = calm && choice.one_in(5);
         let mut scenario = Scenario {
             seed,
@@ -257,7 +259,7 @@ impl Scenario {
         scenario
     }
 
-    /// Makes everything want to be refreshed all the time, one after the other.
+    /// Makes all stream tables due at all times, to be refreshed one after the other.
     fn load(&mut self) {
         self.options.max_concurrent = 1;
         for (i, t) in self.tables.iter_mut().enumerate() {
@@ -269,7 +271,7 @@ impl Scenario {
         }
     }
 
-    /// Everything that can be left out, one by one.
+    /// Returns scenarios that each leave out one part of this one.
     pub(crate) fn smaller(&self) -> Vec<Scenario> {
         let mut all = Vec::new();
         for i in (0..self.tables.len()).rev() {

@@ -1,4 +1,4 @@
-//! A scenario as people read it.
+//! Prints a scenario for people.
 
 use crate::scenario::Scenario;
 use std::fmt;

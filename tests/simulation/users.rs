@@ -1,4 +1,5 @@
-//! What users do in a run, and what happens to the server: transactions, the catalog, clocks that are set.
+//! Actions of users in a run, and events of the server: transactions, changes of the catalog, restarts,
+//! clocks that are set.
 
 use crate::run::{Do, Owner, Run, Work, holder};
 use crate::scenario::Event;
@@ -40,12 +41,12 @@ impl Run {
         }
     }
 
-    /// Whether a user's transaction refreshes: it can do nothing else meanwhile.
+    /// Whether a user's transaction runs a refresh; it can do nothing else meanwhile.
     fn is_busy(&self, i: usize) -> bool {
         self.works.values().any(|w| matches!(w.owner, Owner::Transaction(t) if t == i))
     }
 
-    /// A user's transaction ends; not while it refreshes.
+    /// Ends a user's transaction, but not while it refreshes.
     pub(crate) fn end(&mut self, i: usize) {
         if self.is_busy(i) {
             self.at(self.now + self.scenario.unit / 10, Do::End(i));
@@ -157,7 +158,7 @@ impl Run {
         }
     }
 
-    /// The user resumes it, after whoever has its row in the catalog.
+    /// Resumes a stream table, after the transaction that holds its row in the catalog has ended.
     pub(crate) fn resume(&mut self, id: TableId) {
         let held = self.db.locks.get(&id).is_some_and(|h| *h >= holder(0));
         let exists = self.db.catalog.contains_key(&id);
@@ -170,7 +171,7 @@ impl Run {
         self.disturb();
     }
 
-    /// Nothing is left of what was open; refreshers connect anew.
+    /// Restarts the server: all open transactions are gone, and refreshers connect anew.
     fn restart(&mut self) {
         for i in self.open.clone().into_keys() {
             match self.own(i) {

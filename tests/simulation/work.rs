@@ -1,4 +1,4 @@
-//! Refreshes at work in a run: how they begin, what becomes of their batches, how they end.
+//! Refreshes at work in a run: how they begin, how their batches are answered, how they end.
 
 use crate::daemon::graph;
 use crate::laws::{self, Law};
@@ -12,7 +12,8 @@ use trickle_core::refresh::{Failure, FailureKind, Outcome, Report, Step};
 use trickle_core::schedule::{Due, Outcome as End};
 
 impl Run {
-    /// Begins to refresh these, each group by itself; `all`: with all that they read.
+    /// Begins to refresh these stream tables, each group by itself; with `all`, also the stream tables that
+    /// they read.
     pub(crate) fn begin(&mut self, owner: Owner, wanted: &[TableId], all: bool) {
         let rest = groups(&self.db, wanted, all);
         self.next_group(owner, rest, false);
@@ -40,7 +41,7 @@ impl Run {
         self.answered(id);
     }
 
-    /// Hands the machine what came of its batch, and does what it says.
+    /// Gives the machine the outcome of its batch, and does its next step.
     pub(crate) fn answered(&mut self, id: u64) {
         let Some(mut work) = self.works.remove(&id) else { return };
         match work.owner {
@@ -114,7 +115,7 @@ impl Run {
         self.wake_waiting();
     }
 
-    /// Whoever waits for a lock tries again.
+    /// Lets each refresh that waits for a lock try again.
     pub(crate) fn wake_waiting(&mut self) {
         let waiting: Vec<u64> =
             self.works.iter().filter(|(_, w)| w.refresh.waits.is_some()).map(|(id, _)| *id).collect();
@@ -130,7 +131,7 @@ impl Run {
         }
     }
 
-    /// Whether what was committed is right.
+    /// Checks the laws of committed stream tables.
     pub(crate) fn check_commit(&mut self, stored: &[TableId], by: u64) {
         for id in stored {
             self.failures.remove(id);
@@ -202,7 +203,7 @@ impl Run {
         self.wake_waiting();
     }
 
-    /// An error of a stream table, which the catalog counts.
+    /// Counts an error of a stream table, as the catalog does, and checks the laws of suspension.
     fn count_failure(&mut self, id: TableId, kind: FailureKind, work: &Work) {
         let was = self.db.catalog.get(&id).is_some_and(|e| e.state.suspended);
         let most = self.scenario.options.max_consecutive_errors;
@@ -230,7 +231,7 @@ impl Run {
         }
     }
 
-    /// All groups of a refresh are done, or one failed.
+    /// Ends a refresh whose groups are all done, or one of which failed.
     fn over(&mut self, owner: Owner, end: End, stored: bool) {
         let Owner::Daemon(seat, due) = owner else { return };
         let calm = self.scenario.calm;
@@ -259,7 +260,7 @@ impl Run {
         }
     }
 
-    /// The server rolls back what a client left behind.
+    /// Rolls back the transaction of a client that is gone, as the server does.
     pub(crate) fn gone(&mut self, id: u64) {
         if let Some(mut work) = self.works.remove(&id) {
             work.refresh.roll_back(&mut self.db);

@@ -1,5 +1,5 @@
-//! Data and pictures of trickle's benchmarks, apart from the program because their libraries are large: the
-//! tables of TPC-H, and plots.
+//! Data and plots of trickle's benchmarks: the tables of TPC-H, and pictures of the results. The crate is
+//! apart from the program because its libraries are large.
 
 pub mod plot;
 pub mod tpch;

@@ -1,4 +1,4 @@
-//! How refreshes grow with the tables, drawn.
+//! Draws how the time of a refresh grows with the table.
 
 use plotters::prelude::{
     ChartBuilder, IntoDrawingArea, IntoLogRange, LineSeries, Palette, Palette99, PathElement, SVGBackend,
@@ -9,10 +9,10 @@ use std::error::Error;
 use std::path::Path;
 
 /// Draws an SVG of 800 × 500 pixels: milliseconds of a refresh over the rows of its table, both logarithmic,
-/// a line for each name.
+/// with a line for each name.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Fails if the file cannot be written.
 pub fn draw(lines: &BTreeMap<&str, Vec<(f64, f64)>>, file: &Path) -> Result<(), Box<dyn Error>> {
     let all = || lines.values().flatten();
     let low = all().fold(f64::INFINITY, |l, p| l.min(p.1));

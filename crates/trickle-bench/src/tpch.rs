@@ -1,4 +1,4 @@
-//! The tables of TPC-H, filled by the rules of its specification, what changes in them, and its queries.
+//! The tables of TPC-H, filled by the rules of its specification, their changes, and its queries.
 
 use futures_util::SinkExt;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use tpchgen::generators::{
 };
 use tpchgen::text::TextPool;
 
-/// The tables of the specification, with their keys.
+/// The CREATE TABLE statements of the specification's tables, with their keys.
 pub const SCHEMA: &str = include_str!("tpch/schema.sql");
 
 macro_rules! queries {
@@ -21,24 +21,24 @@ macro_rules! queries {
     };
 }
 
-/// Names and queries; ORDER BY without LIMIT is left out.
+/// Names and texts of the queries, without an ORDER BY that has no LIMIT.
 pub const QUERIES: [(&str, &str); 22] = queries!(
     "q01" "q02" "q03" "q04" "q05" "q06" "q07" "q08" "q09" "q10" "q11"
     "q12" "q13" "q14" "q15" "q16" "q17" "q18" "q19" "q20" "q21" "q22"
 );
 
-/// Comments are pieces of this many bytes of text.
+/// Bytes of the text from which the generator cuts comments.
 const TEXT: i32 = 2_000_000;
 
-/// Rows are sent in messages of about so many bytes.
+/// Bytes from which on a message with rows is sent.
 const MESSAGE: usize = 64 << 10;
 
 /// New orders with their items, as lines of COPY.
 #[derive(Debug)]
 pub struct Increment {
-    /// Of `orders`.
+    /// Lines of `orders`.
     pub orders: Vec<String>,
-    /// Of `lineitem`.
+    /// Lines of `lineitem`.
     pub items: Vec<String>,
 }
 
@@ -47,11 +47,11 @@ fn line(row: impl Display) -> String {
     text.strip_suffix('|').unwrap_or(&text).to_owned()
 }
 
-/// Fills the tables at a scale, where 1 is 6,000,000 items; of the last orders, `kept` are kept back for as
-/// many refresh functions RF1 as `increments` says.
+/// Creates and fills the tables at a scale; scale 1 has 6,000,000 items. The last `kept` orders are not
+/// inserted, but returned in `increments` parts of about equal size, one for each refresh function RF1.
 ///
 /// # Errors
-/// Those of the server.
+/// Fails with the errors of the server.
 pub async fn fill(
     client: &Client,
     scale: f64,
@@ -70,8 +70,8 @@ pub async fn fill(
     let orders = OrderGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
     let items = LineItemGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
 
-    // The data keep the constraints; checking them row by row takes longer than all the rest. Who may not do
-    // without waits.
+    // The data satisfy the constraints, and checking them row by row takes longer than all the rest. If the
+    // role may not switch the checks off, they run.
     let _ = client.batch_execute("SET session_replication_role = replica").await;
     copy(client, "region", regions.iter().map(line)).await?;
     copy(client, "nation", nations.iter().map(line)).await?;
@@ -108,7 +108,7 @@ pub async fn fill(
 /// Writes lines, whose fields `|` separates, into a table.
 ///
 /// # Errors
-/// Those of the server.
+/// Fails with the errors of the server.
 pub async fn copy(client: &Client, table: &str, lines: impl Iterator<Item = String>) -> Result<(), Error> {
     let sink = client.copy_in(&format!("COPY {table} FROM STDIN (DELIMITER '|')")).await?;
     let mut sink = pin!(sink);

@@ -1,4 +1,4 @@
-//! The SQL API: functions of schema `pgtrickle`.
+//! The SQL API's functions that create, alter, refresh and drop stream tables, in schema `pgtrickle`.
 
 use crate::gucs;
 use crate::inside::done;
@@ -20,19 +20,19 @@ mod pgtrickle {
     use pgrx::prelude::*;
     use trickle_engine::IfExists;
 
-    /// The version of the extension's library.
+    /// Returns the version of the extension's library.
     #[pg_extern(immutable, parallel_safe)]
     fn version() -> &'static str {
         env!("CARGO_PKG_VERSION")
     }
 
-    /// The number of the last command of this transaction.
+    /// Returns the number of the last command of this transaction.
     #[pg_extern(volatile)]
     fn last_command() -> i64 {
         i64::from(Inside::last_command())
     }
 
-    /// Makes a table that is kept equal to a query; its `pgt_id`.
+    /// Creates a stream table; returns its `pgt_id`.
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_stream_table(
@@ -50,7 +50,7 @@ mod pgtrickle {
         super::create(name, query, &options, IfExists::Fail)
     }
 
-    /// The same, where there is none of this name.
+    /// Creates a stream table unless one of this name exists; returns its `pgt_id`.
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_stream_table_if_not_exists(
@@ -68,7 +68,8 @@ mod pgtrickle {
         super::create(name, query, &options, IfExists::Skip)
     }
 
-    /// The same; one of this name gets the query, and keeps its indexes, grants, comments and dependent views.
+    /// Creates a stream table, or gives an existing one of this name the query; returns its `pgt_id`. An
+    /// existing one keeps its indexes, grants, comments and dependent views.
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_or_replace_stream_table(
@@ -86,8 +87,8 @@ mod pgtrickle {
         super::create(name, query, &options, IfExists::Replace)
     }
 
-    /// Gives a stream table another query, schedule, mode, status ('ACTIVE' or 'SUSPENDED') or consistency with those that it
-    /// reads; NULL leaves it.
+    /// Changes the query, schedule, mode, status ('ACTIVE' or 'SUSPENDED') or `diamond_consistency` of a
+    /// stream table. NULL leaves a property as it is.
     #[pg_extern(name = "alter_stream_table")]
     fn alter_stream_table_apart(
         name: Option<&str>,
@@ -101,7 +102,8 @@ mod pgtrickle {
         super::alter(super::given("name", name), &changes);
     }
 
-    /// The same as version 0.1.0 declares it, with fewer arguments; called until ALTER EXTENSION … UPDATE.
+    /// Alters a stream table as version 0.1.0 declares the function, with fewer arguments. Databases call
+    /// this one until ALTER EXTENSION … UPDATE.
     #[pg_extern(sql = false)]
     fn alter_stream_table(
         name: Option<&str>,
@@ -116,20 +118,20 @@ mod pgtrickle {
         );
     }
 
-    /// Drops a stream table, and with `cascade` what depends on it.
+    /// Drops a stream table; with `cascade`, also the objects that depend on it.
     #[pg_extern]
     fn drop_stream_table(name: Option<&str>, cascade: default!(Option<bool>, false)) {
         let (name, cascade) = (super::given("name", name), cascade.unwrap_or(false));
         super::as_owner(name, "", async |trickle, name| trickle.drop(name, cascade).await.map(drop));
     }
 
-    /// Brings a stream table, and what it reads, up to date.
+    /// Refreshes a stream table and the stream tables that it reads.
     #[pg_extern]
     fn refresh_stream_table(name: Option<&str>) {
         super::refresh(super::given("name", name));
     }
 
-    /// Makes everything that a stream table stands on anew where it is not as it should be, and computes it anew.
+    /// Makes missing or broken objects of a stream table again, and recomputes it.
     #[pg_extern]
     fn repair_stream_table(name: Option<&str>) {
         super::as_owner(super::given("name", name), "", async |trickle, name| {
@@ -139,20 +141,22 @@ mod pgtrickle {
         });
     }
 
-    /// Takes stream tables out of the schedule, all of the current role's by default; how many were not out of it before.
+    /// Suspends stream tables, by default all of the current role; returns how many were not suspended
+    /// before.
     #[pg_extern]
     fn pause_scheduler(names: default!(Option<Vec<Option<String>>>, "NULL")) -> i32 {
         super::suspend(names, true)
     }
 
-    /// Puts stream tables back on schedule, all of the current role's by default; how many were out of it.
+    /// Resumes stream tables, by default all of the current role; returns how many were suspended before.
     #[pg_extern]
     fn resume_scheduler(names: default!(Option<Vec<Option<String>>>, "NULL")) -> i32 {
         super::suspend(names, false)
     }
 
-    /// Makes the capture triggers anew that are broken, or not of the kind that pg_trickle.cdc_trigger_mode and
-    /// pg_trickle.change_buffer_unlogged say; their tables. What reads these is computed anew by its next refresh.
+    /// Makes capture triggers again that are broken, or that differ from the settings
+    /// pg_trickle.cdc_trigger_mode and pg_trickle.change_buffer_unlogged. Returns their tables. The next
+    /// refresh recomputes the readers of these tables.
     #[pg_extern]
     fn rebuild_cdc_triggers() -> SetOfIterator<'static, String> {
         let rebuilt = super::with(async |trickle| {
@@ -163,7 +167,7 @@ mod pgtrickle {
         SetOfIterator::new(rebuilt)
     }
 
-    /// Lets a stream table that was suspended be refreshed again.
+    /// Resumes a suspended stream table.
     #[pg_extern]
     fn resume_stream_table(name: Option<&str>) {
         let name = super::given("name", name);
@@ -172,11 +176,12 @@ mod pgtrickle {
 }
 
 thread_local! {
-    /// What this process has learnt; what was learnt by a call that failed is forgotten.
+    /// Knowledge about the database that this process keeps from call to call. A call that fails discards it.
     static MEMORY: RefCell<Memory> = RefCell::default();
 }
 
-/// How a stream table is to be made; NULL is the default, but of a schedule.
+/// Options of a new stream table. NULL stands for the default, except for the schedule, where it means by
+/// hand.
 struct Options<'o> {
     schedule: Option<&'o str>,
     refresh_mode: Option<&'o str>,
@@ -186,7 +191,7 @@ struct Options<'o> {
     diamond_consistency: Option<&'o str>,
 }
 
-/// What is to be different of a stream table.
+/// Properties of a stream table that are to be changed; `None` leaves a property as it is.
 #[derive(Default)]
 struct Changes<'c> {
     query: Option<&'c str>,
@@ -196,7 +201,7 @@ struct Changes<'c> {
     diamond_consistency: Option<&'c str>,
 }
 
-/// What an argument says that must say something.
+/// Returns the value of an argument that must not be NULL; raises an error if it is NULL.
 fn given<T>(argument: &str, value: Option<T>) -> T {
     value.unwrap_or_else(|| {
         let error = Error::input(format!("the argument {argument} is NULL or holds NULL")).coded("22004");
@@ -204,12 +209,13 @@ fn given<T>(argument: &str, value: Option<T>) -> T {
     })
 }
 
-/// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
+/// Runs `work` on the database's stream tables. Raises its error only after everything that `work` began has
+/// ended.
 pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
     about(None, work)
 }
 
-/// The same about a query, which errors may point into.
+/// Runs `work` like [`with`]; errors may point into `query`.
 pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
     match done(async { attempt(Inside::enter(), gucs::of_calls(), work).await }) {
         Ok(done) => done,
@@ -217,7 +223,7 @@ pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<
     }
 }
 
-/// Does something with the database's stream tables; everything that was begun for it is ended.
+/// Runs `work` on the database's stream tables, and ends everything that it began.
 pub(crate) async fn attempt<T>(
     inside: Inside,
     settings: Settings,
@@ -229,11 +235,12 @@ pub(crate) async fn attempt<T>(
     Ok(worked)
 }
 
-/// The privilege on a table that lets refresh it.
+/// The privilege on a table that allows refreshing it, from PostgreSQL 17 on.
 const MAINTAIN: &str = "MAINTAIN";
 
-/// Whose a table is, where that is somebody else as whom the current role may do this: by membership, or by a privilege on the
-/// table that the server knows.
+/// Writes the query for the owner of a table, if that is another role as which the current role may act. It
+/// may act so as a member of the owner, or with privilege `$2` on the table, where the server knows that
+/// privilege.
 fn others() -> String {
     format!(
         "SELECT c.relowner, n.nspname, c.relname, c.oid, \
@@ -244,8 +251,9 @@ fn others() -> String {
     )
 }
 
-/// Does something with a stream table as its owner, where the current role may: what it runs has no more rights than those, and
-/// leaves nothing behind in this session. Else as who asks.
+/// Runs `work` on a stream table as its owner, if the current role may act as the owner. The functions that
+/// `work` calls then have no more rights than the owner, and leave nothing behind in this session. Otherwise
+/// `work` runs as the current role.
 pub(crate) fn as_owner<T>(
     name: &str,
     right: &str,
@@ -254,7 +262,7 @@ pub(crate) fn as_owner<T>(
     as_owner_about(name, right, None, work)
 }
 
-/// The same about a query, which errors may point into.
+/// Runs `work` like [`as_owner`]; errors may point into `query`.
 fn as_owner_about<T>(
     name: &str,
     right: &str,
@@ -269,7 +277,8 @@ fn as_owner_about<T>(
         let meant = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
         let meant = db.query_one(meant, &[&name.to_string()]).await.map_err(fail)?;
         let table: Option<u32> = meant.get(0);
-        // Everything else is asked of the server alone, under any search path of the caller.
+        // The user's search path resolves the name, and nothing else: the following queries find built-in
+        // names only.
         let shut = Path::begin(SHUT);
         let others = db.query_opt(&others(), &[&table, &right]).await;
         drop(shut);
@@ -279,14 +288,15 @@ fn as_owner_about<T>(
         };
         let name = Name { schema: Some(others.get(1)), name: others.get(2) };
         if !others.get::<bool>(4) {
-            // Who became the owner of a stream table just now.
+            // The stream table has a new owner, without access to the catalog yet.
             let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", others.get::<u32>(3));
             let let_in = Connection::as_keeper(&inside, &text).await;
             let_in.map_err(|e| Error::server("let the owner of a stream table use the catalog", e))?;
         }
         let _acting = Acting::begin(others.get(0));
         if right == MAINTAIN {
-            // Who may do no more than this is no member of the owner's role: what that one has called is not his to choose.
+            // A role that has only MAINTAIN is no member of the owner's role. Its search path must not choose
+            // the functions that the owner's query calls.
             let pinned =
                 Connection::batch(&inside, &format!("SET search_path = {}", trickle_engine::SHUT)).await;
             pinned.map_err(|e| Error::server("begin", e))?;
@@ -299,7 +309,8 @@ fn as_owner_about<T>(
     }
 }
 
-/// The name with the schema that a new table of that name comes into: one of that name in another schema is another one.
+/// Returns the name with the schema in which a new table would be created. A table of the same name in
+/// another schema is a different one.
 fn placed(name: &str) -> String {
     let placed = done(async {
         let name = Name::parse(name)?;
@@ -331,7 +342,7 @@ fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exi
         new.if_exists = if_exists;
         trickle.create(&new).await
     };
-    // One that is there is altered, which who may act as its owner may do.
+    // Replacing alters an existing stream table; a role that may act as its owner may do that.
     let created = match if_exists {
         IfExists::Replace => as_owner_about(&placed(name), "", Some(query), make),
         IfExists::Fail | IfExists::Skip => {
@@ -345,7 +356,8 @@ fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exi
     created.id
 }
 
-/// Fails in a transaction that may not see what was committed before its changes begin to be captured.
+/// Fails unless each statement of this transaction sees all that was committed before it. A fill must see
+/// every row that was committed before capture began.
 fn see_all(function: &str) -> Result<()> {
     match Inside::is_fresh() {
         true => Ok(()),
@@ -357,7 +369,7 @@ fn see_all(function: &str) -> Result<()> {
 }
 
 impl Options<'_> {
-    /// Refuses what is not there.
+    /// Fails if the capture mode, of the option or else of the setting, does not exist.
     fn check(&self) -> Result<()> {
         match self.cdc_mode.map(str::to_ascii_lowercase).as_deref() {
             None => captures()?,
@@ -372,7 +384,7 @@ impl Options<'_> {
     }
 }
 
-/// Fails where changes are to be captured from the WAL.
+/// Fails if the setting asks for capture from the WAL.
 fn captures() -> Result<()> {
     if gucs::is_wal_wanted() { Err(no_wal("Set pg_trickle.cdc_mode to auto or trigger.")) } else { Ok(()) }
 }
@@ -381,7 +393,8 @@ fn no_wal(hint: &str) -> Error {
     Error::input("capture from the WAL is not built yet").hint(hint)
 }
 
-/// Whether a stream table is refreshed by itself, as its `diamond_consistency` says.
+/// Whether this `diamond_consistency` lets a stream table be refreshed on its own, and not in one transaction
+/// with the stream tables that it is linked to.
 fn is_apart(consistency: &str) -> Result<bool> {
     match consistency.to_ascii_lowercase().as_str() {
         "atomic" => Ok(false),
@@ -391,7 +404,7 @@ fn is_apart(consistency: &str) -> Result<bool> {
     }
 }
 
-/// Tells that a stream table is kept by full refreshes where deltas were hoped for, and why.
+/// Tells the user that a stream table is kept by full refreshes, and why deltas are not possible.
 fn tell(created: &Created) {
     for reason in created.reasons.iter().filter(|_| created.made) {
         pgrx::notice!("{} is kept by full refreshes: {reason}", created.name);
@@ -440,8 +453,8 @@ fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
     i32::try_from(done).unwrap_or(i32::MAX)
 }
 
-/// The error of one that can no longer be planned rolls back its suspension, so another process suspends it
-/// afterwards.
+/// Refreshes a stream table. If it can no longer be planned, the refresh suspends it, but the error of this
+/// call rolls that back. So another process suspends it afterwards.
 fn refresh(name: &str) {
     as_owner(name, MAINTAIN, async |trickle, name| {
         let done = trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await;
@@ -452,7 +465,7 @@ fn refresh(name: &str) {
     });
 }
 
-/// `None` where it is refreshed by hand.
+/// Returns the schedule; `None` means by hand.
 fn schedule(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|s| !s.eq_ignore_ascii_case("manual"))
 }

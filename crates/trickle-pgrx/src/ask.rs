@@ -1,4 +1,4 @@
-//! What people ask: functions of schema `pgtrickle` that change nothing.
+//! The read-only part of the SQL API: functions of schema `pgtrickle` that change nothing.
 
 #![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
 
@@ -16,7 +16,8 @@ use trickle_engine::scheduler::now;
 use trickle_engine::words::duration;
 use trickle_engine::{Error, Explained, Name, Result, Status};
 
-/// Who holds the refreshers of this database; nothing where the server has none.
+/// Reports which refreshers of this database are at work, and for which roles; `None` where the library is
+/// not preloaded.
 async fn refreshers(db: &dyn Connection) -> Result<Option<Check>> {
     if !is_preloaded() {
         return Ok(None);
@@ -44,7 +45,7 @@ async fn refreshers(db: &dyn Connection) -> Result<Option<Check>> {
     Ok(Some(Check::new("refreshers", verdict, found, advice)))
 }
 
-/// A refresh that lasts so long is worth a look.
+/// Duration from which on a refresh at work is a warning.
 const LONG: Duration = Duration::from_secs(60);
 
 const NAMES: &str = "SELECT coalesce(r.rolname::text, $1::text), coalesce(c.oid::regclass::text, $2::text) \
@@ -58,13 +59,13 @@ mod pgtrickle {
     use trickle_engine::Name;
     use trickle_engine::health::{self, Scheduling};
 
-    /// As version 0.1.0 declares it: says what to do.
+    /// Stands for the function as version 0.1.0 declares it, and raises an error that says how to update.
     #[pg_extern(sql = false)]
     fn pgt_status() {
         super::outdated();
     }
 
-    /// How all stream tables stand.
+    /// Returns the status of all stream tables.
     #[pg_extern(name = "pgt_status")]
     fn status_of_all() -> TableIterator<
         'static,
@@ -102,13 +103,13 @@ mod pgtrickle {
         }))
     }
 
-    /// As version 0.1.0 declares it: says what to do.
+    /// Stands for the function as version 0.1.0 declares it, and raises an error that says how to update.
     #[pg_extern(sql = false)]
     fn get_refresh_history() {
         super::outdated();
     }
 
-    /// The newest refreshes of a stream table, newest first.
+    /// Returns the newest refreshes of a stream table, newest first.
     #[pg_extern(name = "get_refresh_history")]
     fn newest_refreshes(
         name: &str,
@@ -158,13 +159,14 @@ mod pgtrickle {
         }))
     }
 
-    /// Milliseconds since what a stream table shows was all that there was; 0 where it is, NULL where it was never filled.
+    /// Returns for how many milliseconds a stream table has been behind its sources: 0 if it is up to date,
+    /// NULL if it was never filled.
     #[pg_extern]
     fn get_staleness(name: &str) -> Option<i64> {
         super::status(&[name]).into_iter().next().and_then(|s| s.staleness_ms)
     }
 
-    /// The buffers of changes.
+    /// Returns the change buffers and their sizes.
     #[pg_extern]
     fn change_buffer_sizes() -> TableIterator<
         'static,
@@ -184,7 +186,8 @@ mod pgtrickle {
         TableIterator::new(all.into_iter().map(row))
     }
 
-    /// What is in the way, and what to do about it: 'ok', 'warning' or 'problem'.
+    /// Returns the checks of the server and of the stream tables. Each has a result ('ok', 'warning' or
+    /// 'problem'), a finding and advice.
     #[pg_extern]
     fn health_check() -> TableIterator<
         'static,
@@ -207,7 +210,7 @@ mod pgtrickle {
         }))
     }
 
-    /// All stream tables, each after those that it reads.
+    /// Returns all stream tables, each after the stream tables that it reads.
     #[pg_extern]
     fn dependency_tree() -> TableIterator<
         'static,
@@ -223,14 +226,16 @@ mod pgtrickle {
         TableIterator::new(all.into_iter().map(move |d| (d.name, level(d.level), d.reads, d.read_by)))
     }
 
-    /// The changed rows, as a share of its sources' rows, from which on a stream table is expected to be computed anew for
-    /// less than its changes take; 0 where always, 2 where never, NULL where it always is.
+    /// Returns the number of changed rows per source row from which on a recompute is expected to cost less
+    /// than a delta. The value 0 means that a recompute always costs less, and 2 that it never does. NULL
+    /// means that the stream table has no delta.
     #[pg_extern]
     fn st_auto_threshold(name: &str) -> Option<f64> {
         super::with(async |t| t.threshold(&Name::parse(name)?).await)
     }
 
-    /// Whether a query can be kept incrementally; if not, what stands in the way, where, and what would help.
+    /// Returns whether a query can be kept by deltas; if not, each construct that prevents it, its place and
+    /// what would help.
     #[pg_extern]
     fn validate_query(
         query: &str,
@@ -255,13 +260,14 @@ mod pgtrickle {
         }))
     }
 
-    /// The plan of a stream table, and of its delta.
+    /// Returns the plan of a stream table, and the plan of its delta.
     #[pg_extern]
     fn explain_st(name: &str) -> String {
         super::as_owner(name, "", async |t, name| super::plans(&t.explain(name).await?))
     }
 
-    /// The statement that applies the changes of all sources of a stream table, or of what a query would make.
+    /// Returns the statement that applies the changes of all sources, for a stream table, or for a query as
+    /// if it defined one.
     #[pg_extern]
     fn explain_delta(name_or_query: &str) -> String {
         match Name::parse(name_or_query) {
@@ -274,7 +280,7 @@ mod pgtrickle {
         }
     }
 
-    /// The mode in force of a stream table, the one that was asked for, and why they differ.
+    /// Returns the mode in force of a stream table, the requested mode, and why they differ.
     #[pg_extern]
     fn explain_refresh_mode(
         name: &str,
@@ -288,13 +294,13 @@ mod pgtrickle {
         )
     }
 
-    /// A hash of a text (xxHash64, seed 0).
+    /// Hashes a text (xxHash64, seed 0).
     #[pg_extern(immutable, parallel_safe, strict)]
     fn pg_trickle_hash(value: &str) -> i64 {
         super::hash(value.as_bytes())
     }
 
-    /// A hash of texts, in which NULL is another than the empty text.
+    /// Hashes a list of texts; NULL hashes differently from the empty text.
     #[pg_extern(immutable, parallel_safe, strict)]
     fn pg_trickle_hash_multi(values: Vec<Option<String>>) -> i64 {
         let mut bytes = Vec::new();
@@ -319,18 +325,18 @@ fn status(names: &[&str]) -> Vec<Status> {
     })
 }
 
-/// Raises: the function is declared as an older version was.
+/// Raises an error: the function is declared as an older version of the extension declared it.
 fn outdated() {
     let error = Error::input("this function is of an older version of the extension than its library");
     raise_in(&error.hint("ALTER EXTENSION pg_trickle UPDATE"), None);
 }
 
-/// A time as the catalog's questions write it.
+/// Parses a time as the catalog's queries write it.
 fn instant(text: &str) -> Option<TimestampWithTimeZone> {
     text.parse().ok()
 }
 
-/// `xxh64` as the server's signed numbers have it.
+/// Returns `xxh64` of the bytes, as a signed number, since SQL has no unsigned ones.
 fn hash(bytes: &[u8]) -> i64 {
     i64::from_ne_bytes(xxhash_rust::xxh64::xxh64(bytes, 0).to_ne_bytes())
 }

@@ -1,6 +1,6 @@
-//! What each function of the SQL API is for, as `\df+` shows it.
+//! Descriptions of the SQL API's functions, as `\df+` shows them.
 
-/// By the name of the function.
+/// Name and description of each function.
 pub(crate) const COMMENTS: [(&str, &str); 33] = [
     (
         "alter_stream_table",

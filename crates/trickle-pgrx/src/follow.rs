@@ -1,6 +1,6 @@
-//! What somebody alters or drops is followed in the same transaction: event triggers, which are the superuser's who made the
-//! extension, ask whether it concerns any stream table, and only then call the engine. What fails here fails nobody's command:
-//! whatever an event trigger does, the next refresh does without it.
+//! Follows DDL in the transaction that runs it. Event triggers ask whether a command concerns any stream
+//! table, and call the engine only then. They run as the superuser who created the extension. An error in
+//! them never fails the user's command: the next refresh finds the same change without an event trigger.
 
 use crate::api::attempt;
 use crate::gucs;
@@ -91,19 +91,19 @@ extension_sql!(
 mod pgtrickle {
     use pgrx::prelude::*;
 
-    /// Whether trickle itself alters and drops what is altered and dropped: event triggers follow the rest.
+    /// Whether trickle itself runs the current DDL. Event triggers follow all other DDL.
     #[pg_extern(volatile)]
     fn is_at_work() -> bool {
         crate::unsafe_pg::is_at_work()
     }
 
-    /// Follows what was dropped; called by an event trigger.
+    /// Follows dropped objects; called by an event trigger.
     #[pg_extern]
     fn follow_drops(dropped: Vec<pg_sys::Oid>) {
         super::follow_drops(&super::numbers(&dropped));
     }
 
-    /// Follows what was altered; called by an event trigger.
+    /// Follows altered objects; called by an event trigger.
     #[pg_extern]
     fn follow_alters(tables: Vec<pg_sys::Oid>, functions: Vec<pg_sys::Oid>) {
         super::follow_alters(&super::numbers(&tables), &super::numbers(&functions));
@@ -128,13 +128,14 @@ fn follow_alters(tables: &[u32], functions: &[u32]) {
     }
 }
 
-/// Plans a stream table anew, as its owner: who altered what it reads may be another.
+/// Plans a stream table again, as its owner: another role may have altered the source.
 fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     let _acting = Acting::begin(owner);
     quietly(async |t| t.follow(id).await)
 }
 
-/// Does something that fails nobody's command. What is wrong with the catalog is told by whoever uses it.
+/// Runs `work`, and turns its error into a warning, so that the user's command goes on. Errors of input,
+/// which say that the catalog is not usable, are not reported here: every other call raises them.
 fn quietly<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Option<T> {
     let told = |e: &Error| {
         if !e.is_input() {

@@ -12,7 +12,7 @@ use trickle_engine::capture::CaptureOptions;
 use trickle_engine::locks::Patience;
 use trickle_engine::scheduler::SchedulerOptions;
 
-/// `pg_trickle.refresh_strategy`
+/// Values of the setting `pg_trickle.refresh_strategy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 enum Strategy {
     #[name = c"auto"]
@@ -23,7 +23,7 @@ enum Strategy {
     Full,
 }
 
-/// `pg_trickle.cdc_trigger_mode`
+/// Values of the setting `pg_trickle.cdc_trigger_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 enum TriggerMode {
     #[name = c"statement"]
@@ -32,7 +32,7 @@ enum TriggerMode {
     Row,
 }
 
-/// `pg_trickle.parallel_refresh_mode`
+/// Values of the setting `pg_trickle.parallel_refresh_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 enum Parallel {
     #[name = c"on"]
@@ -41,7 +41,7 @@ enum Parallel {
     Off,
 }
 
-/// `pg_trickle.cdc_mode`
+/// Values of the setting `pg_trickle.cdc_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 enum Capture {
     #[name = c"auto"]
@@ -74,7 +74,7 @@ static LONG: GucSetting<i32> = GucSetting::<i32>::new(300);
 static GIVE_WAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static SEGMENT: GucSetting<i32> = GucSetting::<i32>::new(512 << 10);
 
-/// A setting that is a number: its least and its greatest value, and who may set it.
+/// An integer setting: its name, descriptions, least and greatest value, and who may set it.
 struct Number {
     name: &'static CStr,
     short: &'static CStr,
@@ -175,7 +175,7 @@ const NUMBERS: [Number; 11] = [
     },
 ];
 
-/// Makes the settings known to the server.
+/// Registers the settings with the server.
 pub(crate) fn define() {
     let flags = GucFlags::default();
     GucRegistry::define_bool_guc(
@@ -273,27 +273,28 @@ pub(crate) fn is_enabled() -> bool {
     ENABLED.get()
 }
 
-/// Whether statements that come again are kept prepared.
+/// Whether repeated statements are kept prepared.
 pub(crate) fn keeps_prepared() -> bool {
     PREPARED.get()
 }
 
-/// Whether changes are to be captured from the WAL.
+/// Whether the setting asks for capture from the WAL.
 pub(crate) fn is_wal_wanted() -> bool {
     CAPTURE.get() == Capture::Wal
 }
 
-/// How long a statement of a refresh on schedule may take, in milliseconds; 0: as long as it takes.
+/// Returns how long a statement of a refresh on schedule may take, in milliseconds; 0 means no limit.
 pub(crate) fn statement_timeout_ms() -> i32 {
     STATEMENT_TIMEOUT.get()
 }
 
-/// How long somebody waits for a refresh that reads what he wants for himself; 0: for as long as it takes.
+/// Returns how long a session that wants a table exclusively waits for a refresh that reads it, before that
+/// refresh gives way; 0 means no limit.
 pub(crate) fn give_way() -> Duration {
     Duration::from_millis(u64::try_from(GIVE_WAY.get()).unwrap_or_default())
 }
 
-/// How many groups are refreshed at a time.
+/// Returns how many groups of linked stream tables are refreshed at the same time.
 pub(crate) fn max_concurrent() -> usize {
     match PARALLEL.get() {
         Parallel::On => usize::try_from(MAX_CONCURRENT.get()).unwrap_or(1),
@@ -301,7 +302,7 @@ pub(crate) fn max_concurrent() -> usize {
     }
 }
 
-/// How a scheduler looks.
+/// Returns the options of a scheduler.
 pub(crate) fn scheduler() -> SchedulerOptions {
     let positive = |n: i32| u64::try_from(n).unwrap_or_default();
     let mut o = SchedulerOptions {
@@ -314,15 +315,15 @@ pub(crate) fn scheduler() -> SchedulerOptions {
     o
 }
 
-/// The engine's settings in a process that refreshes on schedule: it holds no locks of somebody else's transaction, and what
-/// it waits for others may wait for.
+/// Returns the engine's settings for a process that refreshes on schedule. Such a process holds no locks of a
+/// user's transaction, so it can wait for a lock in several tries, and others can go first between them.
 pub(crate) fn of_workers() -> Settings {
     Settings { patience: Patience::default(), ..settings() }
 }
 
-/// The engine's settings in a call of the SQL API: a statement that is a transaction of its own holds nothing
-/// that others want while it waits, and lets them go first. A session's own lock_timeout says how long it is
-/// to wait, and that it is to fail then.
+/// Returns the engine's settings for a call of the SQL API. A statement that is a transaction of its own
+/// holds no lock that others want while it waits, so it lets them go first, as a worker does. A session that
+/// sets lock_timeout has chosen how long to wait, and to fail then.
 pub(crate) fn of_calls() -> Settings {
     match Inside::is_brief() && !is_wait_limited() {
         true => of_workers(),
@@ -330,12 +331,12 @@ pub(crate) fn of_calls() -> Settings {
     }
 }
 
-/// The engine's settings, as they are in force now.
+/// Returns the engine's settings that are in force.
 pub(crate) fn settings() -> Settings {
     let some = |n: i32| u32::try_from(n).ok().filter(|n| *n > 0);
     Settings {
-        // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
-        // end that, and trying again in the same transaction does not help.
+        // A call that waits for a lock holds all locks of its transaction. The server's deadlock detection
+        // and lock_timeout end the wait; another try in the same transaction does not help.
         patience: Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
         capture: CaptureOptions {
             mode: match TRIGGER_MODE.get() {

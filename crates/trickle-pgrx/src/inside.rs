@@ -1,4 +1,4 @@
-//! [`Connection`] to the server from inside: every answer is there at once.
+//! Implements [`Connection`] inside the server, where every answer is there at once.
 
 use crate::gucs;
 use crate::unsafe_pg::{Board, Inside, Limit, Plan, Scheduled};
@@ -16,7 +16,7 @@ use trickle_engine::db::{
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
 
-/// What waits for nothing is done.
+/// Runs a future that never waits, and returns its result. A future that would wait raises an error.
 pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
     match work.now_or_never() {
         Some(done) => done,
@@ -42,12 +42,12 @@ impl Connection for Inside {
     }
 
     fn mark_of_work(&self) -> Option<&'static str> {
-        // The process itself knows.
+        // No mark is needed: the server process itself knows that trickle is at work.
         None
     }
 
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        // Whatever fails is undone by itself.
+        // A failed statement is undone by its own subtransaction.
         Connection::as_keeper(self, text)
     }
 
@@ -120,7 +120,7 @@ impl Connection for Inside {
     }
 
     fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        // Whatever fails is undone by itself.
+        // A failed statement is undone by its own subtransaction.
         Connection::batch(self, text)
     }
 
@@ -148,7 +148,7 @@ impl Connection for Inside {
     }
 
     fn refresh_ends(&self, done: bool) {
-        // One that failed leaves its savepoint open.
+        // A failed refresh leaves its savepoint open.
         self.unwind(self.outside.get());
         self.drop_snapshot();
         self.end(done);
@@ -164,7 +164,7 @@ impl Connection for Inside {
                 Kind::Savepoint => Inside::begin(self, false),
                 Kind::Release => self.end(true),
                 Kind::RollbackTo => {
-                    // Its RELEASE follows.
+                    // The machine sends RELEASE next, so the savepoint must exist again.
                     self.end(false);
                     Inside::begin(self, false);
                 }
@@ -218,11 +218,12 @@ impl Inside {
 }
 
 thread_local! {
-    /// The statements that this process keeps prepared; never dropped, since the server is gone by then.
+    /// The statements that this process keeps prepared. The value is never dropped: at the end of the thread
+    /// the server's executor is gone.
     static KEPT: ManuallyDrop<RefCell<Kept<Plan>>> = ManuallyDrop::default();
 }
 
-/// How to run a statement that may come again.
+/// Chooses how to run a statement that may be repeated.
 fn way(ask: impl FnOnce(&mut Kept<Plan>) -> Way<Plan>) -> Way<Plan> {
     if gucs::keeps_prepared() { KEPT.with(|k| ask(&mut k.borrow_mut())) } else { Way::Text }
 }

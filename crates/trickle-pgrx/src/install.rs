@@ -1,5 +1,5 @@
-//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; it is brought up to date, and can be left
-//! behind again.
+//! CREATE EXTENSION makes the catalog or adopts the existing one. The extension also brings the catalog up to
+//! date, and can leave the catalog behind before DROP EXTENSION.
 
 use crate::comments::COMMENTS;
 use crate::gucs;
@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use trickle_engine::db::Connection;
 use trickle_engine::{Error, Result, Trickle, capture, hand_over, schema};
 
-// The schemas are made or adopted before anything is put into them.
+// Creates or adopts the schemas before anything is put into them.
 extension_sql!(
     "DO $$
     DECLARE name text; stranger text;
@@ -39,7 +39,8 @@ extension_sql!(
     bootstrap,
 );
 
-// Whoever is let in (pgtrickle.grant_to) may have such functions too.
+// In versions 1 and 2 of the catalog, `pgtrickle.grant_to` lets a role use this language for its own capture
+// functions. In version 3 all such functions belong to the catalog's owner.
 extension_sql!(
     "CREATE FUNCTION pgtrickle.copy_handler() RETURNS language_handler LANGUAGE c AS 'MODULE_PATHNAME', 'trickle_copy';
     REVOKE ALL ON FUNCTION pgtrickle.copy_handler() FROM PUBLIC;
@@ -63,8 +64,9 @@ extension_sql!(
     finalize,
 );
 
-/// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out. Who was let
-/// in before may use the language too.
+/// Statements that make the objects of an existing catalog members of the extension. Objects that belong to
+/// an extension already are left out. Roles that had access to the catalog (those that may execute
+/// `mark_readers`) get the right to use the language.
 const ADOPTED: &str = "
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE 'SEQUENCE' END, c.oid::regclass)
 FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'v', 'S')
@@ -78,16 +80,17 @@ SELECT pg_catalog.format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', a.grant
 FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
 WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)";
 
-/// How a function of the extension's own is commented.
+/// The query that writes the COMMENT statement for one of the extension's own functions.
 const COMMENT: &str = "SELECT pg_catalog.format('COMMENT ON FUNCTION %s IS %L', p.oid::regprocedure, $2::text) FROM pg_proc p \
     JOIN pg_language l ON l.oid = p.prolang \
     WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = $1::text AND l.lanname = 'c'";
 
-/// The tables of the catalog, whose contents a dump is to have.
+/// The catalog's tables and sequences, whose contents `pg_dump` is to include.
 const DUMPED: &str = "SELECT c.oid FROM pg_class c \
     WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid";
 
-/// What of the extension is the catalog: all but its own functions, which are in C or called by event triggers.
+/// Statements that take the catalog out of the extension. The extension keeps only its own functions: those
+/// in C, and those that event triggers call.
 const RELEASED: &str = "
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle DROP %s %s',
     CASE i.type WHEN 'table' THEN 'TABLE' WHEN 'view' THEN 'VIEW' WHEN 'sequence' THEN 'SEQUENCE' WHEN 'function' THEN 'FUNCTION'
@@ -103,22 +106,23 @@ ORDER BY i.type = 'schema', i.identity";
 mod pgtrickle {
     use pgrx::prelude::*;
 
-    /// Makes the catalog, or makes the one that is there the extension's, or brings it up to date; called by the scripts of CREATE
-    /// EXTENSION and ALTER EXTENSION … UPDATE alone.
+    /// Creates the catalog, adopts an existing one, or brings it up to date. Only the scripts of CREATE
+    /// EXTENSION and ALTER EXTENSION … UPDATE call it.
     #[pg_extern]
     fn install() {
         super::install();
     }
 
-    /// In a database that was restored from a dump: finds the tables of the catalog again by their names. The next refresh of each
-    /// stream table rebuilds it. Whether there was anything to do.
+    /// Finds the tables of the catalog by their names, in a database that was restored from a dump. The next
+    /// refresh of each stream table rebuilds it. Returns whether the database was a restored one.
     #[pg_extern]
     fn rehome() -> bool {
         super::rehome()
     }
 
-    /// Leaves the catalog behind, with every stream table as it is: DROP EXTENSION then takes away the functions of the
-    /// extension alone, and the program `trickle` goes on where it was. CREATE EXTENSION takes all of it back.
+    /// Leaves the catalog behind, with every stream table as it is. DROP EXTENSION then removes only the
+    /// extension's own functions, and the program `trickle` goes on with the catalog. CREATE EXTENSION adopts
+    /// the catalog again.
     #[pg_extern]
     fn release_catalog() {
         super::release();
@@ -132,15 +136,17 @@ fn rehome() -> bool {
     }
 }
 
-/// Whether a restore may still be at work: it makes triggers late, and until then writes stream tables as any other; after them come
-/// rights on functions that are about to be dropped, so `pg_restore` is to be gone as well.
+/// The query whether a restore may still be running. A restore creates triggers late, and until then it
+/// writes to stream tables as to any other table. After the triggers it grants rights on functions that are
+/// about to be dropped, so `pg_restore` must have disconnected as well.
 const UNGUARDED: &str = "
 SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'pg_restore')
     OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s
     JOIN pg_class c ON c.oid = to_regclass(pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name))
     WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('pgtrickle.refuse_writes')))";
 
-/// The same where nobody asks for it: not before the restore is done.
+/// Does the work of [`pgtrickle::rehome`] without a call by a user, but only once the restore is done.
+/// Returns whether the database was a restored one.
 pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
     let asked = Connection::run(&inside, UNGUARDED, Vec::new(), false).await;
     let asked = asked.map_err(|e| Error::server("look whether a restore is done", e))?;
@@ -150,7 +156,7 @@ pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
     rehomed(inside).await
 }
 
-/// See [`pgtrickle::rehome`]; for whoever owns the catalog.
+/// Does the work of [`pgtrickle::rehome`], as the owner of the catalog.
 async fn rehomed(inside: Inside) -> Result<bool> {
     let mut trickle = Trickle::attach(inside, gucs::settings()).await?;
     let restored = schema::is_restored(trickle.db()).await?;
@@ -196,7 +202,7 @@ fn install() {
     }
 }
 
-/// The version of the catalog that comes with a version of the extension.
+/// Returns the version of the catalog that belongs to a version of the extension.
 fn catalog_of(extension: &str) -> i32 {
     match extension {
         "0.1.0" => 1,
@@ -212,7 +218,7 @@ async fn filled(db: &dyn Connection) -> Result<()> {
     let declared: String = declared.map_err(fail)?.get(0);
     let renewed = schema::fill(db, catalog_of(&declared)).await?;
     if catalog_of(&declared) >= 3 {
-        // What is made of hidden objects is no part of the extension.
+        // Objects that are derived from hidden objects do not become members of the extension.
         let _apart = ApartFromScript::begin();
         if renewed {
             capture::renew(db).await?;

@@ -1,7 +1,8 @@
 //! trickle inside PostgreSQL: the extension `pg_trickle`, with its SQL API in schema `pgtrickle`.
 //!
-//! This crate adapts and decides nothing: what a stream table is and how it is kept is [`trickle_engine`]'s, what to run
-//! [`trickle_core`]'s. It is the only place with unsafe code, since PostgreSQL's interface is C; all of it is in `unsafe_pg`.
+//! This crate adapts and decides nothing. [`trickle_engine`] defines stream tables and keeps them;
+//! [`trickle_core`] plans the statements to run. This crate alone has unsafe code, all of it in `unsafe_pg`,
+//! because PostgreSQL's interface is C.
 
 mod api;
 mod ask;
@@ -16,7 +17,7 @@ mod workers;
 
 pgrx::pg_module_magic!(name, version);
 
-/// Called by the server when it loads the library.
+/// Initializes the library. The server calls it when it loads the library.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     gucs::define();
@@ -28,12 +29,12 @@ pub extern "C-unwind" fn _PG_init() {
     }
 }
 
-/// What `cargo pgrx test` asks for.
+/// The module that `cargo pgrx test` expects under this name.
 #[cfg(test)]
 pub mod pg_test {
-    /// Nothing is to be prepared.
+    /// Does nothing: the tests need no preparation.
     pub fn setup(_: Vec<&str>) {}
-    /// Settings of the test server.
+    /// Returns the settings of the test server.
     pub fn postgresql_conf_options() -> Vec<&'static str> {
         vec!["fsync = off"]
     }

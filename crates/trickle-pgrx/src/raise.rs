@@ -1,14 +1,14 @@
-//! Errors of the engine as errors of the server's.
+//! Raises the engine's errors as PostgreSQL errors.
 
 use pgrx::PgSqlErrorCode;
 use trickle_engine::Error;
 
-/// Raises an error of the server's.
+/// Raises an error as a PostgreSQL error.
 pub(crate) fn raise(e: &Error) -> ! {
     raise_in(e, None)
 }
 
-/// Raises an error that may point at a place in a query.
+/// Raises an error as a PostgreSQL error; its span, if it has one, becomes a position in `query`.
 pub(crate) fn raise_in(e: &Error, query: Option<&str>) -> ! {
     let mut report = pgrx::pg_sys::panic::ErrorReport::new(code(e), e.message().to_owned(), "pg_trickle");
     if let Some(detail) = e.detail_text() {
@@ -30,7 +30,8 @@ fn code(e: &Error) -> PgSqlErrorCode {
     })
 }
 
-/// Five characters as the server's number: six bits each, from the least significant.
+/// Encodes an SQLSTATE as the server does: six bits for each of its five characters, the first in the least
+/// significant bits.
 fn encoded(sqlstate: &str) -> i32 {
     sqlstate
         .bytes()

@@ -1,6 +1,6 @@
-//! Refreshes on schedule, by the server itself: a launcher that starts a scheduler in every database
-//! ([`scheduler`]), and refreshers that schedulers start ([`refresher`]). They exist where the library is
-//! among `shared_preload_libraries`. A session whose refresh failed starts a planner ([`planner`]).
+//! Refreshes on schedule by the server itself, where the library is among `shared_preload_libraries`. A
+//! launcher starts a scheduler in every database ([`scheduler`]), and schedulers start refreshers
+//! ([`refresher`]). A session whose refresh failed starts a planner ([`planner`]).
 
 mod planner;
 mod refresher;
@@ -28,22 +28,25 @@ use trickle_engine::db::Connection;
 use trickle_engine::scheduler::{Due, Outcome, outcome_of};
 use trickle_engine::{Error, RefreshOptions, Result, Trickle};
 
-/// What the library is called.
+/// File name of the library.
 const LIBRARY: &str = "pg_trickle";
 
-/// How often the launcher looks for databases that are new; a scheduler that ended sooner than this had nothing to do.
+/// Interval at which the launcher looks for new databases. A scheduler that ended sooner than this had
+/// nothing to do.
 const RESCAN: Duration = Duration::from_secs(15);
 
-/// How long the launcher waits at most before it tries a database again. CREATE EXTENSION does not wait for it.
+/// Longest time before the launcher tries a database again. CREATE EXTENSION does not wait for it: it starts
+/// a scheduler itself.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// How long nothing is tried after what went wrong.
+/// Pause after an error.
 const TROUBLE: Duration = Duration::from_secs(5);
 
-/// What the launcher is called.
+/// Name of the launcher's process.
 const LAUNCHER: &CStr = c"pg_trickle launcher";
 
-/// Has the server start the launcher with itself, and again where it ends. On a standby there is none until that is promoted.
+/// Makes the server start the launcher at its own start, and again when the launcher ends. A standby starts
+/// it when it is promoted.
 pub(crate) fn register() {
     BackgroundWorkerBuilder::new("pg_trickle launcher")
         .set_type("pg_trickle launcher")
@@ -57,13 +60,14 @@ pub(crate) fn register() {
     Scheduled::watch_drops();
 }
 
-/// Ends what refreshes a database that is about to be dropped, which fails while anybody is connected. Called in a transaction
-/// of who drops it, and may.
+/// Ends the processes that refresh a database that is about to be dropped, since DROP DATABASE fails while
+/// anybody is connected. DROP DATABASE causes the call, in its transaction, after the server checked that the
+/// role may drop the database.
 pub(crate) fn end(database: pg_sys::Oid) {
     Board::of_database(database.to_u32()).into_iter().for_each(Scheduled::end);
 }
 
-/// Starts a process of the server's; `None` where the server has no room for another.
+/// Starts a background process of the server; `None` if the server has no room for another.
 fn start(
     kind: &str,
     function: &str,
@@ -83,16 +87,16 @@ fn start(
         .ok()
 }
 
-/// Starts the scheduler of this database when this transaction is committed.
+/// Starts the scheduler of this database when this transaction commits.
 pub(crate) fn start_when_committed() {
     let database = Scheduled::database();
     pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Commit, move || {
-        // Where there is no room now, the launcher tries again.
+        // If the server has no room for the process, the launcher tries again.
         let _ = scheduler::start(database, 0);
     });
 }
 
-/// What the launcher does, in a process of its own.
+/// Runs the launcher, in a process of its own.
 pub(crate) fn launch() {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(None, LAUNCHER);
@@ -117,22 +121,23 @@ pub(crate) fn launch() {
     }
 }
 
-/// What the launcher knows of the scheduler of a database.
+/// The launcher's knowledge about the scheduler of one database.
 #[derive(Default)]
 struct Launched {
     worker: Option<DynamicBackgroundWorker>,
-    /// When it was started last.
+    /// When the scheduler was last started.
     at: Option<Instant>,
-    /// How long after that it is not started again, once it has ended: longer each time that it ended soon, for lack of the
-    /// extension, say.
+    /// Shortest time from that start to the next one, once the scheduler has ended. It grows each time that
+    /// the scheduler ends soon, for example because the database has no extension.
     wait: Duration,
 }
 
 impl Launched {
-    /// Whether there is none and it is time for one.
+    /// Whether the database has no scheduler, and it is time to start one.
     fn is_wanted(&mut self, database: pg_sys::Oid) -> bool {
         if Board::is_scheduled(database.to_u32()) {
-            // CREATE EXTENSION started one, perhaps: where that ends, there is to be another at once.
+            // CREATE EXTENSION may have started this scheduler. When it ends, another is to be started at
+            // once.
             self.wait = Duration::ZERO;
             return false;
         }
@@ -145,7 +150,7 @@ impl Launched {
         self.worker.is_none() && age.is_none_or(|age| age >= self.wait)
     }
 
-    /// Starts it; false where there is no room for it.
+    /// Starts the scheduler; false if the server has no room for the process.
     fn again(&mut self, database: pg_sys::Oid) -> bool {
         self.worker = scheduler::start(database, Scheduled::process());
         self.at = Some(Instant::now());
@@ -153,18 +158,19 @@ impl Launched {
     }
 }
 
-/// Whether a process that was started is not there any more.
+/// Whether a process that was started has ended.
 fn has_ended(worker: &DynamicBackgroundWorker) -> bool {
     matches!(worker.pid(), Err(BackgroundWorkerStatus::Stopped))
 }
 
-/// Runs something in a transaction.
+/// Runs `work` in a transaction of its own.
 fn transaction<T>(work: impl AsyncFnOnce(Inside) -> T) -> T {
     BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(Inside::enter()).await })))
 }
 
-/// Does something as a role, in a transaction. What is called by a query cannot become another, nor leave anything to be done
-/// when this process is itself again, which may be anybody: what can be put off until the transaction ends is not.
+/// Runs `work` as a role, in a transaction of its own. Code that a query calls cannot act as another role.
+/// Nor can it leave work behind for the time when this process is itself again, perhaps as a superuser:
+/// deferrable constraints are checked at once.
 fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
     transaction(async |inside| {
         let at_once = Connection::batch(&inside, "SET CONSTRAINTS ALL IMMEDIATE").await;
@@ -174,12 +180,12 @@ fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<
     })
 }
 
-/// Refreshes what is due, as the owner of all of it, whose stream tables a lease is on.
+/// Refreshes due stream tables as the lease's role, which is their owner.
 fn refresh(lease: Lease, due: &Due) -> Outcome {
     let options = RefreshOptions::on_schedule(due, Some(lease));
     let result = as_role(lease.role, async |t| t.refresh_linked(&due.members, &options).await);
     result.as_ref().err().into_iter().for_each(tell);
-    // A cancel before the refresh itself began is no failure either.
+    // A cancel that came before the refresh itself began is no failure either.
     let gave_way = Board::gave_way_to().is_some() && result.is_err();
     if gave_way { Outcome::Later } else { outcome_of(&result) }
 }

@@ -1,8 +1,10 @@
-//! What the processes that refresh know of each other, in shared memory: which database has a scheduler, and what it has asked
-//! which refresher to do. Nothing of it outlives the server: what was consumed is in the databases.
+//! The shared memory through which schedulers and refreshers work together. It holds which database has a
+//! scheduler, and which job each refresher was given. Nothing in it has to outlive the server: the frontiers
+//! of stream tables are in the databases.
 //!
-//! A place is taken by a scheduler for itself, or by a scheduler for a refresher that it starts. Whoever ends gives its place
-//! back, however it ends; where a process cannot, the server starts all of them anew, and this with them.
+//! A place is taken by a scheduler for itself, or by a scheduler for a refresher that it starts. A process
+//! that ends gives its place back, however it ends. If it cannot, because it crashed, the server restarts all
+//! its processes and this memory.
 
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard, pg_shmem_init};
@@ -13,25 +15,25 @@ use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
 use trickle_engine::scheduler::{Due, Outcome, now};
 
-/// How many schedulers and refreshers there can be.
+/// Number of places: the most schedulers and refreshers that a server can have.
 pub(crate) const PLACES: usize = 128;
 
-/// How many stream tables a job can have.
+/// The most stream tables that a job can have.
 const MEMBERS: usize = 120;
 
-/// How many bytes are kept of for whom a refresher gives way.
+/// Bytes that are kept of the description of the session that a refresher gives way to.
 const TOLD: usize = 160;
 
-/// No place.
+/// The index that stands for no place.
 const NOWHERE: usize = PLACES;
 
-/// The place of this process.
+/// Index of this process's place.
 static OWN: AtomicUsize = AtomicUsize::new(NOWHERE);
 
 /// Stream tables that are to be refreshed together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// As whom, and under which lease it is committed.
+    /// The lease under which the refresh is committed, with the role as which it runs.
     lease: Lease,
     quiet_at: Option<Time>,
     count: usize,
@@ -48,7 +50,7 @@ impl Job {
         polled: [false; MEMBERS],
     };
 
-    /// `None` where there are too many.
+    /// Makes a job; `None` if it would have too many stream tables.
     pub(crate) fn new(lease: Lease, due: &Due) -> Option<Job> {
         let mut job = Job { lease, quiet_at: due.quiet_at, count: due.members.len(), ..Job::NONE };
         for (i, id) in due.members.iter().enumerate() {
@@ -58,12 +60,12 @@ impl Job {
         Some(job)
     }
 
-    /// What is to be refreshed.
+    /// Returns the stream tables to refresh.
     fn due(&self) -> Due {
         let all = || self.members.iter().zip(&self.polled).take(self.count);
         Due {
             members: all().map(|(id, _)| TableId(*id)).collect(),
-            // Who asked is the scheduler's to know.
+            // Only the scheduler needs to know who asked for the refresh.
             asked: Vec::new(),
             polled: all().filter(|(_, polled)| **polled).map(|(id, _)| TableId(*id)).collect(),
             quiet_at: self.quiet_at,
@@ -71,7 +73,7 @@ impl Job {
     }
 }
 
-/// The place of a refresher that was hired. Another may have it later, by another number.
+/// The place of a hired refresher. Another refresher may have the same place later, with another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hire {
     place: usize,
@@ -79,7 +81,7 @@ pub(crate) struct Hire {
 }
 
 impl Hire {
-    /// What the refresher is started with.
+    /// Returns the argument with which the refresher is started.
     pub(crate) fn place(self) -> i64 {
         i64::try_from(self.place).unwrap_or(i64::MAX)
     }
@@ -88,38 +90,38 @@ impl Hire {
 /// Whether a process may be the scheduler of its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is.
+    /// The process is the scheduler.
     Own,
-    /// There is one.
+    /// Another process is the scheduler.
     Another,
-    /// There is no place for it.
+    /// No place is free.
     Full,
 }
 
-/// What a refresher is to do next.
+/// The next step of a refresher.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Refresh this, as the role of a lease.
+    /// Refresh these stream tables, as the role of the lease.
     Refresh(Lease, Due),
-    /// Wait until something comes.
+    /// Wait until it is woken.
     Wait,
-    /// End.
+    /// End the process.
     Leave,
 }
 
-/// What a place is used for.
+/// The use of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Free,
     /// A scheduler.
     Schedules,
-    /// A refresher that has nothing to do,
+    /// A refresher without a job.
     Idle,
-    /// is to do something,
+    /// A refresher with a job that it has not begun.
     Asked,
-    /// is at it,
+    /// A refresher at work on its job.
     Works,
-    /// or has done it.
+    /// A refresher that has ended its job; its scheduler has not read the outcome yet.
     Done(Outcome),
 }
 
@@ -127,25 +129,26 @@ enum Use {
 struct Place {
     used: Use,
     database: u32,
-    /// 0 until it has started.
+    /// Number of the process; 0 until it has started.
     process: i32,
-    /// The scheduler of a refresher, and the number of its hire.
+    /// Process of the scheduler that hired this refresher; `number` is the number of the hire.
     scheduler: i32,
     number: u64,
-    /// Whether a refresher is to end.
+    /// Whether this refresher is to end.
     leaves: bool,
-    /// When it began its job.
+    /// When the refresher began its job.
     since: Time,
     job: Job,
-    /// For whom its statement is cancelled, and how many bytes of that there are; 0: for nobody.
+    /// Description of the session for which the refresh is cancelled, and its length in bytes; 0 if there is
+    /// none.
     gives_way_to: ([u8; TOLD], usize),
 }
 
 /// A refresher that is at work.
 pub(crate) struct AtWork {
-    /// Whose stream tables it refreshes.
+    /// Owner of the stream tables that it refreshes.
     pub(crate) role: u32,
-    /// The first of them.
+    /// The first of those stream tables.
     pub(crate) table: u32,
     pub(crate) process: i32,
     pub(crate) since: Time,
@@ -163,14 +166,14 @@ const FREE: Place = Place {
     gives_way_to: ([0; TOLD], 0),
 };
 
-/// All places.
+/// All places of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Board {
     places: [Place; PLACES],
     hires: u64,
 }
 
-// SAFETY: it is plain data without pointers.
+// SAFETY: the board is plain data without pointers.
 unsafe impl PGRXSharedMemory for Board {}
 
 impl Default for Board {
@@ -183,7 +186,7 @@ impl Default for Board {
 static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"pg_trickle") };
 
 impl Board {
-    /// Asks for the memory; called while the server loads its libraries.
+    /// Requests the shared memory; called while the server loads its libraries.
     pub(crate) fn request() {
         pg_shmem_init!(BOARD);
     }
@@ -208,7 +211,8 @@ impl Board {
         board.places.iter().any(|p| p.used == Use::Schedules && p.database == database)
     }
 
-    /// Takes a place for a refresher of this scheduler that is about to be started, with its first job.
+    /// Takes a place for a refresher that this scheduler is about to start, with its first job; `None` if no
+    /// place is free.
     pub(crate) fn hire(database: u32, job: Job) -> Option<Hire> {
         let scheduler = own_process();
         let mut board = BOARD.exclusive();
@@ -219,7 +223,7 @@ impl Board {
         Some(Hire { place, number })
     }
 
-    /// Gives a refresher that has nothing to do a job; false where it is gone.
+    /// Gives a job to an idle refresher; false if the refresher has gone.
     pub(crate) fn ask(hire: Hire, job: Job) -> bool {
         let mut board = BOARD.exclusive();
         let Some(place) = board.hired(hire).filter(|p| p.used == Use::Idle) else { return false };
@@ -228,7 +232,7 @@ impl Board {
         true
     }
 
-    /// How the job of a refresher ended, once; `None` while it has not.
+    /// Returns once how a refresher's job ended; `None` while it has not.
     pub(crate) fn ended(hire: Hire) -> Option<Outcome> {
         let mut board = BOARD.exclusive();
         let place = board.hired(hire)?;
@@ -237,7 +241,7 @@ impl Board {
         Some(outcome)
     }
 
-    /// Gives back the place of a refresher that could not be started, or has ended.
+    /// Gives back the place of a refresher that could not be started or has ended.
     pub(crate) fn give_back(hire: Hire) {
         if let Some(place) = BOARD.exclusive().hired(hire) {
             *place = FREE;
@@ -248,12 +252,12 @@ impl Board {
         self.places.get_mut(hire.place).filter(|p| p.used != Use::Free && p.number == hire.number)
     }
 
-    /// Has the refreshers of this scheduler end as soon as they have nothing to do.
+    /// Makes the refreshers of this scheduler end as soon as they have no job.
     pub(crate) fn dismiss() {
         dismiss(&mut BOARD.exclusive(), own_process());
     }
 
-    /// Takes the place that was kept for this refresher; its database.
+    /// Takes the place that was kept for this refresher; returns its database.
     pub(crate) fn arrive(i: usize) -> Option<u32> {
         let mut board = BOARD.exclusive();
         let place = board.places.get_mut(i).filter(|p| p.used == Use::Asked && p.process == 0)?;
@@ -264,7 +268,7 @@ impl Board {
         Some(database)
     }
 
-    /// What this refresher is to do. Who is `tired` of waiting leaves, unless there is something to do.
+    /// Returns the next step of this refresher. One that is `tired` of waiting leaves, unless it has a job.
     pub(crate) fn next(tired: bool) -> Next {
         let mut board = BOARD.exclusive();
         let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return Next::Leave };
@@ -283,7 +287,7 @@ impl Board {
         }
     }
 
-    /// This refresher has done what it was asked to.
+    /// Notes the outcome of this refresher's job, and wakes its scheduler.
     pub(crate) fn done(outcome: Outcome) {
         let mut board = BOARD.exclusive();
         let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return };
@@ -291,7 +295,7 @@ impl Board {
         wake(place.scheduler);
     }
 
-    /// The refreshers of a database that are at work.
+    /// Returns the refreshers of a database that are at work.
     pub(crate) fn at_work(database: u32) -> Vec<AtWork> {
         let board = BOARD.share();
         let of = |p: &&Place| p.used == Use::Works && p.database == database;
@@ -304,7 +308,8 @@ impl Board {
         board.places.iter().filter(of).map(told).collect()
     }
 
-    /// Notes the session for which the refresh of this process is about to be cancelled; false where it works no more.
+    /// Notes the session for which the refresh of a process is about to be cancelled; false if that process
+    /// is no longer at work.
     pub(crate) fn give_way(process: i32, who: &str) -> bool {
         let mut board = BOARD.exclusive();
         let at_work = |p: &&mut Place| p.used == Use::Works && p.process == process;
@@ -315,7 +320,7 @@ impl Board {
         true
     }
 
-    /// For whom this refresher was cancelled; it is told once.
+    /// Returns once the session for which this refresher was cancelled.
     pub(crate) fn gave_way_to() -> Option<String> {
         if !super::process::is_preloaded() {
             return None;
@@ -326,7 +331,7 @@ impl Board {
         (bytes > 0).then(|| String::from_utf8_lossy(&told[..bytes]).into_owned())
     }
 
-    /// The processes of a database.
+    /// Returns the processes of a database.
     pub(crate) fn of_database(database: u32) -> Vec<i32> {
         let board = BOARD.share();
         let of = |p: &&Place| p.used != Use::Free && p.database == database && p.process != 0;
@@ -344,14 +349,14 @@ fn dismiss(board: &mut Board, scheduler: i32) {
     }
 }
 
-/// The place is this process's until it ends.
+/// Makes the place this process's own until it ends.
 fn stay(i: usize) {
     OWN.store(i, Ordering::Relaxed);
-    // SAFETY: the process is attached to the shared memory, and is when this is called.
+    // SAFETY: the process is attached to the shared memory, and still is when the callback runs.
     unsafe { pg_sys::before_shmem_exit(Some(left), pg_sys::Datum::null()) };
 }
 
-/// Called when this process ends.
+/// Gives the place back; called when this process ends.
 #[pg_guard]
 unsafe extern "C-unwind" fn left(_code: c_int, _argument: pg_sys::Datum) {
     let process = own_process();
@@ -365,16 +370,17 @@ unsafe extern "C-unwind" fn left(_code: c_int, _argument: pg_sys::Datum) {
 }
 
 fn own_process() -> i32 {
-    // SAFETY: it is read by the thread that writes it.
+    // SAFETY: the variable is read by the thread that writes it.
     unsafe { pg_sys::MyProcPid }
 }
 
-/// Has a process look whether there is something to do.
+/// Wakes a process, so that it looks whether it has something to do.
 fn wake(process: i32) {
     if process == 0 {
         return;
     }
-    // SAFETY: a process that ends meanwhile leaves its latch, which is in shared memory, to another, which looks in vain.
+    // SAFETY: the latch is in shared memory. If its process ends meanwhile, another process may have the
+    // latch, and looks in vain.
     unsafe {
         let found = pg_sys::BackendPidGetProc(process);
         if !found.is_null() {

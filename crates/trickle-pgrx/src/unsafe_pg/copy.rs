@@ -1,9 +1,11 @@
-//! The language of triggers that copy what a statement changed into a segment: no executor, no plan, no row of its own.
+//! The language of capture triggers. They copy the rows that a statement changed into a segment, without an
+//! executor, a plan or rows of their own.
 //!
-//! It is trusted, though in C: a function of it does what its owner could do by the statements in its script, or the same
-//! directly, to a table of the owner's that has nothing which would come between a row and its place. Such functions need no `SET
-//! search_path`, which would cost as much as a row: what is looked up for copying is named in full, and statements run under a
-//! path of built-in names.
+//! The language is trusted, though it is written in C. A function of it does only what its owner could do by
+//! the statements in its script. The function runs these statements, or writes directly to a table of the
+//! owner's, if nothing there comes between a row and its place. Such functions need no `SET search_path`,
+//! which would cost as much as a row. Names that are looked up for copying have a schema, and statements run
+//! under a search path of built-in names.
 
 use super::{SHUT, c_text};
 use pgrx::tupdesc::PgTupleDesc;
@@ -15,19 +17,20 @@ use std::rc::Rc;
 use trickle_core::cdc::CopyScript;
 use trickle_core::sql::Ident;
 
-/// Rows are written in batches of at most so many, …
+/// Most rows in a batch.
 const BATCH: usize = 500;
-/// … and so many bytes.
+/// Bytes above which a batch is written, however few its rows.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// How many functions a process knows; then it forgets all.
+/// How many functions' scripts a process remembers. When it has so many, it forgets all.
 const MOST: usize = 1000;
 
 thread_local! {
     static SCRIPTS: RefCell<HashMap<u32, Known>> = RefCell::default();
 }
 
-/// What a function says, for as long as it has not been replaced: a row of `pg_proc` is told by who wrote it and where it lies.
+/// A function's script, valid until the function is replaced. A version of a `pg_proc` row is identified by
+/// the transaction that wrote it and by its place.
 struct Known {
     written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
     script: Rc<Script>,
@@ -35,13 +38,16 @@ struct Known {
 
 struct Script {
     says: CopyScript,
-    /// Where each of its columns was last found in a source, from 0: mostly it is there again.
+    /// Index of each of the script's columns in a source when it was last found, from 0. Mostly the column is
+    /// there again.
     places: RefCell<Vec<usize>>,
 }
 
 impl Script {
-    /// Where each of its columns is in a source, from 0, or in a partition or child of it, which has columns of the same names in
-    /// any order. None where one was dropped or has another type. A script of an earlier version knows the types of the segment.
+    /// Returns the index of each of the script's columns in the changed table, from 0. That table is the
+    /// source, or a partition or child of it, whose columns have the same names in any order. `None` if a
+    /// column was dropped or has another type. A script of an earlier version has no types, so the types of
+    /// the segment's columns count.
     fn places(&self, changed: &Changed, segment: &Segment) -> Option<Vec<usize>> {
         let says = &self.says;
         // SAFETY: both relations are open as long as the descriptions are used.
@@ -72,18 +78,18 @@ impl Script {
     }
 }
 
-/// The name that a column of a table has now.
+/// Returns the name of a table's column at this moment.
 fn name_now(table: u32, number: i16) -> Option<String> {
-    // SAFETY: where there is no such column there is no name; one that is found is this caller's.
+    // SAFETY: a column that does not exist gives null; a name that is found belongs to this caller.
     unsafe {
         let name = pg_sys::get_attname(pg_sys::Oid::from(table), number, true);
         (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
     }
 }
 
-/// The type that a domain is made of; any other type itself. Its values are the same bytes.
+/// Returns the type that a domain is based on, and any other type itself. Values of both are the same bytes.
 fn base(ty: pg_sys::Oid) -> pg_sys::Oid {
-    // SAFETY: it is the type of a column, which is there.
+    // SAFETY: an existing column has this type.
     unsafe { pg_sys::getBaseType(ty) }
 }
 
@@ -92,7 +98,7 @@ unsafe extern "C-unwind" {
     fn datum_image_eq(a: pg_sys::Datum, b: pg_sys::Datum, by_value: bool, length: i32) -> bool;
 }
 
-/// Says that the server calls [`trickle_copy`] by its version 1 of calling functions.
+/// Tells the server to call [`trickle_copy`] by version 1 of its calling convention.
 #[unsafe(no_mangle)]
 #[doc(hidden)]
 pub(crate) extern "C" fn pg_finfo_trickle_copy() -> &'static pg_sys::Pg_finfo_record {
@@ -102,7 +108,7 @@ pub(crate) extern "C" fn pg_finfo_trickle_copy() -> &'static pg_sys::Pg_finfo_re
 /// Runs a function of the language.
 ///
 /// # Safety
-/// Called by the server alone.
+/// Only the server may call it.
 #[unsafe(no_mangle)]
 #[pgrx::pg_guard]
 pub(crate) unsafe extern "C-unwind" fn trickle_copy(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
@@ -121,7 +127,7 @@ pub(crate) unsafe extern "C-unwind" fn trickle_copy(call: pg_sys::FunctionCallIn
         refuse("its trigger is not AFTER … FOR EACH STATEMENT");
     }
     copy(data, &script);
-    // What a trigger of a statement returns means nothing.
+    // The server ignores the return value of a trigger for statements.
     pg_sys::Datum::null()
 }
 
@@ -134,10 +140,11 @@ fn refuse(why: &str) -> ! {
     );
 }
 
-/// The script of a function.
+/// Returns the script of a function.
 fn script(function: pg_sys::Oid) -> Rc<Script> {
     use pg_sys::SysCacheIdentifier::PROCOID;
-    // SAFETY: the row is the cache's until it is released; an error in between releases it with the transaction.
+    // SAFETY: the row is the cache's until it is released; an error in between releases it with the
+    // transaction.
     unsafe {
         let row = pg_sys::SearchSysCache1(PROCOID as i32, function.into());
         if row.is_null() {
@@ -183,8 +190,9 @@ fn remember(
     script
 }
 
-/// Copies what a statement changed. Nothing of a source is read that is not what the script was made for: the statement that
-/// stands for the copying would find casts from the type of a column that its owner made since.
+/// Copies the rows that a statement changed. If a column has another type than the script was made for, no
+/// row is read. The statement that replaces direct copying would find casts from that type, which the
+/// source's owner may have made since.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
     let Some(changed) = Changed::of(data) else { return };
@@ -207,8 +215,8 @@ fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     next_command();
 }
 
-/// Says that a change was not captured, and why: the writer's statement goes on. A script of an earlier version marks the
-/// segment, as a TRUNCATE does.
+/// Marks a change that was not captured, with the reason, so that the writer's statement goes on. A script of
+/// an earlier version marks the segment instead, as a TRUNCATE does.
 fn mark_unfit(data: &mut pg_sys::TriggerData, says: &CopyScript) {
     if says.unfit.is_empty() {
         let (schema, name) = (Ident::new(&says.segment.0), Ident::new(&says.segment.1));
@@ -218,17 +226,19 @@ fn mark_unfit(data: &mut pg_sys::TriggerData, says: &CopyScript) {
     }
 }
 
-/// As the executor does it: rows are of a command after the one that changed the source, and whoever looks next sees them.
+/// Begins the next command, as the executor does. The copied rows belong to a command after the one that
+/// changed the source, and the next reader sees them.
 fn next_command() {
     // SAFETY: there is a transaction.
     unsafe { pg_sys::CommandCounterIncrement() };
 }
 
-/// Runs a statement that reads the transition tables by their names, with nothing but built-in names beside.
+/// Runs a statement that reads the transition tables by their names. All other names that it finds are
+/// built-in.
 fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
     let Ok(text) = c_text(text) else { refuse("its statement holds a character that no text can hold") };
-    // SAFETY: a trigger is being called, so there are a transaction and a memory context. What is begun is ended, here or by the
-    // abort of the transaction.
+    // SAFETY: a trigger is being called, so there are a transaction and a memory context. The connection and
+    // the level of settings that begin here end here, or by the abort of the transaction.
     unsafe {
         let settings = pg_sys::NewGUCNestLevel();
         pg_sys::set_config_option(
@@ -255,7 +265,8 @@ fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
     }
 }
 
-/// The transition tables of a statement that changed something; null where there is none, or no row in it.
+/// The transition tables of a statement that changed rows. A pointer is null if there is no such table, or no
+/// row in it.
 struct Changed {
     source: pg_sys::Relation,
     old: *mut pg_sys::Tuplestorestate,
@@ -263,13 +274,13 @@ struct Changed {
 }
 
 impl Changed {
-    /// Whether it is this very table that was changed, and no partition or child of it.
+    /// Whether the changed table is this one, and not a partition or child of it.
     fn is(&self, table: u32) -> bool {
         // SAFETY: the relation is open.
         unsafe { (*self.source).rd_id.to_u32() == table }
     }
 
-    /// Whether the columns at these places have the names that the statement of the script reads them by.
+    /// Whether the columns at these indices have the names by which the script's statement reads them.
     fn has_names(&self, says: &CopyScript, places: &[usize]) -> bool {
         // SAFETY: the relation is open as long as the description is used.
         let there = unsafe { PgTupleDesc::from_pg_unchecked((*self.source).rd_att) };
@@ -282,7 +293,7 @@ impl Changed {
             refuse("its trigger has no transition table");
         }
         let filled = |rows: *mut pg_sys::Tuplestorestate| {
-            // SAFETY: it is the trigger's, and lives until that returns.
+            // SAFETY: the transition table belongs to the trigger call, and lives until that returns.
             let any = !rows.is_null() && unsafe { pg_sys::tuplestore_tuple_count(rows) } > 0;
             if any { rows } else { std::ptr::null_mut() }
         };
@@ -291,7 +302,7 @@ impl Changed {
         any.then_some(Changed { source: data.tg_relation, old, new })
     }
 
-    /// −old +new, without pairs that are the same.
+    /// Writes −old and +new for each pair of rows, without pairs whose rows are the same.
     fn write(&self, segment: &Segment, fields: &Fields) {
         let mut out = Out::to(segment, fields);
         let (mut olds, mut news) = (Rows::of(self.old, self.source), Rows::of(self.new, self.source));
@@ -320,7 +331,7 @@ impl Changed {
     }
 }
 
-/// What is left of a transition table: null when it is at its end.
+/// A reader of a transition table. The table is null when the reader is at its end.
 struct Rows {
     table: *mut pg_sys::Tuplestorestate,
     slot: *mut pg_sys::TupleTableSlot,
@@ -328,8 +339,8 @@ struct Rows {
 
 impl Rows {
     fn of(table: *mut pg_sys::Tuplestorestate, source: pg_sys::Relation) -> Rows {
-        // SAFETY: the source is open. Another pointer into the rows leaves those of others where they are; whoever reads selects
-        // theirs first.
+        // SAFETY: the source is open. A new read pointer leaves the pointers of other readers where they are,
+        // and each reader selects its own first.
         unsafe {
             if !table.is_null() {
                 let pointer = pg_sys::tuplestore_alloc_read_pointer(table, pg_sys::EXEC_FLAG_REWIND as i32);
@@ -341,7 +352,7 @@ impl Rows {
         }
     }
 
-    /// The next row, good until the one after it is asked for.
+    /// Returns the next row, which is valid until the one after it is requested.
     fn next(&mut self) -> Option<*mut pg_sys::TupleTableSlot> {
         // SAFETY: the slot is for rows of this kind.
         let any = !self.table.is_null()
@@ -353,18 +364,19 @@ impl Rows {
     }
 
     fn end(self) {
-        // SAFETY: it was made by `of`, and nobody has it.
+        // SAFETY: the slot was made by `of`, and nobody else has it.
         unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) };
     }
 }
 
-/// The table that rows go to, locked until the transaction ends.
+/// The table that the rows are written to, locked until the transaction ends.
 struct Segment(pg_sys::Relation);
 
-/// What each column of the segment is filled with, in order, …
+/// The values of a segment's columns.
 struct Fields {
     all: Vec<Field>,
-    /// … the columns of the source that it has, to be compared, and the last of those.
+    /// The captured columns of the source, which are compared; `last` is the number of the last of them, from
+    /// 1.
     compared: Vec<Compared>,
     last: i32,
 }
@@ -384,11 +396,11 @@ struct Compared {
 }
 
 impl Segment {
-    /// None where there is no such table.
+    /// Opens the segment; `None` if there is no such table.
     fn open(script: &CopyScript) -> Option<Segment> {
         let (schema, name) = (c_text(&script.segment.0).ok()?, c_text(&script.segment.1).ok()?);
         let lock = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
-        // SAFETY: the texts outlive the name; a relation that is locked stays.
+        // SAFETY: the texts outlive the range variable that names them; a locked relation stays.
         unsafe {
             let range = pg_sys::makeRangeVar(schema.as_ptr().cast_mut(), name.as_ptr().cast_mut(), -1);
             let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
@@ -407,7 +419,7 @@ impl Segment {
         unsafe { &*(*self.0).rd_rel }
     }
 
-    /// The size of its rows; none for what has none of its own.
+    /// Returns the size of the segment's rows, in bytes; 0 for a relation that has no rows of its own.
     fn bytes(&self) -> i64 {
         if self.class().relkind as u8 != pg_sys::RELKIND_RELATION {
             return 0;
@@ -418,10 +430,10 @@ impl Segment {
         i64::from(blocks) * i64::from(pg_sys::BLCKSZ)
     }
 
-    /// Whether a row can go to its place without anything that the executor would do with it.
+    /// Whether a row can be stored directly, because the executor would do nothing but store it.
     fn is_bare(&self) -> bool {
         let class = self.class();
-        // SAFETY: who the process is now is always known.
+        // SAFETY: the current role is always known.
         let owner = class.relowner == unsafe { pg_sys::GetUserId() };
         owner
             && class.relkind as u8 == pg_sys::RELKIND_RELATION
@@ -431,8 +443,9 @@ impl Segment {
             && !(class.relrowsecurity || class.relispartition || class.relhassubclass)
     }
 
-    /// How it is filled from a source; none where a row does not simply go from there to here. The columns of a segment are the
-    /// transaction, the weight, then those of the script in its order, until somebody alters it.
+    /// Returns how the segment is filled from a source; `None` if a row cannot be copied directly. A
+    /// segment's columns are the transaction, the weight, and the script's columns in its order, until
+    /// somebody alters the segment.
     fn fields(&self, script: &Script, changed: &Changed, places: &[usize]) -> Option<Fields> {
         if !self.is_bare() {
             return None;
@@ -472,7 +485,7 @@ impl Segment {
     }
 }
 
-/// The column of a source with a name: mostly at the place where it was before.
+/// Finds a column of a source by its name, and first at the index where it was before.
 fn find<'d>(
     source: &'d PgTupleDesc<'_>,
     name: &str,
@@ -485,7 +498,7 @@ fn find<'d>(
     })
 }
 
-/// Whether a column has this name; one that was dropped has none.
+/// Whether a column has this name; a dropped column has none.
 fn is_named(column: &pg_sys::FormData_pg_attribute, name: &str) -> bool {
     // SAFETY: a name ends with a zero byte.
     let found = unsafe { CStr::from_ptr(column.attname.data.as_ptr()) };
@@ -495,7 +508,7 @@ fn is_named(column: &pg_sys::FormData_pg_attribute, name: &str) -> bool {
 impl Drop for Segment {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: it was opened by `open`; the lock stays until the transaction ends.
+            // SAFETY: the relation was opened by `open`; the lock stays until the transaction ends.
             unsafe { pg_sys::relation_close(self.0, pg_sys::NoLock as pg_sys::LOCKMODE) };
         }
     }
@@ -507,9 +520,9 @@ struct Out<'s> {
     fields: &'s Fields,
     transaction: u64,
     command: pg_sys::CommandId,
-    /// Holds the rows of a batch.
+    /// The memory for the rows of a batch.
     memory: PgMemoryContexts,
-    /// As many as the largest batch had rows.
+    /// Slots for rows: as many as the largest batch had.
     slots: Vec<*mut pg_sys::TupleTableSlot>,
     rows: usize,
     bytes: usize,
@@ -525,7 +538,7 @@ impl<'s> Out<'s> {
             fields,
             // SAFETY: there is a transaction that writes.
             transaction: unsafe { pg_sys::GetTopFullTransactionId() }.value,
-            // SAFETY: the same.
+            // SAFETY: there is a transaction that writes.
             command: unsafe { pg_sys::GetCurrentCommandId(true) },
             memory: PgMemoryContexts::new("rows of a change buffer"),
             slots: Vec::new(),
@@ -536,18 +549,18 @@ impl<'s> Out<'s> {
         }
     }
 
-    /// Whether two rows are the same in every captured column.
+    /// Whether two rows have the same image in every captured column.
     ///
     /// # Safety
-    /// Both slots hold a row of the source.
+    /// Both slots must hold a row of the source.
     unsafe fn are_same(
         &mut self,
         old: *mut pg_sys::TupleTableSlot,
         new: *mut pg_sys::TupleTableSlot,
     ) -> bool {
         let fields = self.fields;
-        // SAFETY: the rows have these columns. What unpacking values takes is freed with the batch. An error of the server's goes on
-        // from the guard as any other, over frames that hold nothing.
+        // SAFETY: the rows have these columns. The memory for unpacked values is freed with the batch. An
+        // error of the server's goes on from the guard like any other, over frames that hold nothing.
         unsafe {
             self.memory.switch_to(|_| {
                 fields.unpack(old);
@@ -557,10 +570,10 @@ impl<'s> Out<'s> {
         }
     }
 
-    /// Takes a row.
+    /// Adds a row to the batch, and writes the batch if it is full.
     ///
     /// # Safety
-    /// The slot holds a row of the source.
+    /// The slot must hold a row of the source.
     unsafe fn add(&mut self, row: *mut pg_sys::TupleTableSlot, weight: i16) {
         // SAFETY: there are as many values as the segment has columns; the slots are for its rows.
         unsafe {
@@ -591,12 +604,12 @@ impl<'s> Out<'s> {
         }
     }
 
-    /// Writes the rows that are there.
+    /// Writes the rows of the batch.
     fn write(&mut self) {
         let (slots, rows, command) = (self.slots.as_mut_ptr(), self.rows, self.command);
         let segment = self.segment.0;
         if rows > 0 {
-            // SAFETY: each of the slots holds a row; what is allocated for writing them goes with them.
+            // SAFETY: each of the slots holds a row; the memory for writing them is freed with them.
             unsafe {
                 self.memory.switch_to(|_| {
                     pg_sys::heap_multi_insert(segment, slots, rows as i32, command, 0, std::ptr::null_mut());
@@ -606,27 +619,27 @@ impl<'s> Out<'s> {
                 }
             }
         }
-        // SAFETY: no slot has a row of it any more.
+        // SAFETY: no slot refers to a row in this memory any more.
         unsafe { self.memory.reset() };
         (self.rows, self.bytes) = (0, 0);
         pgrx::check_for_interrupts!();
     }
 
-    /// Writes what is left.
+    /// Writes the last batch, and frees the slots.
     fn flush(mut self) {
         self.write();
         for slot in &self.slots {
-            // SAFETY: it was made by `add`, and is empty.
+            // SAFETY: the slot was made by `add`, and is empty.
             unsafe { pg_sys::ExecDropSingleTupleTableSlot(*slot) };
         }
     }
 }
 
 impl Fields {
-    /// Makes the values of a row readable that are read.
+    /// Unpacks the values of a row that are to be read.
     ///
     /// # Safety
-    /// The slot holds a row of the source.
+    /// The slot must hold a row of the source.
     unsafe fn unpack(&self, row: *mut pg_sys::TupleTableSlot) {
         // SAFETY: the row has that many columns.
         unsafe {
@@ -638,10 +651,10 @@ impl Fields {
 }
 
 impl Fields {
-    /// Whether all captured columns are the same.
+    /// Whether two rows have the same image in every captured column.
     ///
     /// # Safety
-    /// Both rows were unpacked; called within a guard.
+    /// Both rows must have been unpacked; called within a guard.
     unsafe fn are_same(&self, old: *mut pg_sys::TupleTableSlot, new: *mut pg_sys::TupleTableSlot) -> bool {
         self.compared.iter().all(|c| {
             // SAFETY: the rows have these columns.
@@ -653,10 +666,10 @@ impl Fields {
     }
 }
 
-/// A value of a row, and whether it is NULL.
+/// Returns a value of a row, and whether it is NULL.
 ///
 /// # Safety
-/// The row was unpacked up to this column.
+/// The row must have been unpacked up to this column.
 unsafe fn value(row: *mut pg_sys::TupleTableSlot, column: usize) -> (pg_sys::Datum, bool) {
     // SAFETY: there are as many values as were unpacked.
     unsafe { (*(*row).tts_values.add(column), *(*row).tts_isnull.add(column)) }

@@ -1,31 +1,31 @@
-//! Where processes of the extension's begin: the server finds these by name in the library.
+//! Entry points of the extension's processes. The server finds them by their names in the library.
 
 use crate::workers;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
-/// The launcher of all schedulers.
+/// Runs the launcher, which starts all schedulers.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_launcher(_argument: pg_sys::Datum) {
     workers::launch();
 }
 
-/// The scheduler of a database.
+/// Runs the scheduler of a database.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
     workers::schedule(database);
 }
 
-/// A refresher, in a place that a scheduler gave it.
+/// Runs a refresher, in a place that a scheduler took for it.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
     workers::refresh_for(place);
 }
 
-/// A planner, for one stream table of one database.
+/// Runs a planner, for one stream table of one database.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_planner(task: pg_sys::Datum) {

@@ -1,5 +1,5 @@
-//! The server's C interface: the only unsafe code. Everything here is called in the one thread of a server process, within a
-//! transaction, while [`Inside`] exists.
+//! The server's C interface: the only unsafe code. All of it is called in the one thread of a server process,
+//! within a transaction, while [`Inside`] exists.
 
 mod board;
 mod copy;
@@ -30,42 +30,45 @@ use std::panic::AssertUnwindSafe;
 use trickle_engine::db::{Param, Refusal, Rows};
 use values::{Columns, Values};
 
-/// The server from inside, for the time of one call of a function: its settings are as before when it is gone.
+/// A connection to the server from inside, for one call of a function. When it is dropped, the settings are
+/// as they were before.
 pub(crate) struct Inside {
-    /// What settings were set since.
+    /// The level of settings that began with the connection.
     settings: i32,
     /// The snapshot of a refresh, while there is one.
     snapshot: Shared<pg_sys::Snapshot>,
-    /// How many subtransactions were open when it was taken: it is the innermost one's, and ends with it.
+    /// How many subtransactions were open when the snapshot was taken. The snapshot belongs to the innermost
+    /// of them, and ends with it.
     taken_at: Shared<usize>,
-    /// Open subtransactions, innermost last, each with what was in force before it.
+    /// Open subtransactions, innermost last, each with the state of the process before it.
     open: RefCell<Vec<Before>>,
-    /// How many were open when the refresh began.
+    /// How many subtransactions were open when the refresh began.
     pub(crate) outside: Shared<usize>,
     _working: Working,
 }
 
-/// What a subtransaction changes of the process, and is to be as before after it.
+/// The state of the process that a subtransaction changes, and that is restored after it.
 #[derive(Clone, Copy)]
 struct Before {
     context: pg_sys::MemoryContext,
     owner: pg_sys::ResourceOwner,
-    /// What settings are to be taken back after it: those that were set in a savepoint stay in force.
+    /// The level of settings to take back after it; `None` for a savepoint, whose settings stay in force.
     settings: Option<i32>,
 }
 
 impl Inside {
     /// Connects to the server's executor.
     pub(crate) fn enter() -> Inside {
-        // SAFETY: a function is being called, so there are a transaction and a memory context. What is begun here is ended
-        // when the value is dropped, or by the abort of the transaction.
+        // SAFETY: a function is being called, so there are a transaction and a memory context. The connection
+        // and the level of settings that begin here end when the value is dropped, or by the abort of the
+        // transaction.
         let settings = unsafe {
             let connected = pg_sys::SPI_connect();
             if connected != pg_sys::SPI_OK_CONNECT as i32 {
                 pgrx::error!("cannot connect to the server's executor: {connected}");
             }
             let settings = pg_sys::NewGUCNestLevel();
-            // Notices of statements that the caller did not write concern nobody.
+            // The user did not write these statements, so their notices concern nobody.
             if pg_sys::client_min_messages < pg_sys::WARNING as i32 {
                 set(c"client_min_messages", c"warning");
             }
@@ -81,10 +84,10 @@ impl Inside {
         }
     }
 
-    /// Begins a subtransaction; one that is `apart` takes its settings back when it ends.
+    /// Begins a subtransaction; one that is `apart` takes back its settings when it ends.
     pub(crate) fn begin(&self, apart: bool) {
-        // SAFETY: there is a transaction. The memory context stays what it was, so that what is allocated in it outlives the
-        // subtransaction.
+        // SAFETY: there is a transaction. The memory context stays as it was, so that memory allocated in it
+        // outlives the subtransaction.
         unsafe {
             let before = Before {
                 context: pg_sys::CurrentMemoryContext,
@@ -97,18 +100,18 @@ impl Inside {
         }
     }
 
-    /// Ends the innermost subtransaction.
+    /// Ends the innermost subtransaction; without `keep`, undoes it.
     pub(crate) fn end(&self, keep: bool) {
         let Some(before) = self.open.borrow().last().copied() else { return };
         if self.taken_at.get() == self.depth() {
             if keep {
                 self.drop_snapshot();
             } else {
-                // What is undone drops it itself.
+                // The rollback of the subtransaction drops the snapshot itself.
                 self.snapshot.set(std::ptr::null_mut());
             }
         }
-        // SAFETY: it was begun by `begin`, and those inside of it are ended: they are a stack.
+        // SAFETY: the subtransaction was begun by `begin`, and those inside it have ended: they are a stack.
         unsafe {
             if keep {
                 pg_sys::ReleaseCurrentSubTransaction();
@@ -121,27 +124,27 @@ impl Inside {
                 pg_sys::AtEOXact_GUC(false, level);
             }
         }
-        // Only now: where that raised, it is still open.
+        // Popped only here: if the calls above raised an error, the subtransaction is still open.
         self.open.borrow_mut().pop();
     }
 
-    /// How many subtransactions are open.
+    /// Returns how many subtransactions are open.
     pub(crate) fn depth(&self) -> usize {
         self.open.borrow().len()
     }
 
-    /// Undoes those that were begun since there were so many.
+    /// Undoes subtransactions, innermost first, until only `depth` are open.
     pub(crate) fn unwind(&self, depth: usize) {
         while self.depth() > depth {
             self.end(false);
         }
     }
 
-    /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else. That the user
-    /// cancels it is an end, and no answer ([`refusal`]).
+    /// Runs `work` in a subtransaction of its own, so that an error of the server's undoes `work` and nothing
+    /// else. A cancel by the user is not returned as an answer, but raised again ([`refusal`]).
     fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
         self.begin(false);
-        // What it was doing is undone with the subtransaction.
+        // Unwinding is safe: the rollback of the subtransaction undoes the effects of `work`.
         let work = AssertUnwindSafe(move || Ok(work()));
         let done = listening(|heard| {
             let heard = AssertUnwindSafe(heard);
@@ -155,42 +158,45 @@ impl Inside {
         done
     }
 
-    /// Takes the snapshot of a refresh: what is committed now, or where the caller's transaction has one snapshot, that.
+    /// Takes the snapshot of a refresh. It shows all that is committed at this moment; or, if the caller's
+    /// transaction has one snapshot for all its statements, it is that snapshot.
     pub(crate) fn take_snapshot(&self) {
         self.drop_snapshot();
         self.taken_at.set(self.depth());
-        // SAFETY: there is a transaction; the copy is registered with it, and dropped at the latest when it ends.
+        // SAFETY: there is a transaction. The copy of the snapshot is registered with it, and dropped at its
+        // end at the latest.
         unsafe { self.snapshot.set(pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot())) };
     }
 
-    /// Forgets the snapshot of a refresh.
+    /// Drops the snapshot of a refresh.
     pub(crate) fn drop_snapshot(&self) {
         let snapshot = self.snapshot.replace(std::ptr::null_mut());
         if !snapshot.is_null() {
-            // SAFETY: it was registered by `take_snapshot`, once.
+            // SAFETY: the snapshot was registered by `take_snapshot`, once.
             unsafe { pg_sys::UnregisterSnapshot(snapshot) };
         }
     }
 
-    /// Runs one statement, under the snapshot of the refresh if `within` one, else under one of its own.
+    /// Runs one statement: with `within`, under the snapshot of the refresh, if there is one; else under a
+    /// snapshot of its own.
     pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
         Ok(self.fetch(text, params, within)?.0)
     }
 
-    /// Runs one statement; its rows, and their columns.
+    /// Runs one statement; returns its rows, and their columns.
     fn fetch(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<(Rows, Columns), Refusal> {
         let (text, values) = (c_text(text)?, Values::of(params));
         let snapshot = self.snapshot_of(within);
         self.guarded(|| Plan::once(&text, &values, |plan| plan.execute(&values, snapshot)))
     }
 
-    /// Prepares a statement for as long as somebody has it.
+    /// Prepares a statement, which is kept until the last copy of the plan is dropped.
     pub(crate) fn prepare(&self, text: &str, params: &[Param<'_>]) -> Result<Plan, Refusal> {
         let (text, values) = (c_text(text)?, Values::of(params));
         self.guarded(|| Plan::kept(&text, &values))
     }
 
-    /// Runs a statement that was prepared.
+    /// Runs a prepared statement.
     pub(crate) fn run_kept(&self, plan: &Plan, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
         let values = Values::of(params);
         let snapshot = self.snapshot_of(within);
@@ -201,7 +207,7 @@ impl Inside {
         if within { self.snapshot.get() } else { std::ptr::null_mut() }
     }
 
-    /// Runs statements without values or results.
+    /// Runs statements that have no parameters and return nothing.
     pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
         self.guarded(move || {
@@ -210,8 +216,8 @@ impl Inside {
         })
     }
 
-    /// The same as the catalog's owner, in a security-restricted operation. What has no schema in the text is
-    /// the server's own, whatever the current role's search path is.
+    /// Runs statements like [`Inside::batch`], but as the catalog's owner, in a security-restricted
+    /// operation. Names without a schema are the server's own, whatever the current role's search path is.
     pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
         let Some(keeper) = rights::keeper() else {
@@ -224,17 +230,18 @@ impl Inside {
         })
     }
 
-    /// Names and types of the columns that a query would give.
+    /// Returns names and types of the columns that a query would give.
     pub(crate) fn columns(&self, text: &str) -> Result<Columns, Refusal> {
         let text = format!("SELECT * FROM ({}) q LIMIT 0", text.trim_end().trim_end_matches(';'));
         Ok(self.fetch(&text, &[], false)?.1)
     }
 
-    /// Fails where this process is in the middle of reading or changing a table, or triggers for what it changed are to fire.
+    /// Fails if this process is reading or changing one of these tables at the moment, or if triggers for its
+    /// changes to them are still to fire.
     pub(crate) fn idle(&self, tables: &[u32]) -> Result<(), Refusal> {
         self.guarded(|| {
             for oid in tables {
-                // SAFETY: a relation that is there is opened and closed; nobody drops it under the lock.
+                // SAFETY: an existing relation is opened and closed; the lock keeps others from dropping it.
                 unsafe {
                     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
                     let relation = pg_sys::try_relation_open(pg_sys::Oid::from(*oid), lock);
@@ -248,13 +255,13 @@ impl Inside {
         })
     }
 
-    /// Whether each statement of the transaction sees what was committed before it.
+    /// Whether each statement of the transaction sees everything that was committed before the statement.
     pub(crate) fn is_fresh() -> bool {
-        // SAFETY: the thread that reads it writes it.
+        // SAFETY: the variable is read by the thread that writes it.
         unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
     }
 
-    /// Whether the transaction ends with the statement that called.
+    /// Whether the transaction ends with the statement that called this function.
     pub(crate) fn is_brief() -> bool {
         // SAFETY: there is a transaction.
         unsafe { !pg_sys::IsTransactionBlock() }
@@ -266,13 +273,13 @@ impl Inside {
         unsafe { pg_sys::InSecurityRestrictedOperation() }
     }
 
-    /// The number of the last command of the transaction: those after it have greater ones.
+    /// Returns the number of the transaction's last command; later commands have greater numbers.
     pub(crate) fn last_command() -> u32 {
-        // SAFETY: there is a transaction. To mark the number as used makes the next command take another.
+        // SAFETY: there is a transaction. Marking the number as used makes the next command take another.
         unsafe { pg_sys::GetCurrentCommandId(true) }
     }
 
-    /// Waits, unless the process is asked for something meanwhile.
+    /// Waits until the time is over or the process is woken.
     pub(crate) fn pause(millis: u64) {
         // SAFETY: the latch is this process's own.
         unsafe {
@@ -291,10 +298,10 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // Whoever catches an error rolls back the innermost subtransaction, and means its own.
+        // Code that catches an error rolls back the innermost subtransaction, and expects that to be its own.
         self.unwind(0);
         if std::thread::panicking() {
-            // The abort of the transaction takes everything else back.
+            // The abort of the transaction takes back everything else.
             return;
         }
         self.drop_snapshot();
@@ -306,7 +313,7 @@ impl Drop for Inside {
     }
 }
 
-/// Runs statements without values or results.
+/// Runs statements that have no parameters and return nothing.
 fn execute(text: &CStr) {
     // SAFETY: the executor is connected, and the text outlives the call.
     let done = unsafe {
@@ -319,15 +326,15 @@ fn execute(text: &CStr) {
     }
 }
 
-/// The search path in which nobody but superusers can put anything.
+/// A search path of schemas in which only superusers can create anything that lasts.
 pub(crate) const SHUT: &CStr = c"pg_catalog, pg_temp";
 
 /// Sets a setting of a session until the innermost level of settings ends.
 ///
 /// # Safety
-/// There is a transaction, and a level that was begun in it.
+/// There must be a transaction, and a level of settings that began in it.
 unsafe fn set(name: &CStr, value: &CStr) {
-    // SAFETY: both are texts that end; the rest is the caller's to hold.
+    // SAFETY: both texts end with a zero byte; the caller guarantees the rest.
     unsafe {
         pg_sys::set_config_option(
             name.as_ptr(),
@@ -342,7 +349,7 @@ unsafe fn set(name: &CStr, value: &CStr) {
     }
 }
 
-/// The time in which names are looked for in other schemas.
+/// A search path that is in force as long as the value lives.
 pub(crate) struct Path(i32);
 
 impl Path {
@@ -359,7 +366,7 @@ impl Path {
 impl Drop for Path {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: it was begun by `begin`, and what was begun after it is ended.
+            // SAFETY: the level was begun by `begin`, and the levels that began after it have ended.
             unsafe { pg_sys::AtEOXact_GUC(false, self.0) };
         }
     }
@@ -370,8 +377,9 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
         .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
 }
 
-/// What the engine is told of an error of the server's, of which something was heard. That the user cancels is no answer, nor is a
-/// fault of ours. On schedule there is no user: what was cancelled, or took too long, is a refresh that failed.
+/// Turns an error of the server's into an answer for the engine, with the code and the place that were heard
+/// of it. A cancel by the user is no answer, nor is a panic of our own code: both are raised again. On
+/// schedule there is no user: a refresh that was cancelled, or that took too long, has failed.
 fn refusal(e: CaughtError, heard: Heard) -> Refusal {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
@@ -383,7 +391,7 @@ fn refusal(e: CaughtError, heard: Heard) -> Refusal {
             let same = PgSqlErrorCode::from(heard.code) == report.sql_error_code();
             (report, Some(heard).filter(|_| same))
         }
-        // A binding refused before the server did.
+        // The bindings raised this error, and not the server, so nothing was heard of it.
         CaughtError::ErrorReport(report) => (report, None),
         panic => panic.rethrow(),
     };
@@ -396,17 +404,19 @@ fn refusal(e: CaughtError, heard: Heard) -> Refusal {
     }
 }
 
-/// The five characters of an error's code: six bits each, from the least significant.
+/// Returns the five characters of an error's code: six bits each, from the least significant.
 fn sqlstate(code: i32) -> String {
     (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
 }
 
-/// The time in which what is made in the script of CREATE or ALTER EXTENSION does not become the extension's.
+/// A guard: as long as it lives, objects made in the script of CREATE or ALTER EXTENSION do not become
+/// members of the extension.
 pub(crate) struct ApartFromScript(bool);
 
 impl ApartFromScript {
     pub(crate) fn begin() -> ApartFromScript {
-        // SAFETY: it is read and written by this thread; whoever runs the script sets it anew after a failure.
+        // SAFETY: the variable is read and written by this thread; after a failure, the code that runs the
+        // script sets it anew.
         unsafe {
             let before = pg_sys::creating_extension;
             pg_sys::creating_extension = false;
@@ -424,6 +434,6 @@ impl Drop for ApartFromScript {
 
 /// Whether the script of CREATE EXTENSION is running.
 pub(crate) fn is_creating_extension() -> bool {
-    // SAFETY: it is read by the thread that writes it.
+    // SAFETY: the variable is read by the thread that writes it.
     unsafe { pg_sys::creating_extension }
 }

@@ -1,4 +1,4 @@
-//! Statements as the server's executor has them.
+//! Prepared statements of the server's executor.
 
 use super::rights::{Lending, Lent};
 use super::values::{Columns, Values, fetched};
@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::rc::Rc;
 use trickle_engine::db::Rows;
 
-/// A statement that is prepared, until nobody has it any more. How it is run best is found once, for any values.
+/// A prepared statement, kept until its last copy is dropped. Its plan is made once, for any values.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan(Rc<Owned>);
 
@@ -20,16 +20,18 @@ struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: it is this value's, and was not freed: the server frees no plan that is kept.
+        // SAFETY: the plan belongs to this value alone and was not freed: the server frees no plan that is
+        // kept.
         unsafe { pg_sys::SPI_freeplan(self.plan) };
     }
 }
 
 impl Plan {
-    /// Prepares a statement, which is kept. Called while the executor is connected; an error of the server's leaves nothing.
+    /// Prepares a statement and keeps it. The executor must be connected; an error of the server's leaves
+    /// nothing behind.
     pub(super) fn kept(text: &CStr, values: &Values) -> Plan {
         let (plan, lent) = prepared(text, values, pg_sys::CURSOR_OPT_GENERIC_PLAN as i32);
-        // SAFETY: it was made just now.
+        // SAFETY: the plan was just made.
         let kept = unsafe { pg_sys::SPI_keepplan(plan) };
         if kept != 0 {
             pgrx::error!("cannot keep a statement: {kept}");
@@ -37,11 +39,12 @@ impl Plan {
         Plan(Rc::new(Owned { plan, types: values.types.clone(), lent }))
     }
 
-    /// Does something with a statement that is prepared for it alone.
+    /// Runs `work` on a statement that is prepared for this call alone.
     pub(super) fn once<T>(text: &CStr, values: &Values, work: impl FnOnce(&Bare) -> T) -> T {
         let (plan, _) = prepared(text, values, 0);
         let done = work(&Bare(plan));
-        // SAFETY: where the work raised, the end of the executor's connection frees it.
+        // SAFETY: the plan was made above. If `work` raises an error, the end of the executor's connection
+        // frees the plan.
         unsafe { pg_sys::SPI_freeplan(plan) };
         done
     }
@@ -51,21 +54,23 @@ impl Plan {
         self.0.types == Values::of(params).types
     }
 
-    /// Runs it, where the current role may still have what was lent to it.
+    /// Runs the statement, if the current role may still have the rights that were lent to it.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
         self.0.lent.require();
         Bare(self.0.plan).execute(values, snapshot)
     }
 }
 
-/// A statement that is prepared.
+/// A prepared statement alone, without the rights that were lent to it.
 pub(super) struct Bare(pg_sys::SPIPlanPtr);
 
 impl Bare {
-    /// Runs it under a snapshot, or one of its own where that is null; its rows, and their columns.
+    /// Runs the statement under a snapshot, or under one of its own if that is null. Returns its rows, and
+    /// their columns.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
-        // SAFETY: the executor is connected; the lists have an element for each parameter and outlive the call. The plan has one
-        // statement, whose text it keeps: where something made it out of date, it is analysed again.
+        // SAFETY: the executor is connected. The lists have an element for each parameter and outlive the
+        // call. The plan has one statement, and keeps its text: if the plan is out of date, the statement is
+        // analysed again.
         unsafe {
             let source = pg_sys::list_nth(pg_sys::SPI_plan_get_plan_sources(self.0), 0);
             let _lending = Lending::to((*source.cast::<pg_sys::CachedPlanSource>()).query_string);
@@ -87,7 +92,7 @@ impl Bare {
     }
 }
 
-/// A statement, and what was lent to it.
+/// Prepares a statement; returns it, and the rights that were lent to it.
 fn prepared(text: &CStr, values: &Values, options: i32) -> (pg_sys::SPIPlanPtr, Lent) {
     // SAFETY: the executor is connected; the list of types outlives the call.
     unsafe {

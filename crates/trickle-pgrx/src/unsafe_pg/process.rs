@@ -1,4 +1,4 @@
-//! The processes of the server that refresh on schedule, and as whom they do.
+//! The server processes that refresh on schedule, and the roles as which they act.
 
 use super::{Inside, SHUT};
 use pgrx::bgworkers::BackgroundWorker;
@@ -7,16 +7,18 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether the server is loading the libraries that all its processes have, for its ordinary work.
+/// Whether the server is loading, for its ordinary work, the libraries that all its processes have.
 pub(crate) fn is_preloading() -> bool {
-    // SAFETY: they are read by the thread that writes them. While pg_upgrade is at work nothing is to be refreshed.
+    // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing is
+    // to be refreshed.
     let preloading =
         unsafe { pg_sys::process_shared_preload_libraries_in_progress && !pg_sys::IsBinaryUpgrade };
     PRELOADED.store(preloading, Ordering::Relaxed);
     preloading
 }
 
-/// No setting of this library's name is one that it does not have: a misspelt one is refused, or told where it was set before.
+/// Reserves the prefix `pg_trickle` for the settings of this library. A misspelt setting is then refused, or
+/// reported where it was set before the library was loaded.
 pub(crate) fn reserve_settings() {
     // SAFETY: the server is loading the library, and keeps a copy of the name.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_trickle".as_ptr()) };
@@ -27,29 +29,32 @@ pub(crate) fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// Inherited by each process from the one that loaded the library.
+/// Whether the library is preloaded. Each process inherits the value from the process that loaded the
+/// library.
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is one that refreshes on schedule.
+/// Whether this process refreshes on schedule.
 static SCHEDULED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C-unwind" {
-    /// The server's own handler of SIGTERM in a process that has a database.
+    /// Handles SIGTERM in a process that has a database; the server's own.
     fn die(signal: i32);
-    /// Has the process interrupted after so many milliseconds, as a timeout of this kind. See utils/timeout.h of the server.
+    /// Interrupts the process after so many milliseconds, as a timeout of this kind does. See utils/timeout.h
+    /// of the server.
     fn enable_timeout_after(timeout: i32, millis: i32);
-    /// Takes that back.
+    /// Cancels such a timeout.
     fn disable_timeout(timeout: i32, keep_indicator: bool);
-    /// Whether the time was up.
+    /// Whether the timeout has come.
     fn get_timeout_indicator(timeout: i32, reset_indicator: bool) -> bool;
-    /// POSIX
+    /// Sends a signal (POSIX).
     fn kill(process: i32, signal: i32) -> i32;
 }
 
-/// Who else is told of each object that is about to be dropped.
+/// The object access hook that was installed before ours, which ours calls.
 static mut NEXT_TOLD: pg_sys::object_access_hook_type = None;
 
-/// Called by the server whenever somebody makes, alters or drops an object.
+/// Notices that a database is dropped. The server calls this whenever somebody makes, alters or drops an
+/// object.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn accessed(
     access: pg_sys::ObjectAccessType::Type,
@@ -58,9 +63,10 @@ unsafe extern "C-unwind" fn accessed(
     part: i32,
     arg: *mut c_void,
 ) {
-    // SAFETY: it was set before any process of the server was made.
+    // SAFETY: the variable was set before any process of the server was made.
     if let Some(next) = unsafe { NEXT_TOLD } {
-        // SAFETY: with what this was called with; an error of it goes on from here as any other.
+        // SAFETY: the next hook gets the arguments of this call. An error of it goes on from here like any
+        // other.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, arg)) };
     }
     if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::DatabaseRelationId {
@@ -68,16 +74,17 @@ unsafe extern "C-unwind" fn accessed(
     }
 }
 
-/// The time in which this process acts as a role, and cannot be made to act as another: by SET ROLE, say.
+/// A guard: as long as it lives, this process acts as a role, and cannot be made to act as another, by SET
+/// ROLE for example.
 pub(crate) struct Acting {
     role: pg_sys::Oid,
     context: i32,
 }
 
 impl Acting {
-    /// From now on, until it is dropped or the transaction fails. It is a security-restricted operation: the role's queries and
-    /// functions can leave nothing behind that would be run as somebody else after it, no temporary object, deferred trigger,
-    /// cursor or prepared statement.
+    /// Acts as the role, in a security-restricted operation, until the value is dropped or the transaction
+    /// fails. The role's queries and functions can leave nothing behind that would run later as another role:
+    /// no temporary object, deferred trigger, cursor or prepared statement.
     pub(crate) fn begin(role: u32) -> Acting {
         let mut before = Acting { role: pg_sys::InvalidOid, context: 0 };
         // SAFETY: there is a transaction.
@@ -92,24 +99,27 @@ impl Acting {
 
 impl Drop for Acting {
     fn drop(&mut self) {
-        // SAFETY: it is who the process was before; after a failure the abort of the transaction says the same.
+        // SAFETY: the process becomes the role that it was before; after a failure the abort of the
+        // transaction sets the same.
         unsafe { pg_sys::SetUserIdAndSecContext(self.role, self.context) };
     }
 }
 
-/// The server's own timeout of statements: the same number in PostgreSQL 15 to 18 (utils/timeout.h).
+/// Number of the server's own timeout for statements, equal in PostgreSQL 15 to 18 (utils/timeout.h).
 const STATEMENT_TIMEOUT: i32 = 3;
 
-/// The time in which a statement must have ended, in a process that refreshes on schedule: nobody sits before it who would cancel
-/// it, and the server's own loop, which heeds `statement_timeout`, does not run there.
+/// A guard that limits the time of a statement, in a process that refreshes on schedule. There is no user who
+/// would cancel the statement. The server's main loop, which obeys `statement_timeout`, does not run there
+/// either.
 pub(crate) struct Limit(bool);
 
 impl Limit {
-    /// From now on, until it is dropped; 0: for as long as it takes.
+    /// Limits the time until the value is dropped; 0 means no limit.
     pub(crate) fn begin(millis: i32) -> Limit {
         let limited = millis > 0 && Scheduled::is_this();
         if limited {
-            // SAFETY: the process is connected to a database, which is when the server makes ready for this timeout.
+            // SAFETY: the process is connected to a database; the server prepares this timeout when a process
+            // connects.
             unsafe { enable_timeout_after(STATEMENT_TIMEOUT, millis) };
         }
         Limit(limited)
@@ -119,11 +129,11 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         if self.0 {
-            // SAFETY: as above.
+            // SAFETY: the timeout was enabled by `begin`, so the server has prepared it.
             unsafe {
                 disable_timeout(STATEMENT_TIMEOUT, true);
                 if get_timeout_indicator(STATEMENT_TIMEOUT, true) {
-                    // It came when the statement had ended, and is not meant for the next.
+                    // The timeout came after the statement had ended, and must not cancel the next one.
                     pg_sys::QueryCancelPending = 0;
                 }
             }
@@ -131,22 +141,23 @@ impl Drop for Limit {
     }
 }
 
-/// Whether the session says how long to wait for a lock at most (`lock_timeout`).
+/// Whether the session limits its waits for locks (`lock_timeout`).
 pub(crate) fn is_wait_limited() -> bool {
-    // SAFETY: the thread that reads it writes it.
+    // SAFETY: the variable is read by the thread that writes it.
     unsafe { pg_sys::LockTimeout > 0 }
 }
 
-/// A process of the server's own, which refreshes on schedule.
+/// A background process of the server that refreshes on schedule.
 pub(crate) struct Scheduled;
 
 impl Scheduled {
-    /// Connects to a database, or to none, under a name that others see. Settings that are meant for clients are not those of
-    /// the server or the database.
+    /// Connects to a database, or to none, under a name that other sessions see. Settings that the server or
+    /// the database makes for its clients do not apply.
     pub(crate) fn begin(database: Option<pg_sys::Oid>, name: &CStr) {
         BackgroundWorker::connect_worker_to_spi_by_oid(database, None);
         SCHEDULED.store(true, Ordering::Relaxed);
-        // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a statement.
+        // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a
+        // statement.
         unsafe {
             #[cfg(feature = "pg18")]
             pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
@@ -156,9 +167,10 @@ impl Scheduled {
                 (c"default_transaction_isolation", c"read committed"),
                 (c"default_transaction_read_only", c"off"),
                 (c"statement_timeout", c"0"),
-                // Who holds a lock for longer keeps waiting what needs it, and nothing else: it is tried again.
+                // A lock that is held for longer delays only the refresh that needs it, which is tried again.
                 (c"lock_timeout", c"10s"),
-                // Whoever owns the database may have set another for it, and names and operators of their own there.
+                // The database's owner may have set another search path, and have names and operators of
+                // their own there.
                 (c"search_path", SHUT),
                 #[cfg(any(feature = "pg17", feature = "pg18"))]
                 (c"transaction_timeout", c"0"),
@@ -175,30 +187,32 @@ impl Scheduled {
         }
     }
 
-    /// From now on this process waits for a lock for so many milliseconds at most.
+    /// Limits this process's waits for locks to so many milliseconds.
     pub(crate) fn hurry(millis: &CStr) {
         let (context, source) = (pg_sys::GucContext::PGC_SUSET, pg_sys::GucSource::PGC_S_OVERRIDE);
         // SAFETY: the process is connected; the server keeps copies of the texts.
         unsafe { pg_sys::SetConfigOption(c"lock_timeout".as_ptr(), millis.as_ptr(), context, source) };
     }
 
-    /// Whether this process is one.
+    /// Whether this process refreshes on schedule.
     pub(crate) fn is_this() -> bool {
         SCHEDULED.load(Ordering::Relaxed)
     }
 
-    /// Has the processes of databases ended that are dropped.
+    /// Installs the hook that ends the processes of a database that is dropped.
     pub(crate) fn watch_drops() {
-        // SAFETY: the server is loading its libraries, and runs in one thread. Whoever was told of this before still is.
+        // SAFETY: the server is loading its libraries, and runs in one thread. The hook that was installed
+        // before is still called.
         unsafe {
             NEXT_TOLD = pg_sys::object_access_hook;
             pg_sys::object_access_hook = Some(accessed);
         }
     }
 
-    /// Asks a process of the server's to end.
+    /// Asks a process of the server to end.
     pub(crate) fn end(process: i32) {
-        // SAFETY: it is looked up among the processes of the server that have transactions, and no other is told.
+        // SAFETY: the process is looked up among the server's processes that have transactions, and no other
+        // gets the signal.
         unsafe {
             if !pg_sys::BackendPidGetProc(process).is_null() {
                 kill(process, pg_sys::SIGTERM as i32);
@@ -206,10 +220,11 @@ impl Scheduled {
         }
     }
 
-    /// The databases that can be connected to; called in a transaction.
+    /// Returns the databases that can be connected to; called in a transaction.
     pub(crate) fn databases() -> Vec<pg_sys::Oid> {
         let mut found = Vec::new();
-        // SAFETY: there is a transaction; the table is closed again, and a row is read while it is the scan's.
+        // SAFETY: there is a transaction. The table is closed again, and a row is read while it belongs to
+        // the scan.
         unsafe {
             let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
             let table = pg_sys::table_open(pg_sys::DatabaseRelationId, lock);
@@ -220,7 +235,7 @@ impl Scheduled {
                     break;
                 }
                 let database = pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_database>();
-                // A limit of -2 is what a DROP DATABASE leaves that was interrupted.
+                // An interrupted DROP DATABASE leaves a connection limit of -2.
                 let whole = (*database).datconnlimit != -2;
                 if (*database).datallowconn && !(*database).datistemplate && whole {
                     found.push((*database).oid);
@@ -232,31 +247,31 @@ impl Scheduled {
         found
     }
 
-    /// The database of this process.
+    /// Returns the database of this process.
     pub(crate) fn database() -> pg_sys::Oid {
-        // SAFETY: it is read by the thread that writes it.
+        // SAFETY: the variable is read by the thread that writes it.
         unsafe { pg_sys::MyDatabaseId }
     }
 
-    /// The number of this process.
+    /// Returns the number of this process.
     pub(crate) fn process() -> i32 {
-        // SAFETY: it is read by the thread that writes it.
+        // SAFETY: the variable is read by the thread that writes it.
         unsafe { pg_sys::MyProcPid }
     }
 
-    /// The database that a scheduler was started for.
+    /// Returns the database that a scheduler was started for.
     pub(crate) fn oid(argument: pg_sys::Datum) -> Option<pg_sys::Oid> {
         // SAFETY: a scheduler's argument is an oid.
         unsafe { pg_sys::Oid::from_datum(argument, false) }
     }
 
-    /// The place that is kept for a refresher.
+    /// Returns the place that is kept for a refresher.
     pub(crate) fn place(argument: pg_sys::Datum) -> Option<usize> {
         // SAFETY: a refresher's argument is a number.
         unsafe { i64::from_datum(argument, false) }.and_then(|n| usize::try_from(n).ok())
     }
 
-    /// The database and the table that a planner was started for.
+    /// Returns the database and the table that a planner was started for.
     pub(crate) fn task(argument: pg_sys::Datum) -> Option<(pg_sys::Oid, u32)> {
         // SAFETY: a planner's argument is a number.
         let task = unsafe { i64::from_datum(argument, false) }?.to_be_bytes();
@@ -264,8 +279,9 @@ impl Scheduled {
         Some((pg_sys::Oid::from(half(0)?), half(4)?))
     }
 
-    /// How many transactions that wrote anything have ended in this server, in whatever database: where it is the same as before,
-    /// nothing was committed meanwhile. The server counts them for its snapshots, so writers do nothing for it.
+    /// Returns how many transactions that wrote anything have ended in this server, in all its databases.
+    /// While the number stays the same, nothing was committed. The server counts them for its own snapshots,
+    /// so the count costs writers nothing.
     pub(crate) fn ended() -> u64 {
         #[cfg(any(feature = "pg15", feature = "pg16"))]
         // SAFETY: the process is attached to the shared memory.
@@ -273,7 +289,8 @@ impl Scheduled {
         #[cfg(not(any(feature = "pg15", feature = "pg16")))]
         // SAFETY: as above.
         let counted = unsafe { &raw const (*pg_sys::TransamVariables).xactCompletionCount };
-        // SAFETY: it is aligned, and nobody writes less than all of it; what is read late is read the next time.
+        // SAFETY: the counter is aligned, and is always written whole. A change that this read misses is seen
+        // by the next one.
         unsafe { AtomicU64::from_ptr(counted.cast_mut()).load(Ordering::SeqCst) }
     }
 
@@ -283,10 +300,11 @@ impl Scheduled {
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
 
-    /// Does nothing for a while, unless it is told something. Before that the server is told what was read and written, by which
-    /// it decides what to vacuum and to analyse.
+    /// Waits until the time is over or the process is woken. Before, it reports to the server how much this
+    /// process read and wrote: autovacuum decides by that what to vacuum and to analyse.
     pub(crate) fn rest(time: Duration) {
-        // SAFETY: the process is between transactions. Whoever cancels means a statement, and there is none.
+        // SAFETY: the process is between transactions. A cancel is meant for a statement, and none is
+        // running.
         unsafe {
             pg_sys::pgstat_report_stat(true);
             pg_sys::QueryCancelPending = 0;

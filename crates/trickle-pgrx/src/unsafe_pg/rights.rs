@@ -1,40 +1,45 @@
-//! Rights that statements of the extension's own have beside those of the current role.
+//! Rights of the extension's own statements, beside the rights of the current role.
 //!
-//! Relations in `pgtrickle_changes` belong to the owner of the catalog, and nobody else has rights on them. A
-//! refresh runs as the owner of its stream table: so in the statements that the extension itself prepares,
-//! and in no other that is run meanwhile, such relations are checked as the catalog's owner, as a view has
-//! those checked that it reads. That is lent for what the current role owns, or is a member of the owner of:
-//! the table whose changes a buffer holds, the stream table that a state belongs to. The name of the relation
-//! says which, and only the catalog's owner gives names there. Whatever a statement says, it gets at nothing
-//! else; and since ownership is looked at each time that a statement is run, a former owner's next statement
-//! gets at nothing.
+//! Relations in `pgtrickle_changes` belong to the owner of the catalog, and no other role has rights on them.
+//! A refresh runs as the owner of its stream table. So in the statements that the extension itself prepares,
+//! such relations are checked as the catalog's owner, as a view's relations are checked as the view's owner.
+//! Other statements that run meanwhile are checked as usual.
 //!
-//! Of the catalog itself a role that was let in may read tables, and write none. In the extension's own
-//! statements it writes and locks the rows that row security lets it: those of its stream tables. For that
-//! the right to write is taken out of what the statement needs, when the server has put row security into it
-//! and is to plan it. The right to read is not: the statement may hold a query that somebody typed.
+//! Each hidden relation belongs to a table: a buffer to the table whose changes it holds, a state to its
+//! stream table. The right is lent only to the owner of that table, and to members of that owner. The hidden
+//! relation's name says which table it is, and only the catalog's owner gives names there. So a statement
+//! gets at no other hidden relation, whatever its text is. Ownership is checked each time that a statement
+//! runs, so a former owner's next statement gets at nothing.
+//!
+//! A role that was let in may read the tables of the catalog itself. It may write none of them, but for
+//! adding marks to `pgt_marks`. In the extension's own statements such a role also writes and locks the rows
+//! of its own stream tables, as row security allows. For that, the right to write is removed from the rights
+//! that the statement needs. The removal comes after the server has added row security to the statement, and
+//! before the planning. The right to read is not removed, since the statement may contain a query that a user
+//! typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 
 thread_local! {
-    /// The text of the extension's own that is being analysed: it is told by where it lies, which no other
-    /// text shares.
+    /// The text of the extension's own statement that is being analysed. Its address identifies the text,
+    /// since no other text shares it.
     static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
-    /// Rights that were lent to it.
+    /// Rights that were lent to that statement.
     static LENT: RefCell<Lent> = const { RefCell::new(Lent { tables: Vec::new(), writes: false }) };
-    /// How many calls of the extension's functions this process is in.
+    /// How many calls of the extension's functions are open in this process.
     static AT_WORK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What is called next.
+/// The hooks that were installed before ours, which ours call.
 static mut NEXT: pg_sys::post_parse_analyze_hook_type = None;
 static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
 
-/// Has statements looked at when they were analysed, and when they are to be planned.
+/// Installs the hooks that look at each statement after its analysis and before its planning.
 pub(crate) fn watch_statements() {
-    // SAFETY: the server is loading the library, in its one thread. Whoever was called before still is.
+    // SAFETY: the server is loading the library, in its one thread. Hooks that were installed before are
+    // still called.
     unsafe {
         NEXT = pg_sys::post_parse_analyze_hook;
         pg_sys::post_parse_analyze_hook = Some(analysed);
@@ -43,7 +48,7 @@ pub(crate) fn watch_statements() {
     }
 }
 
-/// The time of a call of the extension's functions.
+/// A guard that marks a call of the extension's functions as open.
 pub(super) struct Working;
 
 impl Working {
@@ -59,8 +64,9 @@ impl Drop for Working {
     }
 }
 
-/// Whether trickle itself runs what is run: this process is in a call of its functions, or the program is at
-/// work here, as the catalog's owner and under the lock that it takes before it alters or drops anything.
+/// Whether trickle itself runs the current statement. Either this process is in a call of trickle's
+/// functions, or the program is at work here. The program acts as the catalog's owner, and holds the lock
+/// that it takes before it alters or drops anything.
 pub(crate) fn is_at_work() -> bool {
     AT_WORK.get() > 0 || is_program_at_work()
 }
@@ -78,7 +84,8 @@ fn is_program_at_work() -> bool {
     }
 }
 
-/// To whom belongs what is hidden: the owner of schema `pgtrickle`. `None` where there is no such schema.
+/// Returns the owner of schema `pgtrickle`, to whom all hidden objects belong; `None` where there is no such
+/// schema.
 pub(crate) fn keeper() -> Option<pg_sys::Oid> {
     use pg_sys::SysCacheIdentifier::NAMESPACEOID;
     // SAFETY: there is a transaction; the row is the cache's until it is released.
@@ -94,18 +101,18 @@ pub(crate) fn keeper() -> Option<pg_sys::Oid> {
     }
 }
 
-/// Rights that were lent to a statement.
+/// Rights that are lent to a statement.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
-    /// The tables whose hidden relations it may use.
+    /// The tables whose hidden relations the statement may use.
     tables: Vec<pg_sys::Oid>,
-    /// Whether it may write or lock rows of the catalog.
+    /// Whether the statement may write or lock rows of the catalog.
     writes: bool,
 }
 
 impl Lent {
-    /// Fails where the current role has no right any more to what was lent on account of these tables, or
-    /// where the transaction is read-only.
+    /// Fails if the current role may no longer use the hidden relations of these tables, or if the statement
+    /// writes the catalog and the transaction is read-only.
     pub(super) fn require(&self) {
         if self.writes {
             refuse_read_only();
@@ -114,14 +121,14 @@ impl Lent {
     }
 }
 
-/// Fails in a read-only transaction: the server refuses writes there by the rights that a statement needs,
-/// and these are taken out.
+/// Fails in a read-only transaction. The server itself would refuse writes there by the rights that a
+/// statement needs, but those rights are removed.
 fn refuse_read_only() {
     // SAFETY: there is a transaction; the name outlives the call.
     unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
 }
 
-/// The time in which a text is analysed that is the extension's own.
+/// A guard: as long as it lives, statements with this text are taken for the extension's own.
 pub(super) struct Lending {
     outer: (*const c_char, Lent),
 }
@@ -131,7 +138,7 @@ impl Lending {
         Lending { outer: (OURS.replace(text), LENT.take()) }
     }
 
-    /// Rights that were lent to the text.
+    /// Returns the rights that were lent to the text.
     pub(super) fn lent(self) -> Lent {
         LENT.take()
     }
@@ -163,7 +170,7 @@ fn require(tables: &[pg_sys::Oid]) {
 const WRITES: pg_sys::AclMode =
     (pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE) as pg_sys::AclMode;
 
-/// What `pg_class` says of a relation.
+/// Properties of a relation from `pg_class`.
 struct Class {
     name: String,
     schema: pg_sys::Oid,
@@ -174,8 +181,8 @@ struct Class {
 impl Class {
     fn of(relation: pg_sys::Oid) -> Option<Class> {
         use pg_sys::SysCacheIdentifier::RELOID;
-        // SAFETY: there is a transaction; the row is the cache's until it is released, and what is taken from
-        // it is copied.
+        // SAFETY: there is a transaction; the row is the cache's until it is released, and the values taken
+        // from it are copied.
         unsafe {
             let row = pg_sys::SearchSysCache1(RELOID as i32, relation.into());
             if row.is_null() {
@@ -190,22 +197,22 @@ impl Class {
         }
     }
 
-    /// Whether the current role may do what its owner may.
+    /// Whether the current role has the rights of the relation's owner.
     fn is_own(&self) -> bool {
         // SAFETY: there is a transaction.
         unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), self.owner) }
     }
 }
 
-/// Called by the server with each statement that was analysed. An error of the hook that is called next goes
-/// by as it is: nothing here would have to be undone.
+/// Lends rights to a statement that was analysed; called by the server. An error of the next hook passes
+/// through: nothing here would have to be undone.
 unsafe extern "C-unwind" fn analysed(
     state: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
     jumble: *mut pg_sys::JumbleState,
 ) {
-    // SAFETY: it was set as the library was loaded, and gets what this was called with; the state is that of
-    // the analysis that called, and the query was made just now, and is nobody else's yet.
+    // SAFETY: the next hook was set as the library was loaded, and gets the arguments of this call. The state
+    // belongs to the analysis that called; the query was just made, and nobody else has it yet.
     unsafe {
         if let Some(next) = NEXT {
             next(state, query, jumble);
@@ -216,15 +223,16 @@ unsafe extern "C-unwind" fn analysed(
     }
 }
 
-/// Called by the server with each statement that is to be planned. Errors of the planner go by as above.
+/// Removes rights from a statement that is about to be planned; called by the server. Errors of the planner
+/// pass through.
 unsafe extern "C-unwind" fn planned(
     query: *mut pg_sys::Query,
     text: *const c_char,
     options: i32,
     params: pg_sys::ParamListInfo,
 ) -> *mut pg_sys::PlannedStmt {
-    // SAFETY: the query is a copy for the planner; what is called next was set as the library was loaded, and
-    // gets what this was called with.
+    // SAFETY: the query is a copy for the planner. The next hook was set as the library was loaded, and gets
+    // the arguments of this call.
     unsafe {
         if is_ours(text) {
             lend_planned(query);
@@ -237,7 +245,8 @@ unsafe extern "C-unwind" fn planned(
 }
 
 unsafe extern "C-unwind" {
-    /// The server's own: what pgrx has of this name takes errors apart and makes them anew.
+    /// The server's own planner. The function of this name in pgrx would take errors apart and make them
+    /// anew.
     fn standard_planner(
         query: *mut pg_sys::Query,
         text: *const c_char,
@@ -248,13 +257,13 @@ unsafe extern "C-unwind" {
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn lend_analysed(query: *mut pg_sys::Query) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { Lender::begin(When::Analysed, query) };
 }
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn lend_planned(query: *mut pg_sys::Query) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { Lender::begin(When::Planned, query) };
 }
 
@@ -262,16 +271,17 @@ fn is_ours(text: *const c_char) -> bool {
     !text.is_null() && text == OURS.get()
 }
 
-/// The two moments at which rights are lent. Another role's rights are put in the place of the current one's
-/// before row security is looked up, which goes by them; a right is taken out of those that are needed after
-/// that.
+/// The two moments at which rights are lent. After the analysis, the role that is checked is replaced, since
+/// row security depends on that role and is looked up later. Before the planning, a right is removed from
+/// those that the statement needs, since row security depends on that right and was looked up before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Analysed,
     Planned,
 }
 
-/// Lends what a query names of the hidden schema, and what it writes of the catalog.
+/// The lender of rights to a query: on the hidden relations that it names, and on the catalog's tables that
+/// it writes.
 struct Lender {
     when: When,
     catalog: pg_sys::Oid,
@@ -288,15 +298,17 @@ impl Lender {
         let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
         if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
             let lender = Lender { when, catalog, hidden, keeper };
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { lender.lend(query) };
         }
     }
 
+    /// Lends rights on the relations of a query and its subqueries.
+    ///
     /// # Safety
-    /// A query as the analysis makes it.
+    /// The query must be as the analysis makes it.
     unsafe fn lend(&self, query: *mut pg_sys::Query) {
-        // SAFETY: its lists hold what their names say; nodes are changed where they are.
+        // SAFETY: the lists hold nodes of the kinds that their names say; nodes are changed in place.
         unsafe {
             #[cfg(feature = "pg15")]
             for entry in nodes::<pg_sys::RangeTblEntry>((*query).rtable) {
@@ -314,8 +326,8 @@ impl Lender {
         }
     }
 
-    /// Changes the rights that a query needs on a relation, or whose they are to be. What a view reads has
-    /// those of the view's owner.
+    /// Changes the rights that a query needs on a relation, or the role whose rights count. A view's
+    /// relations are left alone: the rights of the view's owner count for them.
     fn lend_one(&self, relation: pg_sys::Oid, required: &mut pg_sys::AclMode, whose: &mut pg_sys::Oid) {
         if *whose != pg_sys::InvalidOid {
             return;
@@ -328,7 +340,8 @@ impl Lender {
             When::Analysed if class.schema == self.hidden && Lender::is_lent(&class) => *whose = self.keeper,
             When::Planned if of_catalog => {
                 refuse_read_only();
-                // A role that was let in may read some column; another may read none, and is refused.
+                // The right to read takes its place. A role that was let in may read some column; another
+                // role may read none, and is refused.
                 *required = *required & !writes | pg_sys::AclMode::from(pg_sys::ACL_SELECT);
             }
             When::Analysed | When::Planned => {}
@@ -350,7 +363,7 @@ impl Lender {
     }
 }
 
-/// The table that a hidden relation of this name is about.
+/// Returns the table that a hidden relation of this name belongs to.
 fn table_of(name: &str) -> Option<pg_sys::Oid> {
     let number = |rest: &str| rest.split('_').next().unwrap_or(rest).to_owned();
     if let Some(rest) = name.strip_prefix("changes_") {
@@ -360,10 +373,10 @@ fn table_of(name: &str) -> Option<pg_sys::Oid> {
     number(rest).parse().ok().and_then(stream_table)
 }
 
-/// The table of the stream table of this `pgt_id`.
+/// Returns the table of the stream table with this `pgt_id`.
 fn stream_table(id: i64) -> Option<pg_sys::Oid> {
-    // SAFETY: there is a transaction. The catalog's table is opened and closed again; a row is read while it
-    // is the scan's, and its column as the type that the catalog gives it.
+    // SAFETY: there is a transaction. The catalog's table is opened and closed again. A row is read while it
+    // belongs to the scan, and its column is read as the type that the catalog gives it.
     unsafe {
         let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
         let oid = pg_sys::get_relname_relid(c"pgt_stream_tables".as_ptr(), catalog);
@@ -395,19 +408,19 @@ fn stream_table(id: i64) -> Option<pg_sys::Oid> {
     }
 }
 
-/// The elements of a list of nodes.
+/// Returns the elements of a list of nodes.
 ///
 /// # Safety
-/// They are of this kind.
+/// They must be of this kind.
 unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
     // SAFETY: a list that is not null has so many elements.
     (0..unsafe { pg_sys::list_length(list) }).map(move |i| unsafe { pg_sys::list_nth(list, i) }.cast())
 }
 
-/// Called with each node of a query.
+/// Visits a node of a query: lends rights to a subquery, and goes on into an expression.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, lender: *mut c_void) -> bool {
-    // SAFETY: a node says what it is; the lender is the one that the walk began with, which does nothing
+    // SAFETY: a node holds its own kind. The lender is the one that the walk began with, which does nothing
     // meanwhile.
     unsafe {
         if node.is_null() {
@@ -442,7 +455,7 @@ mod walk {
     /// # Safety
     /// See [`super::Lender::lend`].
     pub(super) unsafe fn walk_query(query: *mut pg_sys::Query, context: *mut c_void) {
-        // SAFETY: an error of the server's goes on from here as any other.
+        // SAFETY: an error of the server's goes on from here like any other.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| query_tree_walker(query, visit, context, 0)) };
     }
 
@@ -463,7 +476,7 @@ mod walk {
     /// # Safety
     /// See [`super::Lender::lend`].
     pub(super) unsafe fn walk_query(query: *mut pg_sys::Query, context: *mut c_void) {
-        // SAFETY: it is the server's own walk over a query of its own.
+        // SAFETY: the function is the server's own walk over a query of the server's.
         unsafe { pg_sys::query_tree_walker_impl(query, Some(visit), context, 0) };
     }
 

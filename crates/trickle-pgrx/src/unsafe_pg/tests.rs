@@ -1,4 +1,4 @@
-//! The interface alone, inside a server: `cargo pgrx test`.
+//! Tests of the C interface alone, inside a server; `cargo pgrx test` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ mod tests {
     use trickle_engine::capture::CaptureOptions;
     use trickle_engine::db::{Cell, Param};
 
-    /// The values of one row.
+    /// Runs a query that must give one row, and returns that row's values.
     fn row(inside: &Inside, text: &str, params: &[Param<'_>]) -> Vec<Cell> {
         let rows = inside.run(text, params, false).unwrap_or_else(|e| panic!("{text}: {e:?}"));
         assert_eq!(rows.rows.len(), 1, "{text}");

@@ -1,14 +1,14 @@
-//! Values, to and from the server's executor.
+//! Conversion of values to and from the server's executor.
 
 use pgrx::{FromDatum, IntoDatum, JsonB, pg_sys};
 use std::ffi::{CStr, c_char};
 use trickle_engine::db::{Cell, Param, Row, Rows};
 
-/// The values of a statement, as the executor takes them.
+/// The parameters of a statement, as the executor takes them.
 pub(super) struct Values {
     pub(super) types: Vec<pg_sys::Oid>,
     pub(super) values: Vec<pg_sys::Datum>,
-    /// A blank for each that is there, else an `n`.
+    /// A blank for each value, or `n` if it is NULL.
     pub(super) nulls: Vec<c_char>,
 }
 
@@ -25,7 +25,7 @@ impl Values {
     }
 }
 
-/// A parameter with its type.
+/// Converts a parameter; returns its type and its value.
 fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
     match param {
         Param::Null => (pg_sys::TEXTOID, None),
@@ -46,10 +46,12 @@ fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
     }
 }
 
-/// An array of identities. The bindings would make NULL of 0, which is one too: the collation of what has none.
+/// Makes an array of oids. The bindings would turn 0 into NULL, but 0 is a valid element: the collation of a
+/// type that has none.
 fn oids(all: &[u32]) -> pg_sys::Datum {
     let mut elements: Vec<pg_sys::Datum> = all.iter().copied().map(pg_sys::Datum::from).collect();
-    // SAFETY: as many elements as are said, of a type of four bytes that is passed by value; they are copied.
+    // SAFETY: the list has as many elements as are announced, of a type of four bytes that is passed by
+    // value. They are copied.
     let array = unsafe {
         let align = pg_sys::TYPALIGN_INT as std::ffi::c_char;
         pg_sys::construct_array(elements.as_mut_ptr(), elements.len() as i32, pg_sys::OIDOID, 4, true, align)
@@ -60,10 +62,10 @@ fn oids(all: &[u32]) -> pg_sys::Datum {
 /// Names and types of columns.
 pub(super) type Columns = Vec<(String, u32)>;
 
-/// The rows that the executor's last statement gave, and their columns.
+/// Returns the rows of the executor's last statement, and their columns.
 ///
 /// # Safety
-/// A statement was just run by the executor.
+/// The executor must just have run a statement.
 pub(super) unsafe fn fetched() -> (Rows, Columns) {
     // SAFETY: a statement was run.
     let mut rows = Rows { rows: Vec::new(), affected: unsafe { pg_sys::SPI_processed } };
@@ -93,18 +95,18 @@ pub(super) unsafe fn fetched() -> (Rows, Columns) {
 }
 
 /// # Safety
-/// The description has a column `i`, from 1.
+/// The description must have a column `i`, from 1.
 unsafe fn name_of(desc: pg_sys::TupleDesc, i: i32) -> String {
     // SAFETY: the executor gives a copy of the name.
     unsafe { CStr::from_ptr(pg_sys::SPI_fname(desc, i)) }.to_string_lossy().into_owned()
 }
 
-/// A value of a type.
+/// Reads a value of a type.
 ///
 /// # Safety
-/// The datum is a value of that type, and not NULL.
+/// The datum must be a value of that type, and not NULL.
 unsafe fn cell(value: pg_sys::Datum, ty: pg_sys::Oid) -> Cell {
-    // SAFETY: each is read as what its type says.
+    // SAFETY: each value is read as its type.
     unsafe {
         match ty {
             pg_sys::BOOLOID => Cell::Bool(value.value() != 0),
@@ -124,11 +126,11 @@ unsafe fn cell(value: pg_sys::Datum, ty: pg_sys::Oid) -> Cell {
 }
 
 /// # Safety
-/// The datum is an array of that element type.
+/// The datum must be an array of that element type.
 unsafe fn elements(value: pg_sys::Datum, element: pg_sys::Oid) -> Vec<Cell> {
     let (mut length, mut by_value, mut align) = (0i16, false, 0 as c_char);
     let (mut values, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0i32);
-    // SAFETY: the server fills all of these for the array, which it copies where it is packed.
+    // SAFETY: the server fills all of these variables for the array, and copies the array if it is packed.
     unsafe {
         pg_sys::get_typlenbyvalalign(element, &mut length, &mut by_value, &mut align);
         let array = pg_sys::pg_detoast_datum(value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
@@ -148,10 +150,10 @@ unsafe fn elements(value: pg_sys::Datum, element: pg_sys::Oid) -> Vec<Cell> {
     }
 }
 
-/// A value as the server writes it.
+/// Prints a value as the server writes it.
 ///
 /// # Safety
-/// The datum is a value of that type, and not NULL.
+/// The datum must be a value of that type, and not NULL.
 unsafe fn printed(value: pg_sys::Datum, ty: pg_sys::Oid) -> String {
     let (mut output, mut packed) = (pg_sys::InvalidOid, false);
     // SAFETY: every type has an output function, whose result is a C string.

@@ -12,22 +12,23 @@ use trickle_core::catalog::TableId;
 use trickle_engine::Error;
 use trickle_engine::db::Connection;
 
-/// The name of planners.
+/// Name of the planner's process.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// How many milliseconds a planner waits for a lock, and has in all: so DROP DATABASE, which waits five
-/// seconds for others, finds none, and its place is free for another process.
+/// Milliseconds that a planner waits for a lock, and that it has in all. DROP DATABASE waits five seconds for
+/// other processes, so a planner never makes it fail; and the planner's place is soon free for another
+/// process.
 const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {
-    /// Whether this transaction starts a planner when it ends. One at most, for the first stream table:
-    /// calls in a loop are not to fill the server with processes.
+    /// Whether this transaction starts a planner when it ends. It starts at most one, for the first stream
+    /// table: calls in a loop must not fill the server with processes.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts a process that suspends a stream table when this transaction ends, committed or not: its locks go
-/// then, and what it left is there. If the server has no room for the process, the next refresh finds the
-/// same.
+/// Starts a process when this transaction ends, committed or not, that suspends a stream table. By then the
+/// transaction's locks are released, and its changes are visible if it committed. If the server has no room
+/// for the process, the next refresh finds the same.
 pub(crate) fn suspend_after(id: TableId) {
     if STARTS.replace(true) {
         return;
@@ -41,7 +42,7 @@ pub(crate) fn suspend_after(id: TableId) {
     }
 }
 
-/// Runs in the planner; its argument holds the database and the table.
+/// Runs the planner. Its argument holds the database and the table.
 pub(crate) fn plan(task: pg_sys::Datum) {
     let Some((database, id)) = Scheduled::task(task) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
@@ -58,7 +59,7 @@ pub(crate) fn plan(task: pg_sys::Datum) {
         row.map(|r| r.map(|r| r.get::<u32>(0))).map_err(|e| Error::server("look whose the table is", e))
     });
     let done = match owner {
-        // It was dropped, or the catalog is not one to trust.
+        // The table was dropped, or the catalog is not to be trusted.
         Ok(None) => return,
         Ok(Some(owner)) => as_role(owner, async |t| t.suspend_unplannable(TableId(id)).await),
         Err(e) => Err(e),

@@ -1,4 +1,4 @@
-//! A refresher: does what the scheduler that started it asks, and ends when it has not been asked for a while.
+//! A refresher runs the refreshes that its scheduler asks for, and ends when none was asked for a while.
 
 use super::{refresh, start as start_process};
 use crate::unsafe_pg::{Board, Hire, Next, Scheduled};
@@ -7,19 +7,20 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// How long one waits to be asked: it knows the plans of what it refreshed, and the next one would have to make them anew.
+/// Time that a refresher waits for its next job. It keeps the plans of its stream tables; a new refresher
+/// would have to make them again.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What refreshers are called.
+/// Name of the refresher's process.
 const NAME: &CStr = c"pg_trickle refresher";
 
-/// Starts the one that was hired; `None` where the server has no room for another process.
+/// Starts the process of a hired refresher; `None` if the server has no room for another process.
 pub(super) fn start(hire: Hire) -> Option<DynamicBackgroundWorker> {
     let kind = "pg_trickle refresher";
     start_process(kind, "pg_trickle_refresher", hire.place().into_datum(), Scheduled::process())
 }
 
-/// What a refresher does, in a process of its own.
+/// Runs a refresher, in a process of its own.
 pub(crate) fn refresh_for(place: pg_sys::Datum) {
     let Some(database) = Scheduled::place(place).and_then(Board::arrive) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);

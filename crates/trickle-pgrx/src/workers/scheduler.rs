@@ -1,5 +1,5 @@
-//! The scheduler of a database: finds what is due, and has it refreshed, side by side, by refreshers that it starts. What is
-//! alone and quick it does itself.
+//! The scheduler of a database finds the stream tables that are due, and starts refreshers that refresh them
+//! side by side. A group that is due alone, and is quick, it refreshes itself.
 
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
@@ -20,32 +20,33 @@ use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
 use trickle_engine::schema::LETS_OWNER_IN;
 use trickle_engine::{Error, REFRESHER, Result, Trickle};
 
-/// What takes less than this keeps nobody waiting for long.
+/// Duration below which a refresh keeps nobody waiting for long.
 const QUICK: Duration = Duration::from_millis(50);
 
-/// How it is named where it has a lease. There is one scheduler of a database in a server: one that comes after another goes on
-/// under the lease of that.
+/// Name of the lease's holder. A server has at most one scheduler for each database, so all schedulers share
+/// this name: one that replaces another goes on under its lease.
 const HOLDER: &str = "pg_trickle in this server";
 
-/// How long a lease lasts that is not renewed. Refreshes that it does itself may take a while, and what is late is renewed then
-/// if nobody else took it.
+/// Time after which a lease ends that is not renewed. A scheduler that runs a long refresh itself may renew
+/// late, which succeeds unless another refresher has taken the lease.
 const TERM: Duration = Duration::from_secs(10);
 
-/// How long nothing is said again of what holds the database back.
+/// Interval at which a lasting concern about the database is logged again.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// How soon at the earliest a lease is asked for again that another one has.
+/// Shortest pause before the scheduler asks again for a lease that another refresher has.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Who owns the catalog, and whether all of it is superusers': whoever it is may make anybody who asks it do anything. No row
-/// where there is no extension.
+/// The query for the owner of the catalog, and whether the whole catalog belongs to superusers. The owner of
+/// any part can make everybody who queries the catalog run anything. No row means that there is no extension.
 pub(super) const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
         SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
             UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
         JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper)
     FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
-/// The owners of stream tables, and NULL where there is one whose table is not there.
+/// Writes the query for the owners of stream tables, and whether the owner has no access to the catalog yet.
+/// The owner is NULL for a stream table whose table does not exist.
 fn all_owners() -> String {
     format!(
         "SELECT DISTINCT c.relowner, \
@@ -59,7 +60,7 @@ pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroun
     start_process("pg_trickle scheduler", "pg_trickle_scheduler", database.into_datum(), told)
 }
 
-/// What the scheduler of a database does, in a process of its own.
+/// Runs the scheduler of a database, in a process of its own.
 pub(crate) fn schedule(database: pg_sys::Datum) {
     let Some(database) = Scheduled::oid(database) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
@@ -75,10 +76,11 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
             return;
         }
     }
-    // Whoever asks for a refresher finds it by this name.
+    // Sessions that ask whether a refresher runs look for this application_name.
     Scheduled::begin(Some(database), &CString::new(REFRESHER).unwrap_or_default());
     let mut lead = Lead::of(database.to_u32());
-    // Without the extension, or where it is dropped or nothing is to be refreshed, nobody is to stay here.
+    // The process ends where there is no extension, when it is dropped, and when refreshing on schedule is
+    // switched off.
     while gucs::is_enabled()
         && let Some(pause) = lead.round()
     {
@@ -94,37 +96,38 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
     Board::dismiss();
 }
 
-/// What a scheduler knows.
+/// The state of a scheduler.
 struct Lead {
     database: u32,
-    /// By owner of stream tables.
+    /// The state for each owner of stream tables.
     owners: BTreeMap<u32, Looks>,
-    /// Whether these are all owners.
+    /// Whether `owners` has all owners of stream tables.
     all: bool,
-    /// How many transactions had ended before it was asked whose stream tables there are.
+    /// [`Scheduled::ended`] before the owners were last read: while it is the same, nothing was committed
+    /// since.
     asked: Option<u64>,
     hired: Vec<Hired>,
-    /// What is due and waits for a refresher, with the lease of its owner's stream tables.
+    /// Due groups that wait for a refresher, with the lease on their owner's stream tables.
     waiting: VecDeque<(Lease, Due)>,
-    /// How long the refreshes of groups took last, by their first member.
+    /// Duration of each group's last refresh, by the group's first member.
     took: BTreeMap<TableId, Duration>,
-    /// When it was last looked whether refreshers are in anybody's way.
+    /// When the scheduler last looked whether refreshers are in somebody's way.
     glanced: Instant,
-    /// What holds the database back, and when that was last told.
+    /// Concerns about the database, and when each was last logged.
     concerns: BTreeMap<String, Instant>,
-    /// Those whose stream tables are left alone, as was told.
+    /// Stream tables of other owners that were logged as not refreshed on schedule.
     foreign: BTreeSet<String>,
     warned: bool,
 }
 
-/// Looks for what is due among the stream tables of an owner.
+/// The search for due stream tables of one owner.
 struct Looks {
     scheduler: Scheduler,
     /// The lease, and when to renew it.
     lease: Option<(Lease, Instant)>,
     /// When to look next.
     next: Instant,
-    /// How many transactions had ended before the last look, if it found nothing to do.
+    /// [`Scheduled::ended`] before the last look, if that look found nothing to do.
     still: Option<u64>,
 }
 
@@ -133,7 +136,7 @@ impl Looks {
         Looks { scheduler: Scheduler::new(gucs::scheduler()), lease: None, next: Instant::now(), still: None }
     }
 
-    /// The lease, renewed where it is time to; `None` with how long another refresher has it.
+    /// Returns the lease, renewed if it is time to; or `None`, and how long another refresher has it.
     async fn lead(&self, t: &Trickle<Inside>) -> Result<(Option<(Lease, Instant)>, Duration)> {
         if self.lease.is_some_and(|(_, renew)| renew > Instant::now()) {
             return Ok((self.lease, Duration::ZERO));
@@ -144,10 +147,11 @@ impl Looks {
         })
     }
 
-    /// When to look next, where nothing was committed since the last look, nothing was to be done then, and the lease lasts. Costs
-    /// no transaction, so that what is looked at every few milliseconds costs next to nothing while nobody writes.
+    /// Returns the pause before the next look, if nothing was committed since the last look, that look found
+    /// nothing to do, and the lease lasts. It costs no transaction, so looks every few milliseconds cost next
+    /// to nothing while nobody writes.
     fn again(&mut self) -> Option<Duration> {
-        // The time comes first: what was committed after it may have been counted.
+        // The time is read first: the counter then covers every commit before that time.
         let time = now();
         if self.still != Some(Scheduled::ended())
             || self.lease.is_none_or(|(_, renew)| renew <= Instant::now())
@@ -167,11 +171,11 @@ impl Looks {
     }
 }
 
-/// A refresher.
+/// A hired refresher, its process and its job.
 struct Hired {
     hire: Hire,
     process: DynamicBackgroundWorker,
-    /// What it is at, since when.
+    /// The group that it refreshes, and since when.
     job: Option<(Lease, Due, Instant)>,
 }
 
@@ -192,7 +196,8 @@ impl Lead {
         }
     }
 
-    /// Looks for what is due, and has it refreshed; how long to rest then. `None`: there is no extension.
+    /// Looks for due stream tables and has them refreshed. Returns how long to rest; `None` means that there
+    /// is no extension.
     fn round(&mut self) -> Option<Duration> {
         let ended = Scheduled::ended();
         if self.asked != Some(ended) {
@@ -222,7 +227,8 @@ impl Lead {
         Some(next.map_or(longest, |at| at.saturating_duration_since(Instant::now())).min(longest))
     }
 
-    /// Has refreshers give way that have worked for a while and stand before somebody who wants a table for himself.
+    /// Cancels refreshes that have run for a while and are in the way of a session that wants a table
+    /// exclusively.
     fn give_way(&mut self) {
         let patience = gucs::give_way();
         if patience.is_zero() || self.busy() == 0 || self.glanced.elapsed() < GLANCE {
@@ -248,7 +254,7 @@ impl Lead {
         asked.as_ref().err().into_iter().for_each(tell);
     }
 
-    /// Lets others refresh on schedule at once.
+    /// Gives up the leases, so that other refreshers can work at once.
     fn step_down(&self) {
         for (owner, looks) in &self.owners {
             let Some((lease, _)) = looks.lease else { continue };
@@ -257,7 +263,7 @@ impl Lead {
         }
     }
 
-    /// Looks for what is due of an owner's, where it is time to.
+    /// Looks for due stream tables of one owner, if it is time to.
     fn look(&mut self, owner: u32, ended: u64) {
         let Some(looks) = self.owners.get_mut(&owner).filter(|l| l.next <= Instant::now()) else { return };
         if let Some(pause) = looks.again() {
@@ -275,7 +281,7 @@ impl Lead {
             Ok((lease.zip(Some((held, looks.scheduler.look(t).await?))), left))
         });
         let pause = match looked {
-            // Another refresher has the lease: it is looked for again when that may end.
+            // Another refresher has the lease: the scheduler asks again when that lease may end.
             Ok((None, left)) => {
                 looks.lease = None;
                 left.min(longest).max(SOON)
@@ -298,7 +304,7 @@ impl Lead {
             pgrx::log!("stream table {s}; pgtrickle.resume_stream_table('{}') goes on", s.name);
         }
         for concern in looks.scheduler.concerns() {
-            // Each owner's stream tables are looked at in turn, and what is wrong concerns many.
+            // Each owner's stream tables are looked at in turn, so several looks report the same concern.
             let told = self.concerns.insert(concern.key(), Instant::now());
             if told.is_none_or(|at| at.elapsed() > AGAIN) {
                 pgrx::log!("pg_trickle: {concern}");
@@ -313,12 +319,12 @@ impl Lead {
         }
     }
 
-    /// Notes what refreshers have done, and which of them are gone.
+    /// Notes the results of refreshers, and which of them have ended.
     fn collect(&mut self) {
         let mut ended = Vec::new();
         self.hired.retain_mut(|h| {
             let gone = has_ended(&h.process);
-            // One that ended in the middle of a refresh has undone it.
+            // A refresher that ended in the middle of a refresh has undone it.
             let outcome = Board::ended(h.hire).or(gone.then_some(Outcome::Later));
             if let Some(outcome) = outcome
                 && let Some((lease, due, since)) = h.job.take()
@@ -335,7 +341,7 @@ impl Lead {
         }
     }
 
-    /// Notes how a refresh ended, after which others may be due.
+    /// Notes how a refresh ended. Other stream tables may be due after it.
     fn note(&mut self, lease: Lease, due: &Due, took: Duration, outcome: Outcome) {
         if let Some(first) = due.members.first() {
             self.took.insert(*first, took);
@@ -346,7 +352,8 @@ impl Lead {
         }
     }
 
-    /// Has what is due refreshed, as far as there may be more refreshes at a time, of all owners and of one.
+    /// Hands due groups to refreshers, within the limits on simultaneous refreshes of all owners and of one
+    /// owner.
     fn hand_out(&mut self) {
         while let Some(i) = self.next()
             && let Some((lease, due)) = self.waiting.remove(i)
@@ -360,7 +367,7 @@ impl Lead {
         }
     }
 
-    /// The place of what is handed out next.
+    /// Returns the index in `waiting` of the next group to hand out.
     fn next(&self) -> Option<usize> {
         let mut at_work = BTreeMap::new();
         for (lease, ..) in self.hired.iter().filter_map(|h| h.job.as_ref()) {
@@ -374,8 +381,9 @@ impl Lead {
         self.hired.iter().filter(|h| h.job.is_some()).count()
     }
 
-    /// Whether nobody has to wait for what this process does itself. Where there are several owners everybody would: what took a
-    /// moment the last time may take for ever this time.
+    /// Whether this process may refresh the group itself because nobody waits meanwhile. With several owners
+    /// that is never so: a refresh that took a moment the last time may never end this time, and all would
+    /// wait.
     fn is_alone_and_quick(&self, due: &Due) -> bool {
         let took = due.members.first().and_then(|first| self.took.get(first));
         self.owners.len() == 1
@@ -383,7 +391,7 @@ impl Lead {
                 || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK))
     }
 
-    /// Says once why refreshes come one after the other.
+    /// Logs once why refreshes come one after the other.
     fn warn(&mut self, why: &str) {
         if !self.warned {
             pgrx::log!("pg_trickle cannot start another refresher: {why}");
@@ -391,7 +399,7 @@ impl Lead {
         }
     }
 
-    /// Asks a refresher, one that has nothing to do or a new one; false where there is none.
+    /// Gives the group to an idle refresher or to a new one; false if there is none.
     fn ask(&mut self, lease: Lease, due: &Due) -> bool {
         let Some(job) = Job::new(lease, due) else { return false };
         let work = (lease, due.clone(), Instant::now());
@@ -418,7 +426,7 @@ impl Lead {
     }
 }
 
-/// Tells what a look found beside what is due.
+/// Logs the trouble and the slow stream tables that a look found.
 fn told(found: &Found) {
     found.trouble.iter().for_each(tell);
     for s in &found.slow {
@@ -431,14 +439,15 @@ fn told(found: &Found) {
     }
 }
 
-/// Finds the tables again of a catalog that came with a dump, where it did.
+/// Whether the catalog came with a dump; if so, finds its tables again by their names.
 fn is_rehomed() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)
 }
 
-/// As whom refreshes run. Where the catalog is superusers', who let others in, all owners of stream tables: what it says can be
-/// believed; else who owns it, and `false`. `None` where there is no extension.
+/// Returns the roles as which refreshes run, and whether these are all owners of stream tables. If the whole
+/// catalog belongs to superusers, who let others in, its entries can be trusted, and all owners are returned.
+/// Else only the owner of the catalog is. `None` means that there is no extension.
 fn owners() -> Result<Option<(Vec<u32>, bool)>> {
     let asked: std::result::Result<_, Refusal> = transaction(async |inside| {
         let db: &dyn Connection = &inside;
