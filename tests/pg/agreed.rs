@@ -1,10 +1,12 @@
-//! Functions of others that a query comes to run after its stream table was declared. Catches a way in which the owner of a table, a
-//! type or a view has a function of his run with the rights of somebody else who reads it.
+//! Functions of other roles that a query comes to run after its stream table was declared. Catches a way in
+//! which the owner of a table, a type or a view has a function of his run with the rights of a role that
+//! reads it.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
 
-/// What bob has: a table, a view of it, a domain, an enum and a function; and one that says as whom it ran.
+/// The objects of bob: a table, a view of it, a domain, an enum and a function. Also a function that says as
+/// whom it ran.
 const SHOP: &str = "
     CREATE SCHEMA bob AUTHORIZATION BOB; GRANT USAGE ON SCHEMA bob TO PUBLIC; SET SESSION AUTHORIZATION BOB;
     CREATE TYPE bob.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN bob.d AS int;
@@ -21,7 +23,8 @@ const SHOP: &str = "
     CREATE FUNCTION bob.trap(v bob.mood) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(1)::text';
     CREATE FUNCTION bob.trap(a bob.bt, b int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(b) = 1';";
 
-/// A query, and what bob does then. The function that it would run is named where that is to be agreed to.
+/// A query, and a change that bob makes afterwards. `runs` names the function that the query would then run,
+/// where its owner has to agree to it.
 struct Case {
     name: &'static str,
     query: &'static str,
@@ -151,7 +154,7 @@ fn consent_is_to_give_the_query_again() {
         assert_eq!(agreed.code, 0, "{}", agreed.err);
         app.does(&["refresh", "v", "--quiet"]);
         app.does(&["check", "v", "--quiet"]);
-        // What is its owner's own goes on without being asked for.
+        // A function of the stream table's own owner needs no agreement.
         app.run_sql(
             db,
             "CREATE TYPE own AS (x int); CREATE TABLE mine (id int PRIMARY KEY, v int); INSERT INTO mine VALUES (1, 1); \

@@ -1,6 +1,7 @@
-//! Stream tables that stand apart from those that they read (`diamond_consistency` none): each is refreshed in a transaction
-//! of its own, after what it reads. Catches changes that get lost or are counted twice between two such transactions, and one
-//! that is refreshed before what it waits for.
+//! Stream tables that are not linked to the ones that they read (`diamond_consistency` none): each is
+//! refreshed in a transaction of its own, after its sources. Catches changes that get lost or are counted
+//! twice between two such transactions, and a stream table that is refreshed before a source that it waits
+//! for.
 
 use crate::support::{Driver, assert_equal, count, name, newest_server, open, refresh, run};
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshOptions, Trickle};
@@ -16,7 +17,7 @@ const TABLES: [(&str, &str); 4] = [
     ("best", "SELECT max(mean) AS mean FROM means"),
 ];
 
-/// Transactions that brought something, of the last refreshes of these stream tables.
+/// Transactions that brought changes, of the last refreshes of these stream tables.
 const TRANSACTIONS: &str = "SELECT count(DISTINCT data_timestamp) FROM (
     SELECT DISTINCT ON (pgt_id) data_timestamp FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
 
@@ -29,7 +30,7 @@ async fn make(t: &mut Driver, apart: &[&str]) {
     }
 }
 
-/// Changes the sales, refreshes the last of the stream tables, and counts the transactions that it took.
+/// Changes the sales, refreshes the last of the stream tables, and counts the transactions of that refresh.
 async fn transactions(t: &mut Driver) -> i64 {
     run(t.connection(), "UPDATE sales SET amount = amount + 100 WHERE id < 5").await;
     let done = refresh(t, "best").await;
@@ -46,9 +47,9 @@ fn each_that_stands_apart_takes_a_transaction_of_its_own() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;
-        // Sums and counts share no stream table; means and best stand apart from them.
+        // Sums and counts share no stream table; means and best are not linked to them.
         assert_eq!(transactions(&mut t).await, 4);
-        // A refresh of one refreshes what it reads first, but not what reads it.
+        // A refresh of one stream table refreshes its sources first, but not its readers.
         run(t.connection(), "DELETE FROM sales WHERE id < 3").await;
         assert_eq!(refresh(&mut t, "means").await.len(), 3);
         let mut alter = async |table: &str, apart| {
@@ -82,7 +83,8 @@ fn what_replaces_one_that_stands_apart_does_so_too() {
     });
 }
 
-/// A refresh that fails keeps back what is linked to it, and no other; what stands apart shows what there is.
+/// A refresh that fails keeps back the stream tables that are linked to the failed one, and no other. A
+/// stream table that is not linked shows the state that its sources have.
 #[test]
 fn a_failure_keeps_back_what_it_is_linked_to() {
     newest_server(async |db| {
@@ -94,7 +96,7 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
             "UPDATE sales SET amount = amount + 4000 WHERE shop = 1; DELETE FROM sales WHERE id < 3",
         )
         .await;
-        // Nobody may write the counts: sums go on without them, and what is linked to them does not.
+        // Nobody may write the counts: sums go on without them, and best, which is linked to them, does not.
         run(t.connection(), "ALTER TABLE counts ADD CONSTRAINT never CHECK (n > 9) NOT VALID").await;
         let linked = async |t: &Trickle| {
             let all = "SELECT concat_ws('; ', (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM counts t), \
@@ -112,8 +114,8 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
     });
 }
 
-/// One look tells which of many need nothing. What reads a stream table of which it cannot tell that is not
-/// among them.
+/// One look tells which of many stream tables need no refresh. A reader of a stream table that may change in
+/// the same call is not among these.
 #[test]
 fn one_that_reads_what_is_refreshed_in_the_same_call_is_too() {
     newest_server(async |db| {
@@ -128,7 +130,7 @@ fn one_that_reads_what_is_refreshed_in_the_same_call_is_too() {
             t.refresh_apart(&[name("best")], &RefreshOptions::default()).await.unwrap();
             assert_eq!(count(t.connection(), different).await, 0, "{alteration}");
         }
-        // One that the user paused is refreshed by hand all the same.
+        // A paused stream table is refreshed by hand all the same.
         let paused = Alteration { suspended: Some(true), ..Alteration::default() };
         t.alter(&name("sums"), &paused).await.unwrap();
         run(t.connection(), "UPDATE sales SET amount = amount + 100").await;

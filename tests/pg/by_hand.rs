@@ -1,5 +1,5 @@
-//! The whole way from SQL to a refreshed table, every statement of it run by hand: what a compiled stream table says is all
-//! that is needed, and each of its ways to refresh gives the same.
+//! The whole way from SQL to a refreshed table, every statement of it run by hand. The statements of a
+//! compiled stream table are all that is needed, and each of its ways to refresh gives the same result.
 
 use crate::capture::{run, run_all};
 use crate::support::{assert_same_bag, newest_server};
@@ -19,7 +19,7 @@ struct Kept {
     frontier: String,
 }
 
-/// Runs a statement: its row, where it returns one.
+/// Runs a statement, and returns its row where there is one.
 async fn execute(s: &Session, statement: &Statement, frontier: &str) -> Option<Row> {
     let printed = print(statement);
     let own: (Option<String>, Option<i64>) = (None, None);
@@ -56,7 +56,8 @@ impl Kept {
         kept
     }
 
-    /// Rows inserted, updated and deleted, as far as the last statement says it.
+    /// Refreshes, and returns the rows inserted, updated and deleted, as far as the last statement tells
+    /// them.
     async fn refresh(&mut self, s: &Session, how: Refresh) -> Option<[i64; 3]> {
         run(s, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
         let now: String =
@@ -103,7 +104,7 @@ const FILL: &str = "DELETE FROM customer; DELETE FROM orders;
     FROM generate_series(0, 12) i;
     INSERT INTO orders SELECT i, i % 13, i % 40 + 0.25, NULL FROM generate_series(1, 200) i";
 
-/// One window each.
+/// Changes, each of which is one window.
 const WINDOWS: &[&str] = &[
     "UPDATE orders SET amount = amount + 1 WHERE id % 5 = 0",
     "DELETE FROM orders WHERE id % 7 = 0; INSERT INTO orders SELECT i, i % 13, i, 'n' FROM generate_series(201, 230) i",
@@ -132,7 +133,7 @@ fn from_sql_to_a_refreshed_table() {
                 kept.refresh(&s, Refresh::Delta).await;
                 kept.assert_fresh(&s).await;
             }
-            // A transaction that is open across a refresh is in the window after it commits.
+            // The changes of a transaction that is open across a refresh are in the window after its commit.
             run(&other, "BEGIN; INSERT INTO orders VALUES (500, 5, 77, NULL)").await;
             run(&s, "INSERT INTO orders VALUES (501, 5, 78, NULL)").await;
             kept.refresh(&s, Refresh::Delta).await;
@@ -150,7 +151,8 @@ fn from_sql_to_a_refreshed_table() {
     });
 }
 
-/// What rows of a table with a key are selected by, shown with, and looked up in.
+/// Queries whose rows correspond to rows of a table with a key: with conditions, expressions, joined tables
+/// and EXISTS.
 const KEYED: &[&str] = &[
     "SELECT id, customer, amount FROM orders",
     "SELECT id FROM orders WHERE amount > 20",
@@ -182,7 +184,7 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
             run(&s, FILL).await;
             kept.refresh(&s, Refresh::Delta).await;
             kept.assert_fresh(&s).await;
-            // What comes back to what it was is written by nobody.
+            // A row that changed back to its former values is not written.
             run(
                 &s,
                 "UPDATE orders SET amount = amount + 1, customer = 8; UPDATE customer SET name = name || 'x'",
@@ -199,8 +201,8 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
     });
 }
 
-/// A value that equals what was there and is written in another way is another; rows are of no use to a query whose result
-/// is not told apart by the key of its table.
+/// A value that equals the former one and is written in another way counts as changed. Refreshing by affected
+/// rows is of no use to a query whose result is not told apart by the key of its table.
 #[test]
 fn affected_rows_are_compared_as_they_are_written() {
     let ddl = "CREATE TABLE t (id numeric PRIMARY KEY, v numeric, j json)";

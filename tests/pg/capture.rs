@@ -1,4 +1,4 @@
-//! Change capture: what the triggers write is what changed, however it was changed.
+//! Change capture: the triggers write exactly the changed rows, however they were changed.
 
 use crate::support::{Db, assert_same_bag, each_server};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ const CHANGES: &[&str] = &[
     "DELETE FROM t",
 ];
 
-/// A buffer for columns of a table that is there, in a database that has the catalog.
+/// Makes a buffer for columns of an existing table, in a database that has the catalog.
 async fn buffer(s: &Session, ddl: &str, columns: &[&str]) -> Buffer {
     let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
     let mut table = (*catalog.tables()[0]).clone();
@@ -70,7 +70,7 @@ async fn buffer(s: &Session, ddl: &str, columns: &[&str]) -> Buffer {
     Buffer::new(Arc::new(table), "pgtrickle_changes", &positions)
 }
 
-/// A session in a database that has the catalog.
+/// Opens a session in a database that has the catalog.
 async fn with_catalog(db: &Db) -> Session {
     let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
     t.migrate(VERSION).await.unwrap();
@@ -82,7 +82,7 @@ fn quoted(columns: &[&str], prefix: &str) -> String {
     columns.iter().map(of).collect::<String>()
 }
 
-/// The columns in the buffer: two are named like the buffer's own.
+/// Returns the columns as the buffer names them: two have the names of the buffer's own columns.
 fn buffered(columns: &[&str]) -> String {
     let of = |c: &&str| {
         if matches!(c.trim_start_matches('_'), "w" | "xid") { format!("_{c}") } else { (*c).into() }
@@ -91,7 +91,7 @@ fn buffered(columns: &[&str]) -> String {
     quoted(&names.iter().map(String::as_str).collect::<Vec<_>>(), "")
 }
 
-/// `old rows + buffer = new rows`, with each side's negative part on the other.
+/// Asserts `old rows + buffer = new rows`, with each side's negative part on the other.
 async fn assert_captured(s: &Session, b: &Buffer, table: &str, columns: &[&str]) {
     let view = b.view();
     let rows = |w: i32| format!("SELECT 1{} FROM {view} WHERE w = {w}", buffered(columns));
@@ -101,7 +101,7 @@ async fn assert_captured(s: &Session, b: &Buffer, table: &str, columns: &[&str])
     assert_same_bag(s, &left, &right).await;
 }
 
-/// A text about the view of a buffer, or with a number after it a segment.
+/// Returns a text with `{}` replaced by the view of a buffer; `{}_1` becomes the first segment.
 fn of(b: &Buffer, sql: &str) -> String {
     sql.replace("{}", &b.view().to_string())
 }
@@ -227,7 +227,7 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         run(&s, "INSERT INTO t VALUES (1, 2, 3)").await;
         let (wide, statements) = source.widen(&narrow, &[0]);
         run_all(&s, &statements).await;
-        // Whoever may write the table needs no right on the buffer.
+        // A role that may write the table needs no right on the buffer.
         let role = format!("writer_{}", db.major());
         run(
             &s,
@@ -248,7 +248,7 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         .await;
         assert_eq!(rows(&s, &of(&narrow, "SELECT count(*) FROM {}_3 WHERE w = 1")).await, 1);
         assert_eq!(rows(&s, &of(&narrow, "SELECT count(cmin) FROM {}")).await, 3);
-        // A crash empties what has no WAL: until that is made good the view shows the mark of a TRUNCATE.
+        // A crash empties unlogged segments. Until that is repaired, the view shows the mark of a TRUNCATE.
         let marks = &of(&narrow, "SELECT count(*) FROM {} WHERE w = 0");
         run_all(&s, &next.heal()).await;
         assert_eq!(rows(&s, marks).await, 0, "nothing was lost");

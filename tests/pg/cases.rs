@@ -1,6 +1,7 @@
-//! The case files on real servers: what each says must come out, does, after one refresh by a delta for every
-//! window. Catches what rules and evaluator have wrong in common; cases that say what PostgreSQL does not;
-//! and, as these run through the SQL API too, what is lost on the way through that.
+//! The case files on real servers: after one refresh by a delta for every window, the result is the one that
+//! the case file states. Catches errors that rules and evaluator have in common, and cases that claim another
+//! result than PostgreSQL's. These run through the SQL API too, and then catch facts that are lost on the way
+//! through it.
 
 #[path = "../case_files/mod.rs"]
 pub(crate) mod case_files;
@@ -20,13 +21,13 @@ use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::{Case, Expected};
 
-/// Plans are composed of the same operators everywhere, whoever asks for it: the newest server tells whether
-/// that is done well.
+/// Whether the queries run inside other queries too. Plans are composed of the same operators on every server
+/// and through either driver, so the newest server with the program is enough to test that.
 fn is_composed(db: &Db) -> bool {
     db.is_newest() && !Driver::is_the_servers()
 }
 
-/// How many of the cases run on a server: one in so many, others each day.
+/// Part of the cases that run on a server: one in so many, others each day.
 type Part = Option<u64>;
 
 #[test]
@@ -35,21 +36,21 @@ fn every_case_comes_out_as_it_says_and_inside_other_queries() {
     each_case_on(part, async |t, case, nth| run(t, case, is_todays(nth, 4)).await);
 }
 
-/// On older servers, and through the SQL API, the same texts run as on the newest by the program.
+/// Older servers, and the SQL API, run the same texts as the program on the newest server.
 #[test]
 fn every_case_comes_out_as_it_says() {
     let part = |db: &Db| (!is_composed(db)).then_some(3);
     each_case_on(part, async |t, case, _| run(t, case, false).await);
 }
 
-/// As many cases as triggers keep at least, in the oldest and the newest version.
+/// The least number of cases that triggers keep, in the oldest and the newest version.
 const KEPT: [usize; 2] = [323, 328];
 
-/// The same, kept within the statements that write.
+/// The same cases, kept within the statements that write.
 #[test]
 fn every_case_that_triggers_can_keep_comes_out_as_it_says() {
     let (kept, major) = (AtomicUsize::new(0), AtomicU32::new(0));
-    // What triggers run are the same texts through either: each on another server.
+    // Triggers run the same texts through either driver, so each driver has its own server.
     let part = |db: &Db| {
         let through_sql = Driver::is_the_servers();
         let is_it = if through_sql { db.is_newest() } else { db.is_oldest() };
@@ -91,11 +92,11 @@ fn each_case_on(part: impl Fn(&Db) -> Part + Sync, test: impl AsyncFn(&mut Drive
     });
 }
 
-/// Cases that share a session. It keeps a plan for each statement of each trigger function that it ever ran,
-/// and looks through all of them at each DDL.
+/// Number of cases that share a session. A session keeps a plan for each statement of each trigger function
+/// that it ever ran, and looks through all of them at each DDL.
 const FEW: usize = 12;
 
-/// Runs a case where there is nothing, and takes away what is left of it.
+/// Runs a case in an empty schema, and removes its objects afterwards.
 async fn alone(t: &mut Driver, case: &Case, test: impl AsyncFn(&mut Driver, &Case)) {
     let anew = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
     t.connection().client().batch_execute(anew).await.unwrap();
@@ -110,11 +111,11 @@ async fn alone(t: &mut Driver, case: &Case, test: impl AsyncFn(&mut Driver, &Cas
     }
 }
 
-/// What a server says of a feature that it was built without, as some are without XML.
+/// The SQLSTATE for a feature that a server was built without, as some are without XML.
 const UNSUPPORTED: &str = "0A000";
 
 async fn run(t: &mut Driver, case: &Case, composed: bool) {
-    // The reader of DDL knows a type by its name alone, the server by its extension.
+    // The reader of DDL knows the type by its name alone, and the server needs its extension.
     let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
     t.connection().client().batch_execute(&tables).await.unwrap();
     match t.connection().client().batch_execute(&case.rows).await {
@@ -137,7 +138,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
         return;
     }
     let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == trickle_client::Mode::Differential;
-    // The server knows more functions than the core does without it.
+    // With a server more functions are known than the core knows without one.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
     let all = match composed {
         true => beside(t, &case.query, incremental).await,
@@ -167,7 +168,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
     }
 }
 
-/// Runs a case under IMMEDIATE; whether it can be kept so.
+/// Runs a case under IMMEDIATE, and returns whether it can be kept so.
 async fn keep(t: &mut Driver, case: &Case) -> bool {
     let run = async |t: &Trickle, sql: &str| t.connection().client().batch_execute(sql).await;
     run(t, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await.unwrap();
@@ -203,7 +204,7 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
                 let e = done.unwrap_err();
                 let e = e.as_db_error().unwrap().message();
                 assert!(wanted.contains(e) || e.contains(wanted), "{e} is not {wanted}");
-                // Nothing of that statement is there.
+                // The failed statement left nothing behind.
                 run(t, "ROLLBACK").await.unwrap();
                 return true;
             }
@@ -212,8 +213,8 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
     true
 }
 
-/// Whether the query raises in a state between the statements of a change: there is no result then that could
-/// be kept.
+/// Returns whether the query raises an error in a state between the statements of a change: such a state has
+/// no result that could be kept.
 async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();
     for statement in change.split(';') {
@@ -225,8 +226,8 @@ async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     false
 }
 
-/// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it
-/// names; the stream table is kept equal to the query at the times that there are.
+/// Runs a case over the clock. A server's clock cannot be set, so the expected result is checked with the
+/// case's time written into the query. The stream table is compared with its query at the server's own time.
 async fn timed(t: &mut Driver, case: &Case) {
     t.connection().client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
     create(t, "st", &case.query).await;
@@ -245,7 +246,7 @@ async fn timed(t: &mut Driver, case: &Case) {
     }
 }
 
-/// What the query of a case gives at a time.
+/// Returns the result of a case's query at a time.
 async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     let mut query = case.query.replace("now()", &format!("timestamptz '{time}'"));
     for (function, ty) in [("current_date", "date"), ("localtimestamp", "timestamp")] {
@@ -254,9 +255,9 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     rows(t, &query).await
 }
 
-/// Makes the same query as the inner part of another, or a reader of the stream table `st`; the names of all.
-/// Which of them follows from the query and the day, so each of three days has another; `just nightly` has
-/// all.
+/// Makes the same query as the inner part of another, or a reader of the stream table `st`, and returns the
+/// names of all. The query and the day choose between the two, so each of three days has another; `just
+/// nightly` has all.
 async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
     let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();
@@ -264,7 +265,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     let names = names.join(", ");
     let inner = format!("({query}) AS q ({names})");
     let distinct = format!("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM {inner}) AS d");
-    // A join of both: each row with how many rows have its first value.
+    // A join of both: each row with the number of rows that have its first value.
     let joined = format!(
         "SELECT q.*, r.n FROM {inner} JOIN (SELECT c1, count(*) AS n FROM {inner} GROUP BY c1) AS r \
          ON r.c1 IS NOT DISTINCT FROM q.c1"
@@ -293,7 +294,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     all
 }
 
-/// What is stored, as the server writes it, sorted.
+/// Returns the stored rows, as the server writes them, sorted.
 async fn stored(t: &Trickle) -> Vec<Vec<Option<String>>> {
     rows(t, "SELECT * FROM st").await
 }

@@ -1,7 +1,7 @@
 //! Queries over the clock on real servers: rows enter and leave as time passes.
 //!
-//! What it alone can catch: a refresh, a load on several connections, a check and a reader that do not mean one time; time
-//! that passes unnoticed because no table changed.
+//! Only this test can catch two errors. One is a refresh, a load on several connections, a check and a reader
+//! that do not mean one time; the other is time that passes unnoticed because no table changed.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, mode, name, newest_server, open, open_with, refresh, run,
@@ -23,7 +23,7 @@ CREATE INDEX ON ev (at); CREATE INDEX ON ev (k);
 ANALYZE ev, dim;
 CREATE VIEW fresh AS SELECT id, k FROM ev WHERE at > now() - interval '1 second' AND at <= now();";
 
-/// Name, query.
+/// Name and text of the queries.
 const QUERIES: &[(&str, &str)] = &[
     ("recent", "SELECT id, k, v FROM ev WHERE at > now() - interval '2000 milliseconds' AND at <= now()"),
     ("unkeyed", "SELECT k, v FROM ev WHERE at BETWEEN now() - interval '500 milliseconds' AND now()"),
@@ -113,7 +113,7 @@ fn rows_enter_and_leave_as_time_passes() {
             passes(&t, 60.0).await;
             let done = t.refresh_all(&RefreshOptions::default()).await.unwrap();
             for d in &done {
-                // Those that read others have nothing to do where those do not change.
+                // Readers of stream tables have nothing to do where those do not change.
                 let known = [Action::Differential, Action::NoData].contains(&d.report.action);
                 assert!(known, "{}: {}", d.report.name, d.report.reason);
             }
@@ -125,7 +125,8 @@ fn rows_enter_and_leave_as_time_passes() {
     });
 }
 
-/// The cheap question of idle stream tables knows that time passed, and linked ones mean one time.
+/// The cheap question about idle stream tables notices that time passed, and linked stream tables mean one
+/// time.
 #[test]
 fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     newest_server(async |db| {
@@ -163,7 +164,7 @@ fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     });
 }
 
-/// What a stream table of the same query holds is of one time, whenever it is looked at.
+/// All rows of a stream table are of one time, the recorded `data_timestamp`, whenever somebody reads it.
 #[test]
 fn the_time_of_the_data_says_what_is_in_it() {
     newest_server(async |db| {
@@ -200,7 +201,7 @@ fn the_clock_may_be_set_back() {
             "SELECT id, k FROM ev WHERE at <= now() AND at > now() - interval '20 seconds'",
         )
         .await;
-        // As a refresh in half a minute leaves it.
+        // The state that a refresh in half a minute would leave.
         let s = db.session().await;
         let later = "BEGIN; SET LOCAL pgtrickle.refreshing = on; DELETE FROM past;
             UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() + interval '30 seconds';
@@ -213,7 +214,8 @@ fn the_clock_may_be_set_back() {
     });
 }
 
-/// Days begin where the stream table was made, whoever refreshes it from wherever.
+/// Days begin in the time zone in which the stream table was created, in whatever time zone a session
+/// refreshes it.
 #[test]
 fn days_are_those_of_the_time_zone_of_its_creation() {
     newest_server(async |db| {
@@ -261,7 +263,7 @@ fn a_load_on_several_connections_is_of_one_time() {
     });
 }
 
-/// A value of the clock in the result would change every row each time.
+/// A value of the clock in the result would change every row at each refresh.
 #[test]
 fn the_clock_in_a_select_list_is_recomputed_and_says_why() {
     newest_server(async |db| {

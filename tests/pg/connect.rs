@@ -1,5 +1,5 @@
-//! The way to a real server, by the library and by the program: what is set arrives there, and what it refuses is said
-//! in its words with what to try.
+//! The way to a real server, by the library and by the program. Settings arrive there; a refusal of the
+//! server is told in its own words, with advice.
 
 use crate::support::{Db, pid, planted, todays_server};
 use rcgen::{CertificateParams, KeyPair};
@@ -13,12 +13,12 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use trickle_client::Connect;
 use trickle_client::connect::{ConnectError, Target};
 
-/// The library's way, with no environment.
+/// Connects by the library, with no environment.
 async fn connect(settings: &str) -> Result<tokio_postgres::Client, ConnectError> {
     Target::resolve(Some(settings), &|_| None)?.connect().await
 }
 
-/// `trickle doctor`, with no variable that it would heed.
+/// Runs `trickle doctor`, with no environment variable that would change its target.
 fn doctor(settings: &str, args: &[&str]) -> Output {
     planted::output(planted::program().args(["doctor", "--database-url", settings]).args(args))
 }
@@ -55,7 +55,7 @@ fn a_refusal_is_told_in_the_servers_words_with_what_to_try() {
     });
 }
 
-/// The results of the checks by name.
+/// Returns the exit code of the checks, and their results by name.
 fn results(db: &Db, user: &str) -> (Option<i32>, serde_json::Value) {
     let out = doctor(&format!("{} user={user}", db.settings()), &["--json"]);
     let all: serde_json::Value =
@@ -69,7 +69,7 @@ fn results(db: &Db, user: &str) -> (Option<i32>, serde_json::Value) {
 fn doctor_says_what_is_in_the_way_of_a_role() {
     todays_server(async |db| {
         let s = db.session().await;
-        // Roles belong to the whole server: the name is this database's.
+        // Roles belong to the whole server, so the role's name contains the database's.
         let name: String =
             s.client().query_one("SELECT 'plain_' || current_database()", &[]).await.unwrap().get(0);
         s.client().batch_execute(&format!("CREATE ROLE {name} LOGIN")).await.unwrap();
@@ -107,7 +107,7 @@ fn doctor_says_what_is_in_the_way_of_a_role() {
     });
 }
 
-/// A way to a test's server that lets nobody in without TLS; gives its port.
+/// Opens a port to a test's server that lets nobody in without TLS, and returns the port.
 async fn tls_only(db: &Db) -> u16 {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();

@@ -1,6 +1,6 @@
-//! Materialized views and foreign tables as sources, followed by comparing them with copies. Catches a copy that is read
-//! twice or late, rows without a key that are counted wrong, copies that outlive their readers, and what is followed
-//! though nobody asked for it.
+//! Materialized views and foreign tables as sources, followed by comparing them with copies. Catches a copy
+//! that is read twice or late, and rows without a key that are counted wrong. Catches also copies that
+//! outlive their readers, and a source that is followed without a reader.
 
 use crate::support::{
     Driver, assert_equal, count, create, mode, name, newest_server, open_with, refresh, run, try_refresh,
@@ -21,7 +21,7 @@ fn incremental() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// What was done to a stream table in a refresh of it and all that it reads.
+/// Refreshes a stream table with all its sources, and returns the action that was done to it.
 async fn action(t: &mut Driver, what: &str) -> Action {
     let done = refresh(t, what).await;
     done.iter().find(|d| d.report.name.contains(what)).map(|d| d.report.action).unwrap()
@@ -94,7 +94,7 @@ fn nothing_is_followed_that_was_not_asked_for() {
         follow(&mut t, "followed", "SELECT id + 1 AS n FROM m").await;
         assert_eq!(mode(&t, "plain").await.0, "FULL");
         assert_eq!(mode(&t, "followed").await.0, "DIFFERENTIAL");
-        // What has to be computed anew reads the view itself, and needs no copy.
+        // A query that can only be recomputed reads the view itself, and needs no copy.
         follow(&mut t, "anew", "SELECT id, now() AS seen FROM m").await;
         assert_eq!(mode(&t, "anew").await.0, "FULL");
         t.drop(&name("followed"), false).await.unwrap();
@@ -131,7 +131,7 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
             assert_equal(&mut t, st).await;
         }
         assert_eq!(count(&w, COPIES).await, 1);
-        // Another query for a reader: it goes on following.
+        // A reader with another query goes on following.
         let again = NewStreamTable {
             if_exists: IfExists::Replace,
             ..NewStreamTable::new(name("texts"), "SELECT u FROM m")
@@ -142,7 +142,8 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
     });
 }
 
-/// A refresh of the view that commits between the snapshot and the read would be read by it, unlike everything else.
+/// A refresh of the view that commits between the snapshot and the read would be in the rows that are read,
+/// unlike every other change.
 #[test]
 fn a_view_agrees_with_its_tables_at_every_refresh() {
     newest_server(async |db| {
@@ -161,7 +162,8 @@ fn a_view_agrees_with_its_tables_at_every_refresh() {
         };
         let read = async {
             while !written.get() {
-                // Where the view is refreshed all the time, so may every try be that a refresh has.
+                // While the view is refreshed all the time, every attempt of a refresh may meet such a
+                // commit.
                 match try_refresh(&mut t, "pair").await {
                     Err(e) if e.sqlstate() == Some("40001") => {}
                     done => drop(done.unwrap()),
@@ -214,7 +216,8 @@ fn a_foreign_table_is_followed() {
                 assert_equal(&mut t, st).await;
             }
         }
-        // Far away, all rows become others while a refresh is under way: what it wrote is what it read, once.
+        // On the foreign server all rows change while a refresh is under way: the refresh writes the rows
+        // that it read, once.
         let written = Cell::new(false);
         let write = async {
             for i in 0..40 {
@@ -237,7 +240,7 @@ fn a_foreign_table_is_followed() {
     });
 }
 
-/// Columns of a followed materialized view under other names, and under each other's.
+/// Columns of a followed materialized view are renamed, also to each other's names.
 #[test]
 fn columns_of_what_is_copied_may_be_renamed() {
     newest_server(async |db| {
@@ -247,7 +250,7 @@ fn columns_of_what_is_copied_may_be_renamed() {
                  CREATE MATERIALIZED VIEW m AS SELECT id, v, u FROM a").await;
         follow(&mut t, "summed", "SELECT sum(v) AS v, sum(u) AS u FROM m").await;
         follow(&mut t, "plain", "SELECT id, v FROM m WHERE u > 6").await;
-        // As a view over it would say it.
+        // The name that a view over it would show.
         run(&w, "CREATE VIEW now AS SELECT id, v FROM m WHERE u > 6").await;
         for change in [
             "ALTER MATERIALIZED VIEW m RENAME v TO x",

@@ -1,6 +1,6 @@
-//! The server dies by SIGKILL, all its processes at once, before any statement of a refresh, with writers at work; comes up
-//! again, and is written at once. Catches what is believed of buffers that a crash emptied, and what was thought to be
-//! stored and was not.
+//! The server dies by SIGKILL, all its processes at once, before any statement of a refresh, with writers at
+//! work. The server comes up again, and is written at once. Catches trust in buffers that a crash emptied,
+//! and work that was reported as stored and was not.
 
 use crate::support::private::{connect, newest_version, open, start};
 use crate::support::{assert_equal, create, name, run};
@@ -29,7 +29,7 @@ fn major(server: &Server) -> u32 {
     version.trim().parse().unwrap()
 }
 
-/// Lets `left` statements pass, then kills the server.
+/// Lets `left` statements of a refresh pass, then kills the server.
 struct Crash<'s> {
     left: usize,
     seen: usize,
@@ -63,7 +63,8 @@ fn writes(s: Session, from: i32) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Every second step with one version, the others with the next: a restart takes its time.
+/// Crashes at every second step with one version, and at the others with the next version: a restart takes
+/// its time.
 async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
     let settings = Settings {
         capture: CaptureOptions { mode: Mode::Statement, unlogged },
@@ -97,7 +98,7 @@ async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
         assert!(done.is_err(), "step {left}: {done:?}");
         server.ready().await.unwrap();
         writer.await.unwrap();
-        // Before anybody looks after the buffers.
+        // A write before any refresh has looked at the buffers.
         let w = connect(server, "postgres").await;
         run(&w, "INSERT INTO a VALUES (-5, 1, 1); DELETE FROM a WHERE id = -5; UPDATE a SET v = v + 1 WHERE k = 2").await;
         t = open(server, "postgres", settings.clone()).await;
@@ -141,7 +142,8 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
     });
 }
 
-/// Nobody wrote since, and nobody refreshed: the cheap question alone tells that the buffers are empty for a bad reason.
+/// Nobody wrote or refreshed since the crash: the cheap question alone notices that the crash emptied the
+/// buffers.
 #[test]
 fn whoever_looks_for_changes_sees_that_a_crash_emptied_the_buffers() {
     newest_version(async |binaries| {

@@ -1,6 +1,6 @@
-//! The program dies between any two messages: of a refresh and the drain after it, of the making good for a full buffer, of
-//! a creation. The next one finds nothing lost, nothing twice and nothing in its way. Catches halves of what is done
-//! outside the refresh machine.
+//! The program dies between any two messages: of a refresh and the drain after it, of the repair of a full
+//! buffer, of a creation. The next program finds nothing lost, nothing counted twice and nothing in its way.
+//! Catches half-done work outside the refresh machine.
 
 use crate::support::{
     Budget, Db, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run,
@@ -14,8 +14,8 @@ const SOURCES: &str = "
 const TABLES: [(&str, &str); 2] =
     [("sums", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"), ("rows", "SELECT id, v FROM a")];
 
-/// A session of the library's, whatever the others go through: a refresh by the SQL API is one message, and what dies in it
-/// `extension::crashes` has die.
+/// Opens a session of the library, whichever driver the other tests use. A refresh by the SQL API is one
+/// message; `extension::crashes` has the tests in which a process dies within it.
 async fn cut_session(db: &Db, settings: &Settings) -> (Trickle, Budget) {
     let (session, budget) = cut::connect(db).await;
     (Trickle::open(session, settings.clone()).await.unwrap(), budget)
@@ -46,7 +46,8 @@ async fn refresh_cut_everywhere(db: &Db, settings: Settings, change: &str) {
             done.unwrap();
             break;
         }
-        // Five messages make a statement: the place in it moves with the parameters that are asked about.
+        // A statement has five messages. The message at which a statement is cut varies with the number of
+        // parameters whose types are asked for.
         messages += 5;
     }
     assert!(messages > 60, "only {messages}");
@@ -98,7 +99,7 @@ fn a_creation_dies_between_any_two_messages() {
         let w = db.session().await;
         run(&w, SOURCES).await;
         create(&mut whole, "rows", TABLES[1].1).await;
-        // The second makes the buffer wider.
+        // The second creation makes the buffer wider.
         let new = NewStreamTable::new(name("sums"), TABLES[0].1);
         let mut messages = 0;
         loop {
@@ -109,7 +110,7 @@ fn a_creation_dies_between_any_two_messages() {
             let spent = budget.is_spent();
             drop(t);
             run(&w, "UPDATE a SET v = v + 1, k = k + 1 WHERE id % 9 = 0").await;
-            // The server may be at the last message still.
+            // The server may still be working at the last message.
             let there = loop {
                 match whole.find(&name("sums")).await {
                     Ok(_) => break true,
@@ -136,7 +137,7 @@ fn a_creation_dies_between_any_two_messages() {
     });
 }
 
-/// Whether another session is at work.
+/// Returns whether another session is at work.
 async fn busy(s: &Session) -> bool {
     let text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' \
          AND pid <> pg_backend_pid()";

@@ -1,5 +1,6 @@
-//! The extension, through its SQL API alone: its own transactions, what it does by itself, and a catalog that goes from the program to
-//! it and back. Catches what the two drivers do not have in common. The tests of both run through it too, by [`Driver`].
+//! The extension, through its SQL API alone: its own transactions, its work without a caller, and a catalog
+//! that goes from the program to the extension and back. Catches errors in code that the two drivers do not
+//! have in common. The tests of both drivers run through it too, by [`Driver`].
 //!
 //! [`Driver`]: crate::support::Driver
 //! The servers must have it installed: `./x extension` does that, and runs these tests.
@@ -27,15 +28,15 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
 use trickle_client::Session;
 
-/// A session of a database that has the extension.
+/// Opens a session of a database that has the extension.
 async fn installed(db: &Db) -> Session {
     let s = db.session().await;
-    // Tests drop what is public.
+    // Not in `public`: tests drop that schema.
     run(&s, "CREATE SCHEMA extensions; CREATE EXTENSION pg_trickle SCHEMA extensions").await;
     s
 }
 
-/// The rows of a query as the server writes them, sorted.
+/// Returns the rows of a query as the server writes them, sorted.
 async fn rows(s: &Session, query: &str) -> Vec<Vec<Option<String>>> {
     let mut rows = Vec::new();
     for message in s.client().simple_query(query).await.unwrap_or_else(|e| panic!("{e:?}\n{query}")) {
@@ -112,7 +113,7 @@ fn what_fails_is_undone_where_a_function_catches_it() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
-        // Which a refresh turns off, for itself.
+        // A refresh turns jit off for itself alone.
         run(&s, "SET jit = on").await;
         run(&s, "SELECT pgtrickle.create_stream_table('q', 'SELECT id, 100 / amount AS q FROM orders')")
             .await;
@@ -150,7 +151,7 @@ fn errors_say_what_why_and_what_to_do() {
         let e = e.as_db_error().unwrap();
         assert_eq!((e.code().code(), e.message()), ("42703", "column \"nope\" does not exist"));
         assert!(e.hint().is_some_and(|h| h.contains("FROM")), "{e:?}");
-        // The place in the query, in characters.
+        // The place of the error in the query, in characters.
         for (query, at) in [
             ("SELECT 'é', nope FROM orders", 13),
             ("SELECT 1 FROM orders WHERE", 27),
@@ -212,7 +213,7 @@ fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
     });
 }
 
-/// The SQLSTATE that a statement ends with.
+/// Runs a statement that must fail, and returns its SQLSTATE.
 async fn refused(s: &Session, sql: &str) -> String {
     let e = s.client().batch_execute(sql).await.unwrap_err();
     e.code().map(|c| c.code().to_owned()).unwrap_or_default()
@@ -225,7 +226,7 @@ fn a_refresh_in_the_middle_of_a_change_is_refused() {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
-        // It fires before the trigger that captures.
+        // This trigger fires before the one that captures.
         run(
             &s,
             "CREATE FUNCTION eager() RETURNS trigger LANGUAGE plpgsql AS \
@@ -380,7 +381,7 @@ const SETTINGS: &str = "SELECT format('| `%s` | %s | %s | %s | %s %s |', name, \
     CASE context WHEN 'user' THEN 'anybody' WHEN 'sighup' THEN 'the configuration' ELSE context END, short_desc, extra_desc) \
     FROM pg_settings WHERE name LIKE 'pg\\_trickle.%' ORDER BY name COLLATE \"C\"";
 
-/// The reference of settings is what the server says of them.
+/// The reference documentation of the settings is the server's own description of them.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_reference_of_settings_is_the_servers() {
@@ -405,22 +406,24 @@ fn the_reference_of_settings_is_the_servers() {
     });
 }
 
-/// KiB that a server process has of its own, and what its memory contexts hold of that.
+/// Private memory of a server process in KiB, plus the part of it that its memory contexts hold.
 const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', 0, 10000, true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
     + (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::int8";
 
 const SPELLS: usize = 16;
 
-/// In the first spells the statements become known that are kept.
+/// Number of first spells, in which statements become known that the process keeps.
 const LEARNING: usize = 6;
 
-/// New statistics have plans made anew that are kept, which takes memory once.
+/// Turns autovacuum off for all tables. New statistics cause the plans that are kept to be made again, which
+/// takes memory once.
 const UNATTENDED: &str = "DO $$ DECLARE t regclass; BEGIN
     FOR t IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text IN ('public', 'pgtrickle', 'pgtrickle_changes')
     LOOP EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', t); END LOOP; END $$";
 
-/// Catches what each refresh leaves in its process: of some spells of refreshes, what the thriftiest took. Once in a while more
-/// is taken for good. `TRICKLE_REFRESHES` for more of them.
+/// Catches memory that each refresh leaves in its process: of some spells of refreshes, the one that took
+/// least counts, since once in a while more is taken for good. `TRICKLE_REFRESHES` sets a greater number of
+/// refreshes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn refreshes_leave_no_memory_behind() {
@@ -456,7 +459,7 @@ fn refreshes_leave_no_memory_behind() {
             )
             .await;
             run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
-            // One in two computes all anew, and one in two fails.
+            // Half of these refreshes recompute the stream table, and the other half fail.
             run(&s, &format!("UPDATE one SET v = {}", i % 2)).await;
             let computed = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('ratio')").await;
             assert_eq!(computed.is_ok(), i % 2 == 1, "{computed:?}");
@@ -464,13 +467,14 @@ fn refreshes_leave_no_memory_behind() {
         let thriftiest = *grown[LEARNING..].iter().min().unwrap();
         let told = format!("{grown:?} KiB more after {spell} refreshes each");
         println!("{told}");
-        // The smallest memory context is of 1 KiB: one that each second refresh left would be half as many KiB as refreshes.
+        // The smallest memory context has 1 KiB. If each second refresh left one, the KiB would be half the
+        // number of refreshes.
         assert!(thriftiest < i64::try_from(spell).unwrap() * 2 / 5, "{told}");
         assert_totals(&s).await;
     });
 }
 
-/// What a statement says beside its result.
+/// Returns the notices of statements.
 async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
     let config: tokio_postgres::Config = db.settings().parse().unwrap();
     let (client, mut connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
@@ -491,7 +495,7 @@ async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
     futures_util::future::join(driven, asked).await.0
 }
 
-/// The functions that other tests have no use for, with the arguments that the interface names.
+/// Calls the functions that other tests have no use for, with the names of the arguments as documented.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_rest_of_the_sql_api_does_what_it_says() {
@@ -531,7 +535,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', 'b']) <> pgtrickle.pg_trickle_hash_multi(ARRAY['ab', '']) AND \
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', NULL]) <> pgtrickle.pg_trickle_hash_multi(ARRAY['a', ''])";
         assert!(s.client().query_one(same, &[]).await.unwrap().get::<_, bool>(0));
-        // Whoever stored one compares it with those of later versions.
+        // A caller that stored a hash compares it with the hash of later versions.
         assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('')").await, -1_205_034_819_632_174_695);
         let known = i64::from_ne_bytes(xxhash_rust::xxh64::xxh64("größer".as_bytes(), 0).to_ne_bytes());
         assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('größer')").await, known);
@@ -554,7 +558,8 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
             let message = e.as_db_error().unwrap().message();
             assert!(message.contains(said), "{statement}: {message}");
         }
-        // What AUTO cannot keep by deltas it says, and why; so it does where it is told something that it need not know.
+        // AUTO says which query it cannot keep by deltas, and why. A notice also tells of arguments that have
+        // no effect.
         let told = notices(
             db,
             &[
@@ -569,7 +574,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
         };
         assert!(told.iter().any(|n| now("at", n)), "{told:?}");
         assert!(told.iter().any(|n| n.contains("append_only")), "{told:?}");
-        // Also where one that was kept by deltas is not any more.
+        // The notice also comes where a stream table that was kept by deltas no longer can be.
         for change in [
             "alter_stream_table('app', query => 'SELECT id, now() AS at FROM t')",
             "create_or_replace_stream_table('counts', 'SELECT k, now() AS at FROM t')",

@@ -1,6 +1,6 @@
-//! A refresh that dies at any of its steps leaves the state before, and the next one loses nothing and counts nothing
-//! twice. Catches what no test of the machine can: statements outside the transaction, sessions that keep what the
-//! server forgot, halves of creations.
+//! A refresh that dies at any of its steps leaves the former state, and the next one loses nothing and counts
+//! nothing twice. Catches errors that no test of the machine can: statements outside the transaction,
+//! sessions that keep facts which the server forgot, halves of creations.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, end, name, newest_server, open, pid, refresh, run,
@@ -15,16 +15,16 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
 
-/// What befalls a refresh before a step.
+/// The fault that happens before a step of a refresh.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The client gives up: an error that no server sent.
     Client,
-    /// The server process is gone.
+    /// The session's server process is gone.
     Backend,
 }
 
-/// Lets `left` statements pass, then strikes.
+/// Lets `left` statements pass, then causes the fault.
 struct Strike<'s> {
     left: usize,
     seen: usize,
@@ -51,7 +51,7 @@ impl Watch for Strike<'_> {
     }
 }
 
-/// A kind of refresh: how it is prepared each time (`{i}` is a number that differs), and what it does then.
+/// A kind of refresh: its preparation each time (`{i}` is a number that differs), and the expected action.
 struct Case {
     tables: &'static [(&'static str, &'static str)],
     change: &'static str,
@@ -99,7 +99,7 @@ async fn strike_everywhere(db: &Db, case: &Case) {
     assert_eq!(count(&admin, LEFT).await, 0);
 }
 
-/// Locks and transactions that a refresh left behind.
+/// Number of transactions that a refresh left behind.
 const LEFT: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND state LIKE 'idle in transaction%'";
 
@@ -149,7 +149,7 @@ fn a_first_fill_dies_at_every_step() {
     });
 }
 
-/// The delta joins a row that was there before with a divisor that was there for a moment.
+/// The delta joins a row that was there before with a divisor that existed only for a moment.
 #[test]
 fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     newest_server(async |db| {
@@ -165,7 +165,8 @@ fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     });
 }
 
-/// A row that came and went, or a pair that never was, divides by zero in the delta alone: no error of the query's.
+/// A row that came and went, or a pair that never existed, divides by zero in the delta alone: the query
+/// itself raises no error.
 #[test]
 fn an_error_that_only_the_delta_meets_is_recomputed() {
     newest_server(async |db| {
@@ -184,7 +185,7 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
             assert_equal(&mut t, "ratio").await;
             assert_equal(&mut t, "summed").await;
         }
-        // Here the query itself fails: its own error, and nothing is lost.
+        // Here the query itself fails: the error is its own, and nothing is lost.
         let e = crate::support::try_refresh(&mut t, "inverse").await.unwrap_err();
         assert!(e.message().contains("division by zero"), "{e:?}");
         run(&w, "UPDATE b SET w = 7 WHERE w = 0").await;
@@ -194,7 +195,7 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
     });
 }
 
-/// What a creation leaves in a database, hidden things included.
+/// Returns the objects of a database, hidden ones included, by which remains of a creation are found.
 pub(crate) async fn objects(s: &Session) -> Vec<String> {
     let rows = s
         .client()
@@ -212,7 +213,8 @@ pub(crate) async fn objects(s: &Session) -> Vec<String> {
     rows.iter().map(|r| r.get(0)).collect()
 }
 
-/// Runs `work` until it waits for the writer, kills its server process, and compares what is there with before.
+/// Runs `work` until it waits for the writer, kills its server process, and compares the objects with those
+/// from before.
 async fn killed(
     db: &Db,
     admin: &Session,
@@ -263,7 +265,8 @@ fn creating_and_widening_die_while_they_wait_for_a_writer() {
     });
 }
 
-/// A fill that dies after the creation committed: the stream table is there, unfilled; the next refresh fills it.
+/// A fill that dies after the creation committed: the stream table exists, unfilled, and the next refresh
+/// fills it.
 #[test]
 fn a_creation_that_dies_while_it_fills_is_filled_later() {
     newest_server(async |db| {

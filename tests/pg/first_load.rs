@@ -1,5 +1,6 @@
-//! The first load on several connections. Catches what a load on one cannot do wrong: rows of another snapshot, ranges that
-//! overlap or leave a gap, halves that are taken for the whole, workers that outlive their leader.
+//! The first fill on several connections. Catches errors that a fill on one connection cannot have: rows of
+//! another snapshot, and ranges that overlap or leave a gap. Catches also a part that is taken for the whole,
+//! and workers that outlive their leader.
 
 use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, end, name, newest_server, open_with, pid,
@@ -15,7 +16,7 @@ use trickle_client::{
 };
 use trickle_core::refresh::{Action, Kind, Statement};
 
-/// The way to a test's database, for so many connections at most, counted.
+/// Opens connections to a test's database, up to a limit, and counts them.
 struct Ways {
     config: tokio_postgres::Config,
     left: AtomicUsize,
@@ -38,7 +39,7 @@ async fn ways(db: &Db, most: usize) -> Arc<Ways> {
     Arc::new(Ways { config, left: AtomicUsize::new(most), taken: AtomicUsize::new(0) })
 }
 
-/// Loads everything on several connections, however small.
+/// Settings that fill every stream table on several connections, however small it is.
 fn forced() -> Settings {
     Settings { load_connections: 4, load_bytes: 0, ..Settings::default() }
 }
@@ -58,7 +59,7 @@ const SOURCES: &str = "
     INSERT INTO b SELECT i, i, i FROM generate_series(1, 40) i;
     DELETE FROM a WHERE id % 7 = 0; UPDATE a SET v = -v WHERE id % 11 = 0";
 
-/// Queries whose first load is shared.
+/// Queries whose first fill is shared by several connections.
 const SHARED: &[(&str, &str)] = &[
     ("mapped", "SELECT id, v + 1 AS v, t FROM a WHERE k <> 3"),
     ("unkeyed", "SELECT k, t FROM a"),
@@ -135,7 +136,8 @@ fn what_is_not_a_sum_over_ranges_is_loaded_on_one_connection() {
     });
 }
 
-/// 200,000 rows while writers insert, update and delete: the frontier is that of the snapshot that all connections read.
+/// 200,000 rows while writers insert, update and delete: the frontier is that of the snapshot that all
+/// connections read.
 #[test]
 fn a_large_load_under_writers_loses_nothing() {
     newest_server(async |db| {
@@ -154,7 +156,7 @@ fn a_large_load_under_writers_loses_nothing() {
         let write = async |n: i64| {
             let w = db.session().await;
             let mut i = 0_i64;
-            // The delta of what is written meanwhile is not what is tested.
+            // The number of writes is bounded: the delta of these changes is not tested here.
             while !done.load(Ordering::SeqCst) && i < 2_000 {
                 i += 1;
                 let (new, k) = (1_000_000 + i * 4 + n, i % 1_000);
@@ -203,7 +205,7 @@ fn too_few_connections_are_no_error() {
     });
 }
 
-/// A server that has a connection for the leader, and none more for its role.
+/// A server that has a connection for the leader, and no other for its role.
 #[test]
 fn a_role_without_more_connections_loads_on_one() {
     newest_server(async |db| {
@@ -233,7 +235,7 @@ fn a_role_without_more_connections_loads_on_one() {
     });
 }
 
-/// Whom a fault befalls.
+/// The processes that a fault hits.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Leader,
@@ -252,14 +254,14 @@ struct Strike<'s> {
     kinds: Vec<Kind>,
 }
 
-/// The processes that work for a load, but the leader and the test's own.
+/// The processes that work for a fill, without the leader and the test's own.
 const WORKERS: &str = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> $1
     AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state LIKE 'idle in transaction%'";
 
 impl Watch for Strike<'_> {
     fn before<'s>(&'s mut self, s: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
         Box::pin(async move {
-            // Between two settings nothing differs.
+            // A fault between two settings has the same effect as one after them.
             if s.kind == Kind::Setting {
                 return Ok(());
             }
@@ -285,7 +287,8 @@ impl Watch for Strike<'_> {
     }
 }
 
-/// Loads a stream table, struck before the statement of this number; false where there is no such statement.
+/// Fills a stream table, with a fault before the statement of this number; false where there is no such
+/// statement.
 async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> bool {
     let what = format!("{victim:?}_{left}").to_lowercase();
     let ways = ways(db, 100).await;
@@ -299,7 +302,7 @@ async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> b
         done.unwrap_or_else(|e| panic!("{what}: {e:?}"));
         return false;
     }
-    // Without its leader it fails; without a worker it goes on.
+    // Without its leader the fill fails; without a worker it goes on.
     assert_eq!(done.is_err(), !matches!(victim, Victim::Worker), "{what}: {done:?}");
     if done.is_err() {
         let filled = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE is_populated AND pgt_name = ";
@@ -335,7 +338,8 @@ fn a_load_dies_at_every_step() {
     });
 }
 
-/// A load that is dead while one of its workers still writes: the next refresh waits for it, and removes its rows.
+/// A fill that is dead while one of its workers still writes: the next refresh waits for the worker, and
+/// removes its rows.
 #[test]
 fn a_refresh_waits_for_what_a_dead_load_still_writes() {
     newest_server(async |db| {
@@ -373,7 +377,7 @@ fn a_refresh_waits_for_what_a_dead_load_still_writes() {
     });
 }
 
-/// An error of the query's is told as such, and nothing is left.
+/// An error of the query is told as such, and nothing is left.
 #[test]
 fn an_error_of_the_query_is_told_once() {
     newest_server(async |db| {
@@ -388,7 +392,7 @@ fn an_error_of_the_query_is_told_once() {
     });
 }
 
-/// A unique index of the user's that the result breaks: connections never wait for each other for ever.
+/// A unique index of the user, which the result violates: connections do not wait for each other for ever.
 #[test]
 fn rows_that_exclude_each_other_end_in_the_error_of_one_connection() {
     newest_server(async |db| {
@@ -411,7 +415,7 @@ fn rows_that_exclude_each_other_end_in_the_error_of_one_connection() {
     });
 }
 
-/// Notes whom work waited for.
+/// Notes the processes that the fill waited for.
 struct Heard(std::sync::Mutex<Vec<i32>>);
 
 impl Progress for Heard {

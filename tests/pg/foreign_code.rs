@@ -1,8 +1,9 @@
-//! Code that the owner of a source makes, and capture, which runs with another role's rights. Catches a cast, domain, operator or
-//! function of that owner's which capture runs with these rights, and a change of a source by which its writers fail.
+//! Code of the owner of a source, and capture, which runs with another role's rights. Catches a cast, domain,
+//! operator or function of that owner which capture runs with these rights, and a change of a source by which
+//! its writers fail.
 //!
-//! `bob` owns the source, a superuser keeps a stream table over it. After each alteration bob writes, in sessions that wrote before
-//! and in new ones, and at both isolation levels. His code notes as whom it ran.
+//! `bob` owns the source, a superuser keeps a stream table over it. After each alteration bob writes, in
+//! sessions that wrote before and in new ones, and at both isolation levels. His code notes as whom it ran.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, name, open, open_with, refresh, run, todays_server, try_refresh,
@@ -13,7 +14,8 @@ use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_engine::health::{Scheduling, Verdict};
 
-/// What bob makes: a type with casts to whatever the buffer has, in every context in which the server looks for one.
+/// The objects of bob: a type with casts to all types of the buffer, in every context in which the server
+/// looks for a cast.
 const BOB: &str = "
 CREATE SCHEMA bob AUTHORIZATION bob; CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
 SET ROLE bob; SET search_path = bob;
@@ -32,7 +34,7 @@ CREATE OPERATOR = (LEFTARG = bt, RIGHTARG = bt, FUNCTION = same);
 CREATE DOMAIN checked AS int CHECK (holds(VALUE));
 RESET ROLE; RESET search_path";
 
-/// Alterations, each of which capture could meet with bob's code, and how bob writes then.
+/// Alterations, each of which could make capture run bob's code, and bob's write after it.
 const ALTERED: &[(&str, &str)] = &[
     (
         "ALTER TABLE t ALTER v TYPE bt USING row(v)::bt",
@@ -75,21 +77,21 @@ const ALTERED: &[(&str, &str)] = &[
     ),
 ];
 
-/// A session of bob's.
+/// Opens a session of bob.
 async fn bobs(db: &Db) -> Session {
     let s = db.session().await;
     run(&s, "SET SESSION AUTHORIZATION bob; SET search_path = bob").await;
     s
 }
 
-/// What the first half of `how` inserts and the second changes; then the rows go.
+/// Returns bob's writes: an insert, an update of the inserted row, and its deletion.
 fn writes(how: &str, id: i32) -> String {
     how.replace("{}", &id.to_string())
 }
 
 const MODES: [Mode; 2] = [Mode::Statement, Mode::Row];
 
-/// A stream table of a superuser's over bob's table, whose changes are captured so.
+/// Makes a stream table of a superuser over bob's table, captured in the given mode.
 async fn kept(db: &Db, s: &Session, mode: Mode) -> Driver {
     run(s, BOB).await;
     let capture = CaptureOptions { mode, ..CaptureOptions::default() };
@@ -116,7 +118,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
                 }
                 refresh(&mut t, "kept").await;
                 run(&snapshot, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t").await;
-                // The alteration waits for nobody: the snapshot is taken, and the lock on the table is given up.
+                // The alteration waits for nobody: the snapshot is taken, and the lock on the table is given
+                // up.
                 run(
                     &snapshot,
                     "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class",
@@ -142,8 +145,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// Alterations that change no value which the stream table shows: what is written after them is captured or marked, and the
-/// stream table shows it.
+/// Alterations that change no value of the stream table: later writes are captured or marked, and the stream
+/// table shows them.
 #[test]
 fn writers_of_an_altered_source_go_on_and_lose_nothing() {
     todays_server(async |db| {
@@ -151,7 +154,7 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
         role(&s, "bob").await;
         for mode in MODES {
             for (alteration, how) in ALTERED {
-                // A column that is shown and gone suspends; bob's types are the refresh's to refuse.
+                // A shown column that is gone suspends the stream table; a refresh refuses bob's types.
                 if alteration.contains("bt")
                     || alteration.contains("checked")
                     || alteration.contains("DROP v")
@@ -164,7 +167,7 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
-                // The server tells the extension of a rename, and what it cannot follow stops being captured.
+                // The server tells the extension of a rename. The program cannot follow it and stops capture.
                 let followed = Driver::refreshes_as_owner();
                 let renamed = alteration.contains("RENAME v") && !alteration.contains("word") && !followed;
                 let marked = "SELECT count(*) FROM pgtrickle.pgt_marks";
@@ -189,7 +192,7 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
     });
 }
 
-/// A segment that is gone keeps nobody from writing, and its changes are not lost.
+/// A missing segment keeps nobody from writing, and its changes are not lost.
 #[test]
 fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
     todays_server(async |db| {
@@ -225,7 +228,8 @@ fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
     });
 }
 
-/// A stream table that writers keep, over bob's table and another of his: his code, his renames and his REVOKE.
+/// A stream table that writers keep, over bob's table and another of his, with bob's code, renames and
+/// REVOKE.
 #[test]
 fn immediate_runs_no_code_of_the_owner_of_a_source() {
     todays_server(async |db| {
@@ -250,7 +254,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; TRUNCATE t")).await;
-                // Its own table is as it was, the other one of a join is not.
+                // The table that this session writes was not altered; the other table of the join was.
                 run(&bobs(db).await, "ALTER TABLE o ALTER v TYPE bt USING row(v)::bt").await;
                 run(&old, "INSERT INTO o (id) VALUES (50); DELETE FROM o WHERE id = 3").await;
                 let by_others = "SELECT count(*) FROM ran WHERE who <> 'bob'";
@@ -262,7 +266,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// A role for all databases of a server.
+/// Creates a role once for all databases of a server.
 async fn role(s: &Session, name: &str) {
     let text = format!(
         "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"

@@ -1,5 +1,5 @@
-//! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed, resolved or
-//! named otherwise than PostgreSQL does it, and one that is kept though it must not be.
+//! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed,
+//! resolved or named otherwise than by PostgreSQL, and one that is kept by deltas though it must not be.
 
 use crate::support::{assert_equal, create, mode, name, open, run, todays_server};
 use trickle_client::NewStreamTable;
@@ -62,7 +62,7 @@ fn functions_that_are_not_kept() {
             let refused = t.create(&NewStreamTable::new(name("volatile"), volatile)).await.unwrap_err();
             assert!(refused.to_string().contains("the volatile function any_of()"), "{refused}");
         }
-        // An operator is as its function is.
+        // An operator counts as its function does.
         run(
             &w,
             "CREATE FUNCTION once(a int, b int) RETURNS int LANGUAGE sql VOLATILE AS 'SELECT a + b'; \

@@ -1,5 +1,6 @@
-//! Sources get columns. Who reads none of them goes on from what is stored. Catches changes that are lost or counted twice about it, a
-//! row as a whole that is taken for the columns that it had, and another change that is taken for a column more.
+//! Sources get columns, and stream tables that read none of them go on from their stored rows. Catches
+//! changes that are lost or counted twice around that, a whole-row value that has only the former columns,
+//! and another alteration that is taken for an added column.
 
 use crate::support::{Db, Driver, assert_equal, count, create, newest_server, open, refresh, run};
 use trickle_client::Session;
@@ -14,7 +15,7 @@ const SOURCES: &str = "
     INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 200) i;
     INSERT INTO parts SELECT i, i FROM generate_series(0, 19) i";
 
-/// What reads no column that is yet to come.
+/// Queries that read no column which is added later.
 const OTHERS: [(&str, &str); 6] = [
     ("rows", "SELECT id, v FROM t"),
     ("groups", "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
@@ -24,7 +25,7 @@ const OTHERS: [(&str, &str); 6] = [
     ("above", "SELECT n, count(*) AS groups FROM groups GROUP BY n"),
 ];
 
-/// What reads rows as a whole.
+/// Queries that read rows as a whole.
 const WHOLE: [(&str, &str); 2] = [
     ("whole", "SELECT id, to_jsonb(t) AS j FROM t"),
     ("one", "SELECT k, count(DISTINCT t) AS n FROM t GROUP BY k"),
@@ -37,7 +38,7 @@ async fn set_up(db: &Db) -> (Driver, Session) {
     (t, w)
 }
 
-/// How often each was computed anew.
+/// Returns how often a stream table was recomputed.
 async fn anew(w: &Session, what: &str) -> i64 {
     let text = format!(
         "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -72,7 +73,7 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
             run(&w, added).await;
             run(&w, "UPDATE t SET v = v - 2 WHERE id % 7 = 0; DELETE FROM t WHERE id % 50 = 1; UPDATE k SET name = name || 'x'").await;
             run(&w, &format!("INSERT INTO t (id, k, v) VALUES (-{i}, 1, 1); DELETE FROM parts WHERE id = {i}")).await;
-            // Whoever comes first, and reads what came.
+            // A new stream table reads the added column first.
             create(&mut t, &format!("new_{i}"), "SELECT id, more FROM t").await;
             for (name, _) in OTHERS.iter().chain(&WHOLE) {
                 assert_equal(&mut t, name).await;
@@ -89,7 +90,7 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
     });
 }
 
-/// What is of the type of a table's rows shows a new column, without a change of any row.
+/// A value of the type of a table's rows shows a new column, without a change of any row.
 #[test]
 fn the_type_of_rows_grows_with_its_table() {
     newest_server(async |db| {
@@ -126,7 +127,7 @@ fn the_type_of_rows_grows_with_its_table() {
     });
 }
 
-/// What is not a column more alone is planned anew, and computed.
+/// An alteration that adds a column and does something else is planned again, and recomputed.
 #[test]
 fn whatever_else_is_altered_is_noticed_beside_a_new_column() {
     newest_server(async |db| {

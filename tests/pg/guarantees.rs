@@ -1,6 +1,6 @@
-//! A plan takes for granted of a source only the guarantees of the server on this version, and nothing of
-//! stored rows. Catches plans that believe a declaration which nobody checks, and rows of an older plan that
-//! a new one cannot find.
+//! A plan relies only on those guarantees about a source that the server enforces on this version, and never
+//! on stored rows. Catches plans that rely on a declaration which nobody enforces, and rows of an older plan
+//! that a new one cannot find.
 
 use crate::support::{Db, Driver, assert_equal, create, each_server, name, open_with, refresh, run};
 use trickle_client::{Alteration, RefreshMode, RefreshOptions, Session, Settings};
@@ -14,14 +14,14 @@ async fn incremental(db: &Db) -> (Driver, Session) {
 async fn nothing(t: &mut Driver, w: &Session) {
     let all: Vec<_> = t.registry().await.unwrap().entries().map(|e| e.relation.name.to_string()).collect();
     for what in all {
-        // It may have gone with one that it reads.
+        // It may have been dropped with one of its sources.
         let _ = t.drop(&name(&what), true).await;
     }
     run(w, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
 }
 
-/// Queries over `a (id, v)` and `b (id, v)` that are wrong where v is taken for a column without NULLs and
-/// has some.
+/// Queries over `a (id, v)` and `b (id, v)` that are wrong where a plan takes v for a column without NULLs
+/// and it has some.
 const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT id FROM a WHERE v IS NULL",
     "SELECT id FROM b WHERE v NOT IN (SELECT v FROM a)",
@@ -32,7 +32,7 @@ const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT a.v, b.id FROM a LEFT JOIN b USING (v)",
 ];
 
-/// Each change of the first table of a pair is one that keeps a NULL where it says NOT NULL; or makes one.
+/// Runs changes of a table that keep a NULL in a column declared NOT NULL, or make one.
 async fn asks_for_nulls(db: &Db, tables: &str, changes: &[&str]) {
     let (mut t, w) = incremental(db).await;
     for query in ASKING_FOR_NULLS {
@@ -76,7 +76,7 @@ fn a_not_null_that_is_not_valid_is_not_believed() {
 fn a_not_null_that_a_child_has_not_is_not_believed() {
     each_server(async |db| {
         let tables = match db.major() {
-            // A child may drop what it inherited.
+            // A child may drop a constraint that it inherited.
             ..18 => {
                 "CREATE TABLE a (id int, v int NOT NULL); CREATE TABLE c () INHERITS (a); \
                  ALTER TABLE c ALTER v DROP NOT NULL; INSERT INTO a VALUES (1, 10); INSERT INTO c VALUES (2, NULL), (3, NULL)"
@@ -113,7 +113,8 @@ fn a_not_null_that_a_child_loses_later_is_noticed() {
     });
 }
 
-/// Rows that agree in the columns of what is unique and no key: each is kept as often as it is there.
+/// Rows that agree in the columns of a unique index that is no key: the stream table has each as often as its
+/// source.
 #[test]
 fn an_index_that_is_no_key_is_not_taken_for_one() {
     const NO_CASE: &str =
@@ -140,7 +141,7 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
             indexes.push((index, "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)"));
         }
         if has_icu {
-            // Under a collation of its own others are equal than under the column's, where x and X are.
+            // The index has another collation than the column, under which x and X are equal.
             let rows = "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)";
             indexes.push(("CREATE UNIQUE INDEX ON a (v COLLATE \"C\")", rows));
         }
@@ -172,7 +173,7 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
     });
 }
 
-/// A result without a key, of each kind; and one of one row.
+/// Results without a key, of each kind, and a result of one row.
 const BAGS: &[&str] = &[
     "SELECT max(w) AS w{more} FROM t",
     "SELECT w{more} FROM t",
@@ -190,7 +191,7 @@ async fn bag(t: &mut Driver, w: &Session, query: &str, is_read: bool) {
     )
     .await;
     create(t, "st", &query.replace("{more}", "")).await;
-    // It is watched then.
+    // A reader makes the stream table watched.
     if is_read {
         create(t, "reader", "SELECT w % 10 AS k, count(*) AS n FROM st GROUP BY w % 10").await;
     }
@@ -259,7 +260,8 @@ fn a_query_of_one_row_leaves_no_row_of_many() {
     });
 }
 
-/// Its row holds NULL in columns that are none of its query's, where the next plan believes that a key has none.
+/// The stored row of the former query has NULL in columns that only the new query has, where the new plan
+/// relies on a key without NULLs.
 #[test]
 fn a_query_of_keys_leaves_no_row_of_another_query() {
     each_server(async |db| {
@@ -281,7 +283,7 @@ fn a_query_of_keys_leaves_no_row_of_another_query() {
     });
 }
 
-/// A full refresh and a repair leave the query's rows and no others, whatever was stored.
+/// A full refresh and a repair leave the query's rows and no others, whatever rows were stored.
 #[test]
 fn a_full_refresh_does_not_depend_on_stored_rows() {
     each_server(async |db| {

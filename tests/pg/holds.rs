@@ -1,5 +1,5 @@
-//! What the user switched off stays off, whatever else plans the readers of the table anew. Catches triggers that come back
-//! by themselves into the way of somebody's writers.
+//! Capture that the user switched off stays off, whatever else causes a new plan of the table's readers.
+//! Catches triggers that come back by themselves into the way of writers.
 
 use crate::support::{
     Driver, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run, sql_api,
@@ -14,7 +14,7 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 4 FROM generate_series(1, 8) i";
 
-/// Why `a` is read as a whole, in the words of whoever refreshes.
+/// Returns the reason why `a` is read as a whole, in the words of the driver.
 fn why() -> String {
     let program = if sql_api::is_meant() { "the program's " } else { "" };
     format!(
@@ -22,16 +22,17 @@ fn why() -> String {
     )
 }
 
-/// Deltas wherever they are possible, however little there is.
+/// Settings that use deltas wherever they are possible, however small the tables are.
 fn by_deltas() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// No trigger of ours is on `a`, nobody is told of its changes, and its reader is right all the same.
+/// Asserts that `a` has none of trickle's triggers, that its changes are told to nobody, and that its reader
+/// is right all the same.
 async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'a'::regclass AND NOT tgisinternal";
     assert_eq!(count(w, triggers).await, 0, "{after}");
-    // What was planned anew is filled anew first.
+    // The first refresh after a new plan fills the stream table again.
     refresh(t, reader).await;
     run(w, "UPDATE a SET v = v + 1 WHERE id % 3 = 0").await;
     let done = refresh(t, reader).await;
@@ -53,7 +54,7 @@ fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
         create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
         create(&mut t, "other", "SELECT id, k FROM b").await;
         t.disable(&name("a")).await.unwrap();
-        // The first refresh after it, and all that follow.
+        // This holds for the first refresh after it, and for all that follow.
         is_held(&mut t, &w, "sums", "disable").await;
         create(&mut t, "joined", "SELECT a.id, a.v, b.id AS b FROM a JOIN b USING (k)").await;
         for reader in ["sums", "joined"] {
@@ -74,7 +75,7 @@ fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
             run(&w, change).await;
             is_held(&mut t, &w, "joined", change).await;
         }
-        // Twice is once, and the last reader does not take it along.
+        // A second `disable` changes nothing, and the drop of the last reader does not undo it.
         t.disable(&name("a")).await.unwrap();
         for reader in ["sums", "joined"] {
             t.drop(&name(reader), false).await.unwrap();
@@ -128,8 +129,8 @@ fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
     });
 }
 
-/// Capture that stopped because its readers do not fit the table any more is none of the user's: no `enable` helps, but
-/// another query, or the next refresh of a reader that fits.
+/// Capture that stopped because its readers do not fit the table any more was not switched off by the user.
+/// `enable` does not help; another query does, or the next refresh of a reader that fits.
 #[test]
 fn what_stopped_by_itself_is_not_held() {
     newest_server(async |db| {
@@ -149,7 +150,7 @@ fn what_stopped_by_itself_is_not_held() {
                 && hint.contains("trickle drop"),
             "{e:?}"
         );
-        // Another reader, which fits, has it captured again.
+        // Another reader, which fits, starts the capture of the table again.
         create(&mut t, "keys", "SELECT k, count(*) AS n FROM a GROUP BY k").await;
         assert!(t.buffers().await.unwrap().iter().all(|b| !b.disabled));
         let query = Some("SELECT k, max(id) AS s FROM a GROUP BY k".to_owned());

@@ -1,6 +1,6 @@
-//! Settings of whoever writes, plans and refreshes change no result: each one of the server's that a session
-//! may set, with values that nobody would give it. Catches results that depend on a setting that was not
-//! frozen, and failures that do not name it.
+//! Settings of sessions that write, plan and refresh change no result: each setting of the server that a
+//! session may set, with values that nobody would give it. Catches results that depend on a setting that was
+//! not frozen, and failures that do not name it.
 
 use crate::support::{Db, Driver, count, is_todays, name, open, run, todays_server, try_refresh};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ const TABLES: &str = "
         ARRAY['NULL', NULL, 'x'] FROM generate_series(1, 30) i;
     INSERT INTO k SELECT i, 'k' || i FROM generate_series(1, 10) i";
 
-/// Queries whose values depend on settings, each made under those of the test.
+/// Queries whose values depend on settings; each is created under the test's settings.
 const QUERIES: [(&str, &str); 6] = [
     (
         "texts",
@@ -37,11 +37,11 @@ const QUERIES: [(&str, &str); 6] = [
     ("all_of_it", "SELECT DISTINCT h::text AS h FROM h WHERE NOT EXISTS (SELECT FROM k WHERE k.id = h.id)"),
 ];
 
-/// Their stream tables, and those that writers keep.
+/// The stream tables of these queries, and the IMMEDIATE ones.
 const TABLES_OF_QUERIES: [&str; 8] =
     ["texts", "searched", "grouped", "joined", "few", "all_of_it", "kept_grouped", "kept_joined"];
 
-/// The settings that a session may set, and values for each: what it is not, its least and its greatest.
+/// The settings that a session may set, and values for each: the opposite one, the least and the greatest.
 const VALUES: &str = "
     SELECT name, v.value FROM pg_settings CROSS JOIN LATERAL (
         SELECT CASE setting WHEN 'on' THEN 'off' ELSE 'on' END AS value WHERE vartype = 'bool'
@@ -54,7 +54,7 @@ const VALUES: &str = "
       AND name NOT LIKE 'log%' AND name NOT LIKE 'debug_print%' AND name NOT LIKE 'trace%' AND name NOT LIKE 'pg_trickle.%'
     ORDER BY 1, 2";
 
-/// Values of settings that are texts, and of times that are up before anything is done.
+/// Values of settings that are texts, and timeouts that end before anything is done.
 const MORE: &[(&str, &str)] = &[
     ("DateStyle", "SQL, DMY"),
     ("DateStyle", "German"),
@@ -91,10 +91,10 @@ async fn values(s: &Session) -> Vec<(String, String)> {
     of_server.chain(more.map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))).collect()
 }
 
-/// A fault of any setting, whether it is named or not.
+/// Prefix of a fault that counts for any setting, whether the error names it or not.
 const WRONG: &str = "wrong:";
 
-/// The fault of one setting, if there is one.
+/// Returns the fault of one setting, if there is one.
 async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usize) -> Option<String> {
     let named = |told: &str| {
         let told = told.to_lowercase().replace('_', " ");
@@ -104,7 +104,7 @@ async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usiz
         if setting == "search_path" { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) };
     let list = if list.is_empty() { "''".to_owned() } else { list };
     let set = format!("ALTER DATABASE {} SET {setting} = {list}", db_name(control).await);
-    // Some values the server does not take.
+    // The server refuses some values.
     if control.client().batch_execute(&set).await.is_err() {
         return None;
     }
@@ -120,7 +120,7 @@ async fn db_name(s: &Session) -> String {
     s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
 }
 
-/// Writes, alters, refreshes in sessions that begin now, and compares in one that began before.
+/// Writes, alters and refreshes in new sessions, and compares in a session that began before.
 async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     let writer = db.try_session().await.map_err(|e| format!("{e:?}"))?;
     let write = format!(
@@ -132,7 +132,7 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     );
     match writer.client().batch_execute(&write).await {
         Ok(()) => {}
-        // A session that may write does it instead.
+        // In a session that may not write, another one writes instead.
         Err(e) if e.code().is_some_and(|c| c.code() == "25006") => run(control, &write).await,
         Err(e) => return Err(format!("a writer fails: {e:?}")),
     }
@@ -143,8 +143,8 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
         if nth.is_multiple_of(3) && !alter.is_empty() {
             run(control, alter).await;
         }
-        // An alteration may change values without a statement that writes them; what writers keep notices
-        // that when it is refreshed.
+        // An alteration may change values without a statement that writes them; an IMMEDIATE stream table
+        // notices that at its refresh.
         for table in TABLES_OF_QUERIES {
             try_refresh(&mut t, table).await.map_err(|e| format!("{table}: {e:?}"))?;
         }

@@ -1,5 +1,5 @@
-//! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
-//! with a few.
+//! The cost of many stream tables together. Catches work that each stream table causes for all of them, which
+//! does not show with few.
 
 use crate::support::{
     Budget, Db, Driver, assert_equal, count, create, cut, is_nightly, name, newest_server, open, private, run,
@@ -14,10 +14,10 @@ use trickle_client::registry::Entry;
 use trickle_client::{Connect, NewStreamTable, RefreshOptions, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// So many messages pass before a connection breaks: more than any test sends.
+/// Number of messages before a connection breaks: more than any test sends.
 const PLENTY: i64 = 1 << 40;
 
-/// As many stream tables, each over a table of its own.
+/// Makes these stream tables, each over a table of its own.
 async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     for i in tables {
         run(
@@ -29,7 +29,8 @@ async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     }
 }
 
-/// What a new client sends to refresh all, what it did, and how often the server looked at the definition of a relation.
+/// Cost of refreshing all stream tables with a new client: messages sent, actions done, and how often the
+/// server looked at the definition of a relation.
 struct Cost {
     messages: i64,
     actions: Vec<&'static str>,
@@ -42,7 +43,7 @@ async fn refresh_all(db: &Db) -> Cost {
     let mut t = Trickle::open(session, settings).await.unwrap();
     let looks = async || {
         let w = db.session().await;
-        // One of these functions is called by another of that name.
+        // One function of this name calls another, and is not counted.
         let looked = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint' \
              AND funcid <> 'pgtrickle.fingerprint(oid, int2, oid[])'::regprocedure";
         count(&w, looked).await
@@ -76,25 +77,25 @@ fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
         }
         let [(_, few), (n, many)] = seen.as_slice() else { panic!("two rounds") };
         assert_eq!(few.messages, many.messages, "of few and of many");
-        // The table and the triggers of each source, once.
+        // One look at the table and one at the triggers of each source.
         assert_eq!(many.looks, 2 * i64::from(*n));
     });
 }
 
-/// Bind, Execute and Sync: what is prepared is asked, and answered, once.
+/// Bind, Execute and Sync: one question by a prepared statement, and its answer.
 const ROUND_TRIP: i64 = 3;
 
-/// The only table of the buffer of a source.
+/// Returns the name of the only segment of a source's buffer.
 async fn segment(w: &Session, source: u32) -> String {
     let text = format!("SELECT format('pgtrickle_changes.changes_%s_1', 's{source}'::regclass::oid)");
     w.client().query_one(&text, &[]).await.unwrap().get(0)
 }
 
-/// What a refresher asks in each of its rounds.
+/// The question that a refresher asks in each of its rounds.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     newest_server(async |db| {
-        // Many take their time to make.
+        // Creating stream tables takes time.
         let many = if is_nightly() { 300 } else { 100 };
         let mut t = open(db).await;
         let w = db.session().await;
@@ -106,7 +107,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
             let all: Vec<Entry> = registry.entries().cloned().collect();
             assert_eq!(all.len(), to as usize);
             let options = RefreshOptions::default();
-            // The first round plans what the next ones ask.
+            // The first round prepares the statements of the next ones.
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
             for _ in 0..2 {
                 budget.set(PLENTY);
@@ -121,7 +122,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
             assert_eq!(PLENTY - budget.left(), 2 * ROUND_TRIP, "of {to}: what is in the buffer is looked at");
             t.refresh(&[name(&format!("st{}", to - 1))], &RefreshOptions::default()).await.unwrap();
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
-            // An emptied buffer is one whose file was replaced.
+            // An emptied buffer has another file, which the question must notice.
             run(&w, &format!("TRUNCATE {}", segment(&w, to - 1).await)).await;
             budget.set(PLENTY);
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
@@ -130,7 +131,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     });
 }
 
-/// The way to a database over connections whose messages are counted.
+/// Opens connections to a database, and counts their messages.
 struct Counted(Config, PathBuf, Mutex<Vec<Budget>>);
 
 impl Counted {
@@ -154,11 +155,11 @@ impl Connect for Counted {
     }
 }
 
-/// What a refresher sends in a second in which nothing is to be done: a look at the catalog and one at the buffers, and now
-/// and then it reads the catalog again. Each is three messages.
+/// Number of messages that an idle refresher sends in a second: for a look at the catalog, a look at the
+/// buffers, and now and then a new reading of the catalog. Each is three messages.
 const IDLE_SECOND: i64 = 24;
 
-/// However many stream tables there are, and however their times differ.
+/// The number of questions depends neither on the number of stream tables nor on their schedules.
 #[test]
 fn a_refresher_with_nothing_to_do_asks_once_for_all() {
     newest_server(async |db| {
@@ -176,7 +177,8 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= i64::try_from(seconds).unwrap() * IDLE_SECOND, "{sent}");
-            // Changes of one are found among all that have none, and so are those that come while others are refreshed.
+            // Changes of one stream table are found among many without changes, and so are changes that come
+            // while others are refreshed.
             for i in [7, 8, 39] {
                 run(&w, &format!("UPDATE s{i} SET v = v + 1; DELETE FROM s{i} WHERE id = 2")).await;
             }
@@ -186,7 +188,7 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
-            // Buffers that hold nothing new are emptied after a while.
+            // Buffers without new changes are emptied after a while.
             for i in [7, 8, 39] {
                 let size = format!("SELECT pg_relation_size('{}')", segment(&w, i).await);
                 while count(&w, &size).await > 0 {
@@ -205,8 +207,8 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
     });
 }
 
-/// What is looked at many times a second is asked for the snapshot alone while nobody commits anything in the whole server, so the
-/// test has one of its own.
+/// Looks many times a second ask for the snapshot alone while nobody commits anything in the whole server, so
+/// the test has a server of its own.
 #[test]
 fn quick_looks_ask_for_the_snapshot_alone() {
     private::newest_version(async |binaries| {
@@ -225,7 +227,8 @@ fn quick_looks_ask_for_the_snapshot_alone() {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let before = to.sent();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            // A look each 45 ms, since one may come a tenth of a period early, and what each second takes.
+            // A look each 45 ms, since one may come a tenth of a period early, and the messages of each idle
+            // second.
             let most = i64::try_from(seconds).unwrap() * (ROUND_TRIP * 1000 / 45 + IDLE_SECOND);
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= most, "{sent}, of {most}");
@@ -260,7 +263,7 @@ fn the_status_of_many_is_as_many_messages_as_of_few() {
                 let s = all.iter().find(|s| s.name == format!("public.{what}")).unwrap();
                 (s.pending, s.pending_changes)
             };
-            // An update is two changes; st1 was truncated; what is upstream counts.
+            // An update is two changes; st1 was truncated; changes of its source's sources count for `over`.
             assert_eq!(pending("st0"), (Some(true), Some(4)));
             assert_eq!(pending("over"), (Some(true), Some(4)));
             assert_eq!(pending("st1"), (Some(true), Some(0)));
@@ -287,8 +290,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
             costs.push(cost);
         }
         let [a, b, c] = costs.as_slice() else { panic!("three rounds") };
-        // A few messages depend on what a buffer still holds. Work for all of them again for each would be half as much
-        // again.
+        // A few messages depend on the content of a buffer. Work that each stream table causes for all of
+        // them would grow by half as much again.
         let grows = |by: fn(&Cost) -> i64| (by(c) - by(b)) * 10 <= (by(b) - by(a)) * 11;
         assert!(grows(|c| c.messages), "{} {} {}", a.messages, b.messages, c.messages);
         assert!(grows(|c| c.looks), "{} {} {}", a.looks, b.looks, c.looks);
@@ -296,7 +299,7 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
     });
 }
 
-/// One group that changed among many that did not, and one that was altered: nobody is passed over.
+/// A group that changed among many that did not, and one that was altered: none is passed over.
 #[test]
 fn what_is_idle_hides_nothing() {
     newest_server(async |db| {

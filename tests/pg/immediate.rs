@@ -1,6 +1,6 @@
-//! Stream tables kept within the statements that write their sources (IMMEDIATE), with every order fixed by locks and open
-//! transactions. Catches what one writer cannot do wrong: states that somebody else changes meanwhile, sources that one statement
-//! changes together, and objects that stay behind.
+//! Stream tables kept within the statements that write their sources (IMMEDIATE), with every order fixed by
+//! locks and open transactions. Catches errors that one writer cannot show: states that somebody else changes
+//! meanwhile, sources that one statement changes together, and objects that stay behind.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, mode, name, open, pid, refresh, run, todays_server,
@@ -17,7 +17,7 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
 
-/// One for each way in which writers are kept from each other, and one of them that reads another.
+/// Stream tables for each way in which writers are kept from each other, and one that reads another of them.
 const TABLES: [(&str, &str); 6] = [
     ("by_key", "SELECT id, v FROM a WHERE v > 2"),
     ("by_group", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
@@ -48,7 +48,7 @@ async fn assert_all(t: &mut Driver) {
     }
 }
 
-/// The SQLSTATE that a statement fails with.
+/// Runs a statement that must fail, and returns its SQLSTATE.
 async fn fails(s: &Session, sql: &str) -> String {
     let e = s.client().batch_execute(sql).await.expect_err(sql);
     e.code().unwrap_or_else(|| panic!("{e:?}")).code().to_owned()
@@ -88,13 +88,13 @@ fn each_kind_of_statement_is_applied_as_it_ends() {
         assert_eq!(sink.finish().await.unwrap(), 2);
         assert_all(&mut t).await;
         assert_eq!(count(t.connection(), "SELECT count(*) FROM by_key WHERE id > 4999").await, 0);
-        // What replicates writes too.
+        // Writes of replication are applied too.
         run(t.connection(), "SET session_replication_role = replica; DELETE FROM a WHERE k = 1; RESET session_replication_role").await;
         assert_all(&mut t).await;
     });
 }
 
-/// Cascades, and triggers of the user's that write from within a statement, before and after ours.
+/// Cascades, and triggers of the user that write from within a statement, before and after trickle's.
 #[test]
 fn what_a_statement_sets_off_is_applied_once() {
     todays_server(async |db| {
@@ -149,7 +149,8 @@ fn what_a_statement_sets_off_is_applied_once() {
     });
 }
 
-/// What a statement sets off on its own table ends before it does, and takes away what the statement has yet to bring.
+/// A trigger's statement on the same table ends before the statement that fired it. It can delete rows of
+/// that statement before their insert is applied.
 #[test]
 fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
     todays_server(async |db| {
@@ -169,7 +170,7 @@ fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
             ("totals", "SELECT g, count(*) AS n, sum(v) AS s FROM fixed GROUP BY g"),
             ("each", "SELECT id, v FROM fixed WHERE v > 50"),
             ("others", "SELECT o, sum(v) AS s, count(*) AS n FROM tree GROUP BY o"),
-            // 50,000 is too much for it, and was never its sum.
+            // 50,000 does not fit smallint, and was never the sum of a state.
             ("small", "SELECT g, sum(v)::int2 AS s FROM narrow GROUP BY g"),
         ];
         for (what, query) in all {
@@ -202,7 +203,7 @@ fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
         )
         .await;
         assert_all(&mut t).await;
-        // The query raises at the end of a statement: that statement fails, and nothing else.
+        // The query raises an error at the end of a statement: that statement fails, and nothing else.
         assert_eq!(fails(&s, "UPDATE b SET w = 0 WHERE id = 1").await, "22012");
         run(
             &s,
@@ -213,7 +214,7 @@ fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
         assert_all(&mut t).await;
         assert_equal(&mut t, "divided").await;
         assert_eq!(count(&s, "SELECT count(*) FROM b WHERE w = 0").await, 0);
-        // Only a delta would raise: a row leaves, and what it met becomes 0.
+        // Only a delta would raise an error: a row leaves, and its partner in the join becomes 0.
         run(&s, "BEGIN; WITH gone AS (DELETE FROM a WHERE k = 4) UPDATE b SET w = 0 WHERE k = 4; COMMIT")
             .await;
         assert_equal(&mut t, "divided").await;
@@ -234,7 +235,7 @@ fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
     });
 }
 
-/// Who writes what a delta reads waits for whoever wrote before, whatever source that was, and then reads what that one wrote.
+/// A writer of any source of a delta waits for earlier writers of its sources, and then reads their changes.
 #[test]
 fn writers_of_both_sides_of_a_join_wait_for_each_other() {
     todays_server(async |db| {
@@ -251,7 +252,7 @@ fn writers_of_both_sides_of_a_join_wait_for_each_other() {
         });
         assert_equal(&mut t, "joined").await;
         assert_eq!(count(&by, "SELECT count(*) FROM joined WHERE v = 100 AND w = 100").await, 1);
-        // One that was undone leaves nobody waiting.
+        // A statement that was rolled back leaves nobody waiting.
         run(&first, "BEGIN; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s").await;
         run(&second, "DELETE FROM b WHERE id = 100").await;
         run(&first, "DELETE FROM a WHERE id = 100; COMMIT").await;
@@ -265,9 +266,9 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
         let mut t = keep_all(db).await;
         let (old, other) = (db.session().await, db.session().await);
         let writes = [
-            // A join: whoever wrote it last.
+            // A join: the last writer of any of its rows decides.
             ("INSERT INTO b VALUES (50, 1, 1)", "DELETE FROM b WHERE id = 3", Some("40001")),
-            // Totals: whoever wrote the same group last.
+            // Totals: the last writer of the same group decides.
             ("INSERT INTO a VALUES (200, 3, 1)", "INSERT INTO a VALUES (201, 3, 1)", Some("40001")),
             ("TRUNCATE a", "INSERT INTO a VALUES (1, 3, 1)", Some("40001")),
         ];
@@ -289,7 +290,7 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
     });
 }
 
-/// A row that comes where another was deleted after the snapshot, which shows both.
+/// A row is inserted with the key of a row that was deleted after the snapshot, and the snapshot shows both.
 #[test]
 fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
     todays_server(async |db| {
@@ -309,7 +310,8 @@ fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
     });
 }
 
-/// A refresh computes them while nobody writes; what somebody writes afterwards over a snapshot from before is no delta of that.
+/// A refresh computes the stream tables while nobody writes. A later write over a snapshot from before the
+/// refresh is no delta of their rows.
 #[test]
 fn a_snapshot_from_before_a_refresh_is_refused() {
     todays_server(async |db| {
@@ -329,7 +331,7 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
             assert_equal(&mut t, what).await;
             t.drop(&name(what), false).await.unwrap();
         }
-        // The first statement of a writer that is open is waited for.
+        // The refresh waits for the end of an open writer.
         run(&old, "BEGIN; DELETE FROM a WHERE id = 2").await;
         let (by, waits) = (db.session().await, pid(t.connection().client()).await);
         tokio::join!(keep(&mut t, "bag", "SELECT k FROM a"), async {
@@ -340,7 +342,8 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
     });
 }
 
-/// Rows of different keys and, but for one pair in a thousand, groups are written side by side.
+/// Writers of rows with different keys do not wait for each other, nor do writers of different groups, except
+/// for one pair of groups in a thousand.
 #[test]
 fn writers_of_different_groups_do_not_wait_for_each_other() {
     todays_server(async |db| {
@@ -356,7 +359,7 @@ fn writers_of_different_groups_do_not_wait_for_each_other() {
             "SET lock_timeout = '10s'; BEGIN; INSERT INTO a VALUES (102, 2, 1), (103, 71, 1); COMMIT",
         )
         .await;
-        // The same group, which is new to both.
+        // The same group, which is new to both writers.
         let (waits, by) = (pid(third.client()).await, db.session().await);
         let same = run(&third, "INSERT INTO a VALUES (104, 70, 5)");
         tokio::join!(same, async {
@@ -370,7 +373,7 @@ fn writers_of_different_groups_do_not_wait_for_each_other() {
     });
 }
 
-/// Many writers of everything, at every isolation level, some of which are refused and try something else.
+/// Many writers of everything, at every isolation level; some are refused, and try another write.
 #[test]
 fn after_a_storm_of_writers_all_are_equal() {
     todays_server(async |db| {
@@ -420,7 +423,8 @@ fn after_a_storm_of_writers_all_are_equal() {
     });
 }
 
-/// What reads a stream table and a table beside it is waited for in one order with what reads their tables.
+/// An IMMEDIATE stream table may read another one and a table beside it. Writers take the locks for it and
+/// for the stream tables over the same tables in one order.
 #[test]
 fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
     todays_server(async |db| {
@@ -440,7 +444,8 @@ fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
             let mut id = 1000 * n;
             while tokio::time::Instant::now() < until {
                 id += 1;
-                // Rows of its own: whatever waits for another does so for what keeps the stream tables.
+                // Each writer has rows of its own, so a wait for another can only be for the locks that keep
+                // the stream tables.
                 let (table, value) = if id % 2 == 0 { ("a", "v") } else { ("b", "w") };
                 let (k, last) = (id % 5, id - 2);
                 run(&s, &format!("INSERT INTO {table} VALUES ({id}, {k}, {id})")).await;
@@ -461,7 +466,7 @@ fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
     });
 }
 
-/// What belongs to a stream table goes with it, and with its mode; nobody's writes fail meanwhile.
+/// The objects of a stream table are dropped with it and with its mode; no write fails meanwhile.
 #[test]
 fn modes_come_and_go_with_all_that_belongs_to_them() {
     todays_server(async |db| {
@@ -484,7 +489,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         assert_eq!(count(&s, captures).await, 0);
         run(&s, "DELETE FROM b WHERE id = 7").await;
         assert_equal(&mut t, "joined").await;
-        // Suspended, nothing keeps it; then it is computed again.
+        // While it is suspended no trigger keeps it; then it is recomputed.
         let suspended = |yes| Alteration { suspended: Some(yes), ..Alteration::default() };
         t.alter(&name("joined"), &suspended(true)).await.unwrap();
         assert_eq!(count(&s, own).await, 0);
@@ -492,7 +497,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         t.alter(&name("joined"), &suspended(false)).await.unwrap();
         run(&s, "DELETE FROM a WHERE id = 9").await;
         assert_equal(&mut t, "joined").await;
-        // The way out where it is in a writer's way.
+        // `disable` removes the triggers where they are in a writer's way.
         t.disable(&name("a")).await.unwrap();
         assert_eq!(count(&s, own).await, 0);
         run(&s, "DELETE FROM a WHERE id = 10").await;
@@ -503,7 +508,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         t.enable(&name("a")).await.unwrap();
         run(&s, "DELETE FROM a WHERE id = 11").await;
         assert_equal(&mut t, "joined").await;
-        // Another query.
+        // A change of the query.
         let query =
             Alteration { query: Some("SELECT a.id, a.v FROM a WHERE v > 5".into()), ..Alteration::default() };
         t.alter(&name("joined"), &query).await.unwrap();
@@ -520,7 +525,8 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
     });
 }
 
-/// A trigger that somebody switched off, or a source that is another table now, is made good for by the next refresh.
+/// A trigger that somebody switched off, or a source that was replaced by another table, is noticed and
+/// repaired by the next refresh.
 #[test]
 fn what_was_broken_is_noticed_by_the_next_refresh() {
     todays_server(async |db| {
@@ -540,9 +546,10 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
             run(&s, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = (SELECT min(id) FROM b)").await;
             assert_all(&mut t).await;
         }
-        // One that was renamed or dropped by hand.
+        // A stream table that was renamed or dropped by hand.
         run(&s, "ALTER TABLE bag RENAME TO sack").await;
-        // Where the server tells of that, it is followed at once; else the next refresh does, and writers go on until then.
+        // Where the server tells of the rename, triggers follow it at once. Otherwise the next refresh does,
+        // and writers go on until then.
         run(&s, "UPDATE a SET v = v + 1").await;
         refresh(&mut t, "sack").await;
         run(&s, "UPDATE a SET k = k + 1").await;
@@ -550,7 +557,7 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
         run(&s, "DROP TABLE sack; CREATE TABLE sack (odd int); UPDATE a SET k = k - 1 WHERE id = 20; INSERT INTO a VALUES (2000, 1, 1)").await;
         assert_eq!(count(&s, "SELECT count(*) FROM sack").await, 0);
         run(&s, "DROP TABLE sack").await;
-        // Where nobody is told that it is gone it is known by its first name.
+        // Without an event trigger the drop is not noticed, and the catalog has the first name.
         match Driver::is_told_of_drops() {
             true => assert_eq!(
                 count(
@@ -563,7 +570,7 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
             false => drop(t.drop(&name("bag"), false).await.unwrap()),
         }
         keep(&mut t, "bag", TABLES[3].1).await;
-        // A refresh of what is as it should be does nothing, and waits for nobody.
+        // A refresh of a stream table that is right already does nothing, and waits for nobody.
         let writer = db.session().await;
         run(&writer, "BEGIN; UPDATE a SET v = v + 1 WHERE id = 20").await;
         let done = refresh(&mut t, "joined").await;
@@ -582,7 +589,7 @@ fn readers_of_what_writers_keep() {
         assert_eq!(mode(&t, "deltas").await.0, "DIFFERENTIAL");
         run(&s, "UPDATE a SET v = v + 1 WHERE k = 2").await;
         assert_equal(&mut t, "deltas").await;
-        // It would be kept from writers that are no writers.
+        // The writers of its source are refreshes, not users' statements, so no trigger could keep it.
         let new = NewStreamTable {
             mode: Some(RefreshMode::Immediate),
             ..NewStreamTable::new(name("later"), "SELECT s FROM deltas")
@@ -603,7 +610,7 @@ fn readers_of_what_writers_keep() {
                 .await;
             assert_equal(&mut t, "parts").await;
         } else {
-            // Only the extension is told of partitions that come and go.
+            // Only the extension notices partitions that come and go.
             let e = t.create(&parts).await.unwrap_err();
             assert!(e.detail_text().unwrap().contains("public.p, a partitioned table"), "{e:?}");
         }
@@ -619,7 +626,7 @@ fn readers_of_what_writers_keep() {
     });
 }
 
-/// Who may write a source needs no right on what is kept of it, and gets none.
+/// A role that may write a source needs no right on its stream tables, and gets none.
 #[test]
 fn writers_need_no_rights_and_get_none() {
     todays_server(async |db| {

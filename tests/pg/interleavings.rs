@@ -1,5 +1,6 @@
-//! Refreshes among transactions that are open, late, rolled back or prepared, with every order fixed by locks and open
-//! transactions. Catches what a test of one connection cannot see: rows that commit behind the frontier.
+//! Refreshes among transactions that are open, late, rolled back or prepared, with every order fixed by locks
+//! and open transactions. Catches rows that commit behind the frontier, which a test of one connection cannot
+//! see.
 
 use crate::support::{
     Driver, assert_equal, blocked, count, create, name, open, open_with, pid, refresh, run, todays_server,
@@ -22,7 +23,8 @@ const TABLES: [(&str, &str); 3] = [
     ("over", "SELECT g.k, g.s, count(b.id) AS n FROM grouped g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
 ];
 
-/// What a transaction wrote before a refresh and commits after it is in the next one, whatever its isolation.
+/// Changes of a transaction that wrote before a refresh and commits after it are in the next refresh,
+/// whatever its isolation level.
 #[test]
 fn a_transaction_open_across_two_refreshes_is_counted_once() {
     todays_server(async |db| {
@@ -56,7 +58,8 @@ fn a_transaction_open_across_two_refreshes_is_counted_once() {
     });
 }
 
-/// Neither the order of writes nor that of transaction numbers is the order of commits, and not all that was written is committed.
+/// Neither the order of writes nor that of transaction numbers is the order of commits, and not every write
+/// is committed.
 #[test]
 fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
     todays_server(async |db| {
@@ -104,7 +107,8 @@ fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
     });
 }
 
-/// What a statement wrote to the buffer before another trigger refused it goes with it, and the rest of its transaction stays.
+/// Changes in the buffer are rolled back with their statement when another trigger refuses it, and the rest
+/// of its transaction stays.
 #[test]
 fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
     todays_server(async |db| {
@@ -146,8 +150,8 @@ fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
     });
 }
 
-/// To be shown how the server runs a refresh changes nothing of it: what reads the table is told what was written, and a
-/// statement that fails is answered for as without.
+/// Showing the server's plans changes nothing of a refresh: readers are told of the written rows, and a
+/// statement that fails is handled in the same way.
 #[test]
 fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     todays_server(async |db| {
@@ -165,7 +169,8 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
             let done = t.refresh_watched(&[name("over")], &options, &mut plans).await.unwrap();
             let written = |r: &Refreshed| r.report.rows_inserted + r.report.rows_updated;
             assert!(done.len() == 2 && done.iter().all(|r| written(r) > 0), "{done:?}");
-            // Whether what is computed anew is replaced or compared is decided by what refreshes took.
+            // At least two plans: how many statements a recompute takes depends on the time that earlier
+            // refreshes took.
             assert!(plans.taken.len() >= 2, "{:?}", plans.taken);
             assert!(plans.taken.iter().all(|(_, plan)| plan[0]["Execution Time"].is_number()), "{plans:?}");
             for (table, _) in &TABLES[1..] {
@@ -175,8 +180,8 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     });
 }
 
-/// A change between two statements of a refresh: neither lost nor seen in halves, nor in two versions by the two arms of a
-/// diamond.
+/// A writer that commits a change between two statements of a refresh. The change is neither lost nor seen in
+/// halves, nor do the two arms of a diamond see two versions.
 struct Meanwhile<'s> {
     writer: &'s Session,
     at: usize,
@@ -215,7 +220,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
             let mut meanwhile = Meanwhile { writer: &writer, at, seen: 0 };
             t.refresh_watched(&[name("both")], &RefreshOptions::default(), &mut meanwhile).await.unwrap();
             let last = meanwhile.seen <= at;
-            // Never two versions of what it reads.
+            // Rows of two versions of its sources.
             let torn =
                 "SELECT count(*) FROM one FULL JOIN two USING (k) WHERE (one.k IS NULL) <> (two.k IS NULL)";
             assert_eq!(count(&writer, torn).await, 0);
@@ -233,7 +238,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// A writer that began before a source was captured, or before another column of it was, is waited for.
+/// A writer that began before a source, or another column of it, was captured: the creation waits for it.
 #[test]
 fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
     todays_server(async |db| {
@@ -268,7 +273,7 @@ fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
     });
 }
 
-/// Whoever takes the table first, the refresh sees all of it or nothing.
+/// Whichever statement locks the table first, the refresh sees all of it or nothing.
 #[test]
 fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     todays_server(async |db| {
@@ -302,7 +307,7 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     });
 }
 
-/// Alters the query of a stream table, from another connection, before the first lock is asked for.
+/// Alters the query of a stream table, from another connection, before a refresh asks for its first lock.
 struct AltersBeforeLock(Option<Driver>);
 
 impl Watch for AltersBeforeLock {
@@ -319,7 +324,7 @@ impl Watch for AltersBeforeLock {
     }
 }
 
-/// A refresh that was planned for a query which is altered before it has its locks runs the new one.
+/// A refresh of a query that is altered before the refresh has its locks runs the new query.
 #[test]
 fn a_query_is_altered_after_a_refresh_was_planned() {
     todays_server(async |db| {
@@ -395,7 +400,8 @@ fn truncate_alone_with_inserts_and_of_one_side() {
     });
 }
 
-/// Of two readers of one source, and with a reader of a reader, while segments are rotated and dropped as fast as they can be.
+/// Two readers of one source, and a reader of a reader, while segments are rotated and dropped as often as
+/// possible.
 #[test]
 fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
     todays_server(async |db| {
@@ -432,8 +438,8 @@ fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
     });
 }
 
-/// A statement that began before a segment was closed and emptied, in a session that knows the old trigger function. The
-/// source has no index: opening one would tell the session of the new function.
+/// A statement that began before a segment was closed and emptied, in a session that knows the old trigger
+/// function. The source has no index: opening one would tell the session of the new function.
 #[test]
 fn a_writer_outlives_the_segment_that_its_session_knows() {
     todays_server(async |db| {
@@ -466,7 +472,7 @@ fn a_writer_outlives_the_segment_that_its_session_knows() {
     });
 }
 
-/// How long a refresh waited for others is told apart from what it did.
+/// The time for which a refresh waited for others is told apart from the time of its work.
 #[test]
 fn waiting_for_a_lock_is_told_in_history() {
     todays_server(async |db| {
@@ -478,7 +484,7 @@ fn waiting_for_a_lock_is_told_in_history() {
         let waiting = pid(t.connection().client()).await;
         let release = async {
             blocked(&watch, waiting).await;
-            // So long it waits at least.
+            // The refresh waits at least as long.
             run(&holder, "SELECT pg_sleep(0.05); COMMIT").await;
         };
         let (done, ()) = tokio::join!(refresh(&mut t, "copy"), release);

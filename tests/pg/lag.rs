@@ -1,5 +1,6 @@
-//! How late a refresh brings what it brings, where the server tracks when transactions committed. Catches the time of a write, or of a
-//! refresh on the way, taken for that of the commit, and a time that is told though it is not known of every change.
+//! The lag of the changes that a refresh brings, where the server tracks commit times. Catches a lag that is
+//! counted from the write, or from a refresh in between, and not from the commit. Catches also a lag that is
+//! told although it is not known of every change.
 
 use crate::support::private::{connect, newest_version, open, start_with};
 use crate::support::{create, refresh, run};
@@ -7,7 +8,8 @@ use std::time::Duration;
 use trickle_client::{Session, Settings};
 use trickle_core::cost::Force;
 
-/// What the last refresh of `$1` says, and how long before its end the transaction had committed that wrote the row `$2`.
+/// Lag of the last refresh of `$1` as told, and the time from the commit of the transaction that wrote row
+/// `$2` to the end of the refresh.
 const LAG: &str = "SELECT h.lag_ms, (extract(epoch FROM h.end_time - pg_xact_commit_timestamp(t.xmin)) * 1000)::float8 \
     FROM t, pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
     WHERE s.pgt_name = $1 AND t.id = $2 ORDER BY h.refresh_id DESC LIMIT 1";
@@ -17,7 +19,8 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
     (row.get(0), row.get(1))
 }
 
-/// The clock is read once more after the end is noted, however much later the processor comes; what is told wrongly is off by more.
+/// Returns whether a told lag is right. The clock is read once more after the end is noted, however much
+/// later the process gets the processor; a wrong time is off by more.
 fn is_so(told: f64, passed: f64) -> bool {
     (passed - 0.1..passed + 200.0).contains(&told)
 }
@@ -36,7 +39,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
         refresh(&mut t, "down").await;
         refresh(&mut t, "both").await;
 
-        // Written first and committed last, committed first, and committed between.
+        // The first transaction to write commits last, another commits first, and another in between.
         let late = connect(&server, "postgres").await;
         run(&late, "BEGIN; INSERT INTO t VALUES (1, 1)").await;
         run(&w, "INSERT INTO t VALUES (2, 2)").await;
@@ -50,7 +53,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
             assert!(is_so(told, passed) && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
         }
 
-        // What `both` reads of `up` was written by a refresh, whose commit is not that of the change.
+        // A refresh wrote the rows of `up` that `both` reads, and its commit is not that of the change.
         refresh(&mut t, "both").await;
         assert_eq!(lag(&w, "both", 2).await.0, None);
         run(&w, "INSERT INTO t VALUES (4, 4)").await;
@@ -60,7 +63,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
     });
 }
 
-/// Of what was committed before the server tracked it nobody knows when that was.
+/// The commit time of a transaction from before the server tracked commit times is unknown.
 #[test]
 fn what_was_not_tracked_is_not_told() {
     newest_version(async |binaries| {
@@ -84,7 +87,7 @@ fn what_was_not_tracked_is_not_told() {
     });
 }
 
-/// What came from another server has the time of that server's clock, an hour off here.
+/// Transactions from another server have the time of that server's clock, an hour off here.
 #[test]
 fn what_was_committed_elsewhere_is_not_told() {
     newest_version(async |binaries| {

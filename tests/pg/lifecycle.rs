@@ -1,4 +1,4 @@
-//! Stream tables on a live database: made, refreshed, checked, dropped.
+//! Stream tables on a live database: created, refreshed, checked, dropped.
 
 use crate::support::{
     Driver, assert_equal, count, create, name, newest_server, open, open_with, refresh, run, todays_server,
@@ -128,7 +128,7 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
         assert_eq!(t.drop(&name("totals"), false).await.unwrap(), ["public.totals"]);
         create(&mut t, "totals", query).await;
         t.connection().client().batch_execute("DROP TABLE totals").await.unwrap();
-        // The name is free again.
+        // The name is free again after the drop.
         create(&mut t, "totals", query).await;
         assert_equal(&mut t, "totals").await;
         t.connection().client().batch_execute("DROP TABLE totals; DROP TABLE orders CASCADE").await.unwrap();
@@ -137,7 +137,7 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
     });
 }
 
-/// Neither what plans it anew nor a refresh by hand puts on schedule again what the user took off it.
+/// Neither a new plan nor a refresh by hand resumes a stream table that the user suspended.
 #[test]
 fn what_the_user_suspended_stays_so_until_it_is_resumed() {
     newest_server(async |db| {
@@ -160,7 +160,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
         );
         t.alter(&name("totals"), &Alteration { query, ..Alteration::default() }).await.unwrap();
         assert_eq!(status(&t).await, Activity::Suspended, "another query");
-        // A failure meanwhile is none of the schedule's.
+        // A failure by hand does not count for the schedule.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         assert!(try_refresh(&mut t, "totals").await.is_err());
         t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
@@ -168,7 +168,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
         assert_eq!(status(&t).await, Activity::Suspended, "a failure");
         t.alter(&name("totals"), &set(false)).await.unwrap();
         assert_eq!(status(&t).await, Activity::Active);
-        // What failures suspended is active again when a refresh succeeds.
+        // A stream table that failures suspended is active again when a refresh succeeds.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         for _ in 0..5 {
             assert!(try_refresh(&mut t, "totals").await.is_err());
@@ -177,7 +177,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
         t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
         refresh(&mut t, "totals").await;
         assert_eq!(status(&t).await, Activity::Active);
-        // One that was never filled can be taken off the schedule too.
+        // A stream table that was never filled can be suspended too.
         let empty = NewStreamTable::new(name("empty"), "SELECT id FROM orders");
         t.create(&NewStreamTable { initialize: false, ..empty }).await.unwrap();
         t.alter(&name("empty"), &set(true)).await.unwrap();
@@ -187,7 +187,8 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
     });
 }
 
-/// What a user does to the columns of a stream table's own table is named, and undone by planning it anew.
+/// A user's alterations of the columns of a stream table are named in the error, and undone by planning
+/// again.
 #[test]
 fn columns_that_a_user_altered_are_named_and_made_anew() {
     newest_server(async |db| {
@@ -218,7 +219,7 @@ fn columns_that_a_user_altered_are_named_and_made_anew() {
             assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
             assert_equal(&mut t, "totals").await;
         }
-        // A column that asks for nothing is in nobody's way.
+        // A column without NOT NULL is in nobody's way.
         run(&w, "ALTER TABLE totals ADD COLUMN note text; UPDATE orders SET customer = 1 WHERE id = 7").await;
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
     });
@@ -254,14 +255,15 @@ fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named()
     });
 }
 
-/// What is the primary key of a stream table, and what hangs on it.
+/// The columns of a stream table's primary key, and the objects that depend on it.
 const KEY: &str = "
     SELECT coalesce(string_agg(a.attname, ' ' ORDER BY k.n), '') FROM pg_constraint c
     CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY k(attnum, n)
     JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum
     WHERE c.conrelid = 'totals'::regclass AND c.contype = 'p'";
 
-/// A stream table is a table to its users: its key is declared, and whatever becomes of its contents, theirs stays.
+/// A stream table is a table to its users: its key is declared, and users' objects on it stay, whatever
+/// happens to its rows.
 #[test]
 fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
     newest_server(async |db| {
@@ -314,8 +316,8 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
     });
 }
 
-/// What a connection knows of stream tables that it refreshed is compared with what the catalog says, under the locks of each
-/// refresh: what others did meanwhile is noticed by the next one, and counted once.
+/// A connection remembers the stream tables that it refreshed, and compares that with the catalog under the
+/// locks of each refresh. Changes by others are noticed by the next refresh, and counted once.
 #[test]
 fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_again() {
     newest_server(async |db| {
@@ -334,7 +336,7 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
             t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await
         };
 
-        // Another query, another table of the name, and a name that changes hands.
+        // Another query, another table of the name, and two tables that exchange their names.
         create(&mut other, "st", "SELECT id, v FROM a").await;
         twice(&mut t).await;
         let alteration =
@@ -357,7 +359,7 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
         assert_eq!(next(&mut t).await.unwrap().len(), 1);
         assert_eq!(count(&w, sum).await, count(&w, "SELECT 2 * sum(v) FROM a").await);
 
-        // Capture that is held off, and begins again.
+        // Capture that is switched off, and begins again.
         twice(&mut t).await;
         other.disable(&name("public.a")).await.unwrap();
         next(&mut t).await.unwrap();
@@ -377,7 +379,7 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
         assert!(next(&mut t).await.unwrap_err().message().contains("belongs to lifecycle_clerk"));
         run(&w, "ALTER TABLE st OWNER TO postgres").await;
 
-        // What cannot be kept any more fails once.
+        // A stream table that cannot be kept any more fails once.
         twice(&mut t).await;
         run(&w, "ALTER TABLE a DROP COLUMN v").await;
         let e = t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap_err();
@@ -387,8 +389,9 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
     });
 }
 
-/// What the catalog says of a stream table and of what it reads is of one moment, also while stream tables come and go. Else one
-/// could be known for good as reading nothing, and never be refreshed.
+/// The catalog's entries of a stream table and of its sources are read at one moment, also while stream
+/// tables come and go. Otherwise a stream table could be remembered as having no sources, and never be
+/// refreshed.
 #[test]
 fn what_is_listed_is_whole() {
     newest_server(async |db| {
@@ -417,7 +420,7 @@ fn what_is_listed_is_whole() {
     });
 }
 
-/// When it was refreshed last, and the time that its rows are of; in microseconds.
+/// Returns the time of the last refresh, and the time that its rows are of, in microseconds.
 async fn times(s: &Session, what: &str) -> [i64; 2] {
     let text = "SELECT (extract(epoch FROM last_refresh_at) * 1e6)::int8, (extract(epoch FROM data_timestamp) * 1e6)::int8 \
          FROM pgtrickle.pgt_stream_tables WHERE pgt_name = $1";
@@ -442,13 +445,13 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
             assert!(later(before, now), "{known}: {before:?} {now:?}");
             before = now;
         }
-        // Several at once: one question finds them idle.
+        // Several stream tables together: one question finds them idle.
         t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
         for what in ["sums", "large"] {
             let now = times(&w, what).await;
             assert!(later(before, now), "{what}: {before:?} {now:?}");
         }
-        // On schedule nothing is written where nothing was found.
+        // A refresh on schedule that finds nothing writes nothing.
         before = times(&w, "sums").await;
         let on_schedule = RefreshOptions { initiated_by: Initiator::Scheduler, ..RefreshOptions::default() };
         t.refresh_apart(&[], &on_schedule).await.unwrap();
@@ -489,7 +492,7 @@ fn nobody_who_looks_waits_for_who_alters_a_table_under_a_view() {
         run(&other, "UPDATE customers SET name = 'y' WHERE id = 2").await;
         tokio::time::timeout(soon, refresh(&mut t, "names")).await.expect("nobody waits");
         run(&w, "COMMIT").await;
-        // It was the same view all the time.
+        // The view was the same all the time.
         for what in ["counted", "all_of_it", "names"] {
             assert_equal(&mut t, what).await;
         }
@@ -510,7 +513,7 @@ fn nobody_who_looks_waits_for_who_alters_a_table_under_a_view() {
         let (made, ()) = tokio::join!(t.create(&again), ends);
         made.unwrap();
         assert_eq!(count(&w, refreshes).await, before, "its rows stay");
-        // Another view is another one, whoever looks when.
+        // A changed view is noticed, whatever is locked when somebody looks.
         run(
             &w,
             "BEGIN; CREATE OR REPLACE VIEW large AS SELECT id, customer FROM orders WHERE amount > 200; \

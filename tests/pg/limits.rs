@@ -1,5 +1,5 @@
-//! A buffer that nobody drains stays below its limit: past it, triggers say only that something changed. Catches changes
-//! that are lost because somebody kept silent about them, and buffers that grow all the same.
+//! A buffer that nobody drains stays below its limit: past it, triggers write only that something changed.
+//! Catches changes that are lost because they were not written, and buffers that grow all the same.
 
 use crate::support::{Db, Driver, assert_equal, count, create, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
@@ -31,7 +31,7 @@ fn settings(mode: Mode, unlogged: bool) -> Settings {
     }
 }
 
-/// Bytes and rows of all segments of `a`.
+/// Returns bytes and rows of all segments of `a`.
 async fn held(s: &Session) -> (i64, i64) {
     let oid = count(s, "SELECT 'a'::regclass::oid::int8").await;
     let bytes = format!(
@@ -58,9 +58,9 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
     for round in 0..3 {
         fill(&w).await;
         let (bytes, rows) = held(&w).await;
-        // One statement more than fits, at most.
+        // At most one statement more than fits.
         assert!(bytes <= LIMIT + (40 << 10), "{bytes}");
-        // What comes later writes nothing at all, by whatever road and in whatever transaction.
+        // Later changes write nothing at all, whatever their kind and transaction.
         for later in [
             "INSERT INTO a VALUES (1000, 1, 1); DELETE FROM a WHERE id = 1000",
             "BEGIN; UPDATE a SET v = 0 WHERE k = 1; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s; COMMIT",
@@ -79,7 +79,7 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
         assert!(standing.iter().all(|s| s.pending == Some(true)), "{standing:?}");
         assert!(standing[0].sources.iter().any(|s| s.overflowed), "{standing:?}");
         assert!(t.buffers().await.unwrap().iter().any(|b| b.full && b.source == "public.a"));
-        // One reader notices; the others are recomputed too, each once.
+        // One reader notices the limit; the others are recomputed too, each once.
         let done = refresh(&mut t, "rows").await;
         assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
         assert_eq!(done[0].report.reason, "public.a was changed more than its buffer may hold");
@@ -114,7 +114,8 @@ fn a_buffer_that_nobody_drains_stays_below_its_limit_unlogged() {
     todays_server(async |db| stays_below(db, Mode::Statement, true).await);
 }
 
-/// Whoever kept silent may commit after the refresh that recomputed: it must be recomputed again, and lose nothing.
+/// A writer whose changes were not written may commit after the recompute: its readers must be recomputed
+/// again, and lose nothing.
 #[test]
 fn a_silent_writer_that_commits_late_is_not_lost() {
     todays_server(async |db| {
@@ -154,7 +155,8 @@ fn a_silent_writer_that_commits_late_is_not_lost() {
     });
 }
 
-/// A snapshot from before the buffer was emptied must not take the mark that is gone for one that is there.
+/// A session with a snapshot from before the buffer was emptied still sees a mark that was removed, and must
+/// not rely on it.
 #[test]
 fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
     todays_server(async |db| {
@@ -164,7 +166,7 @@ fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
         create(&mut t, "rows", TABLES[0].1).await;
         fill(&w).await;
         run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
-        // Its functions are known to the session, so it goes on with the segment that it knows.
+        // The session knows the trigger functions already, so it goes on with the segment that they name.
         assert_eq!(count(&old, "SELECT count(*) FROM b").await, 8);
         refresh(&mut t, "rows").await;
         assert_equal(&mut t, "rows").await;
@@ -176,7 +178,7 @@ fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
     });
 }
 
-/// A wider reader comes while the buffer is full; and the limit is another one later.
+/// A reader of more columns comes while the buffer is full, and the limit is changed later.
 #[test]
 fn a_full_buffer_is_widened_and_its_limit_moves() {
     todays_server(async |db| {
@@ -198,7 +200,7 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
         let wide = Settings { buffer_limit_bytes: Some(64 << 10), ..settings(Mode::Statement, false) };
         let mut t = open_with(db, wide).await;
         fill(&w).await;
-        // Full by the old limit: rebuilt, and under the new one from then on.
+        // The buffer is full by the old limit: the stream tables are rebuilt, and then the new limit holds.
         for what in ["rows", "sums"] {
             let done = refresh(&mut t, what).await;
             assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
@@ -259,11 +261,11 @@ fn writers_and_refreshes_meet_at_the_limit() {
     });
 }
 
-/// Clients that were told different limits do not make the triggers anew in turn: whoever ran `init` last decides.
+/// Clients with different limits do not make the triggers again in turn: the last `init` decides.
 #[test]
 fn the_limit_is_one_for_all_clients() {
     todays_server(async |db| {
-        // Another segment is another function too: this one lasts.
+        // A new segment has a new function too; segments of this size are not rotated here.
         let one = Settings { segment_bytes: 1 << 20, ..settings(Mode::Statement, false) };
         let mut t = open_with(db, one.clone()).await;
         let w = db.session().await;

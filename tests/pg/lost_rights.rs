@@ -1,6 +1,6 @@
-//! Rights that the owner of a stream table in mode IMMEDIATE loses on functions and schemas while its
-//! triggers, which run as that role, name them; and snapshots that are older than what they name. Catches
-//! writers that fail for what concerns somebody else, and rows that are missing in silence.
+//! Rights on functions and schemas that the owner of an IMMEDIATE stream table loses while its triggers,
+//! which run as that role, name them. Also snapshots that are older than the named objects. Catches writers
+//! that fail because of another role's rights, and rows that are missing without an error.
 
 use crate::program::Role;
 use crate::support::{Db, Driver, count, name, open, run, todays_server, try_refresh};
@@ -27,7 +27,7 @@ const QUERIES: [&str; 5] = [
     "SELECT id, w FROM kept.t WHERE w COLLATE lib.plain > 'w2'",
 ];
 
-/// Rights that are taken from the owner, and how each is given back.
+/// A right that is taken from the owner, and its return.
 const LOSSES: [(&str, &str); 5] = [
     ("REVOKE USAGE ON SCHEMA lib FROM APP", "GRANT USAGE ON SCHEMA lib TO APP"),
     ("REVOKE USAGE ON SCHEMA shown FROM APP", "GRANT USAGE ON SCHEMA shown TO APP"),
@@ -72,7 +72,7 @@ fn writers_go_on_where_an_owner_loses_a_right() {
                 assert_eq!(made.code, 0, "{query}: {}", made.err);
                 run(&s, WRITES[0]).await;
                 admin(db, &owner, lost).await;
-                // A session of before, and a new one, whose triggers were never planned.
+                // A session from before the loss, and a new one, whose triggers were never planned.
                 for write in WRITES {
                     let new = db.session().await;
                     for s in [&s, &new] {
@@ -92,12 +92,11 @@ fn writers_go_on_where_an_owner_loses_a_right() {
     });
 }
 
-/// Triggers that are made again in a session that made them before ask for the rights that their owner has
-/// by then.
+/// When a session makes triggers a second time, they check the rights that their owner has at that time.
 #[test]
 fn triggers_made_again_ask_for_the_rights_of_now() {
     todays_server(async |db| {
-        // Where the extension is, only the owner of the catalog switches capture off by the library.
+        // With the extension, only the owner of the catalog can switch capture off by the library.
         if Driver::is_the_servers() {
             return;
         }
@@ -132,8 +131,8 @@ fn triggers_made_again_ask_for_the_rights_of_now() {
     });
 }
 
-/// A transaction whose snapshot is older than a plan sees the function, operator or type of before: it can
-/// neither keep the stream table nor leave a mark that anybody would see.
+/// A transaction whose snapshot is older than a plan sees the former function, operator or type. It can
+/// neither keep the stream table nor leave a mark that others would see.
 #[test]
 fn a_snapshot_from_before_an_object_is_refused() {
     todays_server(async |db| {

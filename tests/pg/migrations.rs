@@ -1,6 +1,6 @@
-//! The effect of each kind of DDL on readers of the table: docs/migrations.md has it in a table that is made here
-//! (`TRICKLE_BLESS=1` writes it). Catches results that are computed anew for nothing, results that are not where they must be,
-//! and writers that a migration breaks.
+//! The effect of each kind of DDL on readers of the table. docs/migrations.md shows it in a table that is
+//! made here (`TRICKLE_BLESS=1` writes it). Catches needless recomputes, recomputes that are missing where
+//! they are needed, and writers that a migration breaks.
 
 use crate::objects::compare;
 use crate::support::{
@@ -12,22 +12,23 @@ use std::sync::{Mutex, PoisonError};
 use trickle_client::{Activity, IfExists, NewStreamTable, RefreshMode, Session};
 use trickle_core::refresh::Action;
 
-/// The effect on a stream table that reads what was altered.
+/// The effect on a stream table that reads an altered object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Effect {
-    /// It goes on by deltas from what it holds.
+    /// The stream table goes on by deltas from its stored rows.
     GoesOn,
-    /// It is computed once by the program, and goes on in the extension, whose event trigger sees what came.
+    /// The program recomputes it once; with the extension it goes on, since an event trigger sees the
+    /// alteration.
     AnewByProgram,
-    /// It is computed once.
+    /// It is recomputed once.
     Anew,
-    /// It keeps its rows, and its refreshes stop until it is given a query that fits.
+    /// It keeps its rows, and its refreshes stop until it gets a query that fits.
     Suspended,
 }
 use Effect::{Anew, AnewByProgram, GoesOn, Suspended};
 
 impl Effect {
-    /// The effect by the driver that is tested.
+    /// Returns the effect with the driver that is tested.
     fn here(self) -> Effect {
         match self {
             AnewByProgram if Driver::is_the_servers() => GoesOn,
@@ -63,7 +64,7 @@ const SOURCES: &str = "
 const GONE: &str = "DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS away, moved CASCADE; \
     DROP PUBLICATION IF EXISTS published";
 
-/// They read `id` and `v` of `t`, `id`, `name` and by a view `more` of `k`, and all of `p`.
+/// Readers of `id` and `v` of `t`, of `id`, `name` and (by a view) `more` of `k`, and of all columns of `p`.
 const READERS: [(&str, &str); 5] = [
     ("selected", "SELECT id, v FROM t WHERE v <> 3"),
     ("grouped", "SELECT v, count(*) AS n, sum(id) AS s, max(id) AS m FROM t GROUP BY v"),
@@ -72,16 +73,17 @@ const READERS: [(&str, &str); 5] = [
     ("viewed", "SELECT more % 2 AS m, twice(count(*)::int) AS n FROM small GROUP BY more % 2"),
 ];
 
-/// Those that writers keep (IMMEDIATE); of partitioned tables the program makes none.
+/// IMMEDIATE stream tables; the program keeps none over partitioned tables.
 const KEPT: [(&str, &str); 2] = [
     ("kept_groups", "SELECT v, count(*) AS n, sum(id) AS s FROM t GROUP BY v"),
     ("kept_pairs", "SELECT t.id, k.name FROM t JOIN k ON k.id = t.v"),
 ];
 
-/// Kinds of which KEPT are computed once, where the others go on: their triggers name the table.
+/// Kinds of DDL after which KEPT are recomputed once, where other readers go on: their triggers name the
+/// table.
 const KEPT_ANEW: [&str; 3] = ["rename the table", "move the table to another schema", "rename its schema"];
 
-/// Statements before and after each: all of their changes are in the results.
+/// Statements that write, before and after each DDL: all of their changes must be in the results.
 const WRITES: [&str; 4] = [
     "UPDATE t SET v = (v + 1) % 5 WHERE id % 7 = 0",
     "DELETE FROM t WHERE id % 20 = 3",
@@ -92,13 +94,13 @@ const WRITES: [&str; 4] = [
 struct Kind(&'static str, &'static str, Effect);
 
 impl Kind {
-    /// Whether it alters nothing that one of KEPT reads.
+    /// Whether the DDL alters nothing that one of KEPT reads.
     fn is_of_no_kept(&self) -> bool {
         !["TABLE t", "TABLE k", "UPDATE t"].iter().any(|t| self.1.contains(t))
     }
 }
 
-/// Headings, and below each the kinds of DDL: in words, as SQL, and its effect.
+/// Headings, and below each the kinds of DDL: in words, as SQL, and with its effect.
 const KINDS: &[(&str, &[Kind])] = &[
     (
         "Columns that the query does not read",
@@ -288,13 +290,13 @@ async fn made(db: &Db, s: &Session) -> Driver {
     t
 }
 
-/// How often a stream table was computed.
+/// Returns how often a stream table was recomputed.
 async fn computed(t: &Driver, what: &str) -> usize {
     let history = t.history(&name(what), 1000).await.unwrap();
     history.iter().filter(|h| matches!(h.action, Action::Full | Action::Reinitialize)).count()
 }
 
-/// The effect on those that writers keep, which in the extension the command itself has.
+/// Returns the effect on IMMEDIATE stream tables; with the extension the DDL itself has it.
 async fn effect_on_kept(t: &mut Driver, kind: &Kind, before: [usize; 2]) -> Effect {
     let mut gravest = GoesOn;
     for ((what, _), before) in KEPT.into_iter().zip(before) {
@@ -313,7 +315,7 @@ async fn computed_of_kept(t: &Driver) -> [usize; 2] {
     [computed(t, KEPT[0].0).await, computed(t, KEPT[1].0).await]
 }
 
-/// The effect of a refresh on each reader: the gravest counts.
+/// Returns the gravest effect of a refresh on any reader.
 async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
     let mut gravest = GoesOn;
     for (what, _) in READERS {
@@ -336,7 +338,8 @@ async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
     gravest
 }
 
-/// Writers go on whatever the table has become: each says by itself whether it is still one of its columns that it names.
+/// Asserts that writers go on, whatever the table has become. A statement may fail only because it itself
+/// names a table or column that is gone.
 async fn write(s: &Session) {
     for text in WRITES {
         if let Err(e) = s.client().batch_execute(text).await {
@@ -396,7 +399,8 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
     compare("migrations.md", "kinds of DDL", &table);
 }
 
-/// Writers of an IMMEDIATE stream table that has another name or schema go on, and the next refresh follows.
+/// Writers of an IMMEDIATE stream table that was renamed or moved to another schema go on, and the next
+/// refresh follows.
 #[test]
 fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     todays_server(async |db| {
@@ -432,8 +436,8 @@ fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     });
 }
 
-/// Tables, columns and schemas are renamed under queries of all shapes: each query is followed as PostgreSQL
-/// follows a view, and its stream table keeps its columns.
+/// Tables, columns and schemas are renamed under queries of all shapes. Each query follows as PostgreSQL's
+/// views do, and its stream table keeps its columns.
 #[test]
 fn renames_are_followed_as_under_a_view() {
     const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int, \"Größe\" text); CREATE TABLE k (k int PRIMARY KEY, gap int, v int, id int); \
@@ -534,8 +538,8 @@ fn renames_are_followed_as_under_a_view() {
     });
 }
 
-/// Writers go on where a source has no key or no NOT NULL any more by which an IMMEDIATE stream table is
-/// kept, and it says that it is behind; a key that is replaced is one.
+/// An IMMEDIATE stream table may need a key or a NOT NULL of its source. When the source loses one of these,
+/// writers go on and the stream table says that it is behind; a replaced key counts as a key.
 #[test]
 fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     const TABLE: &str = "CREATE TABLE f (id int PRIMARY KEY, u int NOT NULL UNIQUE, g int NOT NULL, v int NOT NULL); \
@@ -570,7 +574,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
         let s = db.session().await;
         let all = LOST.into_iter().flat_map(|l| [(l, false), (l, true)]).enumerate();
         for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 5)) {
-            // The extension plans it anew at once, and an older snapshot has to be taken again (40001).
+            // The extension plans again at once, and a transaction with an older snapshot fails with 40001.
             if old && Driver::is_the_servers() {
                 continue;
             }
@@ -610,7 +614,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
                 assert!(behind || old || said == 0, "{change}: {table} stopped for nothing");
                 marks += said;
             }
-            // An event trigger plans it anew before anybody writes.
+            // An event trigger plans again before anybody writes.
             assert!(!behind || marks > 0 || Driver::is_the_servers(), "{change}: no trigger noticed it");
             let all =
                 || KEPT.iter().flat_map(|(table, _)| [(*table).to_owned(), format!("refreshed_{table}")]);
@@ -626,7 +630,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     });
 }
 
-/// A reader of a stream table whose source was altered is made as if nothing had been.
+/// A reader of a stream table whose source was altered is created as if nothing had been altered.
 #[test]
 fn stream_tables_over_one_whose_source_changed_are_made() {
     newest_server(async |db| {
@@ -664,8 +668,8 @@ fn stream_tables_over_one_whose_source_changed_are_made() {
     });
 }
 
-/// One reader, and no other by which the capture of its table would be made anew: a key that goes, of which it reads nothing, and
-/// children that are altered by themselves.
+/// One reader alone, so that no other reader causes new triggers: a key is dropped that it does not read, and
+/// children are altered by themselves.
 #[test]
 fn keys_and_children_that_change_are_noticed_by_one_reader() {
     const PARTS: &str = "CREATE TABLE p (id int, v int, w int, g int GENERATED ALWAYS AS (v * 2) STORED) PARTITION BY RANGE (id); \

@@ -1,5 +1,6 @@
-//! Types of the user's own. Catches composites that IS NULL takes apart, domains whose collation or length is forgotten,
-//! operators that are not on the search path, and triggers that name a type where it is not found.
+//! Types that the user defines. Catches composites that IS NULL takes apart, and domains whose collation or
+//! length is forgotten. Catches also operators that are not on the search path, and triggers that name a type
+//! where it is not found.
 
 use crate::support::{assert_equal, create, mode, open, open_with, refresh, run, todays_server};
 use trickle_client::Settings;
@@ -36,8 +37,8 @@ fn a_composite_with_nulls_in_it_is_a_value() {
     });
 }
 
-/// What the server knows and the engine alone does not: bits, defaults of arguments, variadic functions, operators of the
-/// user's own and of extensions before ANY.
+/// Facts that only the server knows: bits, defaults of arguments, variadic functions, operators of users and
+/// of extensions before ANY.
 #[test]
 fn what_only_the_server_resolves_is_kept_by_deltas() {
     todays_server(async |db| {
@@ -139,7 +140,8 @@ fn a_table_with_an_enum_can_be_truncated() {
     });
 }
 
-/// What the server alone can say of types: their operators, the fields of composites, functions of any range, collations.
+/// Facts about types that only the server knows: their operators, the fields of composites, functions of any
+/// range, collations.
 #[test]
 fn what_types_can_do_is_asked_of_the_server() {
     todays_server(async |db| {
@@ -212,7 +214,7 @@ fn what_types_can_do_is_asked_of_the_server() {
     });
 }
 
-/// Under a collation that is not deterministic a text is equal to others, and so is what is made of it.
+/// Under a nondeterministic collation different texts can be equal, and so can the texts computed from them.
 #[test]
 fn what_is_made_of_a_collated_text_compares_as_it_does() {
     todays_server(async |db| {

@@ -1,5 +1,6 @@
-//! Operators and functions that a stranger puts into a schema of the search path once there are stream tables, and that fit their
-//! columns better than the server's own. Catches a name in a statement of ours that is looked up where a stranger may create.
+//! Operators and functions that a stranger creates in a schema of the search path after the stream tables
+//! were created, and that fit their columns better than the server's own. Catches a name in one of trickle's
+//! statements that is looked up in a schema where a stranger may create.
 
 use crate::program::Role;
 use crate::support::{count, newest_server, run, todays_server};
@@ -8,7 +9,7 @@ use trickle_core::catalog::MemoryCatalog;
 use trickle_core::parse::parse_query;
 use trickle_core::stream_table::{Options, compile_parsed};
 
-/// Columns whose types take the operators and functions of others.
+/// Columns of types that operators and functions of others can take.
 const TABLES: &str = "
     CREATE TYPE mood AS ENUM ('sad', 'ok');
     CREATE TABLE t (id smallint PRIMARY KEY, k varchar(10), c char(4), d date, m mood, a varchar[], s timestamp, n numeric(8, 2), b bool);
@@ -18,7 +19,7 @@ const TABLES: &str = "
     INSERT INTO u SELECT i, 'k' || i, 'c' || i, date '2020-01-01' + i, CASE i % 2 WHEN 0 THEN 'sad'::mood ELSE 'ok' END,
         ARRAY['a' || i] FROM generate_series(1, 4) i;";
 
-/// Each way of comparing, ordering and calling that statements of ours have.
+/// Queries with each way of comparing, ordering and calling that trickle's statements use.
 const QUERIES: &[(&str, &str)] = &[
     (
         "plain",
@@ -56,8 +57,8 @@ const QUERIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Of each operator and function of the server's one for every type of the columns that it would take, in the schema `free`. Each
-/// says as whom it ran; nobody else than the stranger is to run any.
+/// Makes a copy of each operator and function of the server, in the schema `free`, for every type of the
+/// columns that it would take. Each says as whom it ran; only the stranger may run any.
 const SHADOWS: &str = r#"
 DO $do$
 DECLARE o record; n int := 0; types text[] := '{smallint,int,bigint,varchar,text,bpchar,date,timestamp,mood,varchar[],text[],numeric,bool,anyelement,oid,regclass,name,\"char\",xid8,pg_snapshot,int[],oid[]}';
@@ -85,7 +86,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// Raises for everybody but the stranger: an error is the one thing that a function may do that is planned and called anywhere.
+/// Returns a function that raises an error for everybody but the stranger. A function may raise an error
+/// wherever it is planned or called, unlike every other effect.
 fn caught(stranger: &str) -> String {
     format!(
         "CREATE FUNCTION free.caught(what text) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS \
@@ -126,7 +128,7 @@ fn what_strangers_put_in_the_search_path_is_not_run() {
         }
         guest.run_sql(db, &caught(&guest.name)).await;
         guest.run_sql(db, SHADOWS).await;
-        // They are found first: in a session that has the schema in its path.
+        // A session that has the schema in its path finds the copies first.
         let s = db.session().await;
         run(&s, "SET search_path = public, free").await;
         let found = s.client().batch_execute("SELECT k FROM t WHERE k = 'k1'").await.unwrap_err();
@@ -150,7 +152,7 @@ fn what_strangers_put_in_the_search_path_is_not_run() {
             let ran = app.trickle(args);
             assert!(ran.code == 0 && !ran.err.contains("CAUGHT"), "{args:?}: {}", ran.err);
         }
-        // What is planned anew, built beside and takes its place.
+        // Stream tables that are planned again, built beside and exchanged.
         app.run_sql(
             db,
             "ALTER TABLE public.t ADD COLUMN z int; ALTER TABLE public.t ALTER n TYPE numeric(12, 2)",
@@ -171,7 +173,7 @@ fn what_strangers_put_in_the_search_path_is_not_run() {
         ] {
             let ran = app.trickle(args);
             let by_hand = args[0] == "alter" && ran.err.contains("CAUGHT");
-            // A query that its owner types means what it means to him there and then.
+            // A query that its owner types has the meaning that it has in the owner's session.
             assert!(
                 by_hand || ran.code == 0 && !ran.err.contains("CAUGHT"),
                 "{args:?}: {}{}",
@@ -186,7 +188,8 @@ fn what_strangers_put_in_the_search_path_is_not_run() {
     });
 }
 
-/// Functions of a query may find something there: what is left out is told, and no more once nobody else may create in it.
+/// Functions of a query may look up names in a schema where others may create. Such a schema is left out of
+/// the path, and a message says so until nobody else may create in it.
 #[test]
 fn a_schema_that_is_left_out_of_the_path_is_told() {
     todays_server(async |db| {
@@ -220,7 +223,8 @@ fn a_schema_that_is_left_out_of_the_path_is_told() {
     });
 }
 
-/// Somebody may have made one that fits better than the server's, and a text that names it means it.
+/// A stranger may have made an operator that fits better than the server's, and a text that names it means
+/// that one.
 #[test]
 fn an_operator_of_another_schema_is_not_the_servers() {
     let mut catalog = MemoryCatalog::new();

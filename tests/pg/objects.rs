@@ -1,5 +1,6 @@
-//! Everything that trickle makes in a database stands in docs/security.md with its owner, its rights and its reason. Catches an
-//! object, a right or a SECURITY DEFINER function that nobody has thought about. `TRICKLE_BLESS=1` writes the table.
+//! Every object that trickle makes in a database is listed in docs/security.md with its owner, its rights and
+//! its reason. Catches an object, a right or a SECURITY DEFINER function that nobody has thought about.
+//! `TRICKLE_BLESS=1` writes the table.
 
 use crate::support::{Db, count, each_server, name, newest_server, open, run};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use trickle_client::{NewStreamTable, RefreshMode, Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// What there is for what, by the name in the table. One that is not here fails the test.
+/// The reason for each object, by its name in the table. An object that is missing here fails the test.
 const REASONS: &[(&str, &str)] = &[
     ("schema pgtrickle", "the catalog and the SQL functions"),
     ("schema pgtrickle_changes", "buffers, hidden state and trigger functions"),
@@ -175,8 +176,8 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.on_drop", "called by the event trigger pg_trickle_drops"),
 ];
 
-/// All objects, without what belongs to an extension's own: kind and name, owner, rights of others than the owner, SECURITY,
-/// search_path.
+/// All objects, without members of the extension: kind and name, owner, rights of others than the owner,
+/// SECURITY, search_path.
 const OBJECTS: &str = "
 WITH known(oid, word) AS (
     SELECT pgt_relid, '<stream table>' FROM pgtrickle.pgt_stream_tables
@@ -214,7 +215,7 @@ SELECT w.name, r.rolname::text,
     w.security, coalesce(w.path, ''), w.comment
 FROM what w JOIN pg_roles r ON r.oid = w.owner ORDER BY 1, 6";
 
-/// A name with `<source>`, `<id>`, `<n>` and `<event>` in the place of what differs.
+/// Returns a name with `<source>`, `<id>`, `<n>` and `<event>` in the place of the parts that vary.
 fn general(object: &str, sources: &[String]) -> String {
     let mut out = Vec::new();
     for word in object.split(' ') {
@@ -243,7 +244,7 @@ fn general(object: &str, sources: &[String]) -> String {
     out.join(" ")
 }
 
-/// The owner of an object, in the words of the page.
+/// Returns the owner of an object, in the words of the documentation page.
 fn whose(role: &str) -> &'static str {
     match role {
         "keeper" => "owner of the catalog",
@@ -260,7 +261,7 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     for r in s.client().query(OBJECTS, &[]).await.unwrap() {
         let object = general(r.get(0), &sources);
         let known = REASONS.iter().find(|(o, _)| *o == object).map(|(_, reason)| (*reason).to_owned());
-        // Comments say the purpose of each function of the SQL API.
+        // The comment on a function of the SQL API is its reason.
         let reason = known.or_else(|| r.get(5)).unwrap_or_else(|| panic!("why is there {object}?"));
         let (rights, security, path): (Option<String>, String, String) = (r.get(2), r.get(3), r.get(4));
         let cells = [whose(r.get(1)).to_owned(), rights.unwrap_or_else(|| "–".into()), security, path];
@@ -290,7 +291,7 @@ pub(crate) fn compare(page: &str, mark: &str, table: &str) {
     }
 }
 
-/// Stream tables of each kind: with hidden state, kept by writers, over another, by row triggers.
+/// Makes stream tables of each kind: with hidden state, kept by writers, over another, by row triggers.
 async fn made(db: &Db) -> Session {
     let s = db.session().await;
     for role in ["keeper", "owner"] {

@@ -1,5 +1,5 @@
-//! Partitions and children that come and go. Catches rows that were captured and went without a trace, and
-//! rows of a partition that nobody captured or that count twice.
+//! Partitions and children that come and go. Catches captured rows of a partition that is gone when they are
+//! read, and rows of a partition that are not captured or count twice.
 
 use crate::support::{
     Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
@@ -55,8 +55,8 @@ async fn gone(t: &mut Driver) {
     }
 }
 
-/// Rows that were captured through the table while there was a partition, or a child, that is gone by the
-/// next refresh.
+/// Rows that were captured through the table while it had a partition, or a child, that is gone by the next
+/// refresh.
 #[test]
 fn a_partition_that_came_and_went_leaves_no_row() {
     todays_server(async |db| {
@@ -83,8 +83,8 @@ fn a_partition_that_came_and_went_leaves_no_row() {
             ];
             for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 5)) {
                 made(&s, &mut t).await;
-                // Sessions that know the triggers already; one of them has planned them once under a snapshot
-                // from before.
+                // Sessions that know the triggers already; `old` has planned them once under an older
+                // snapshot.
                 let (writer, old) = (db.session().await, db.session().await);
                 run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
                 run(&writer, "INSERT INTO p VALUES (0, 1, 'w'); UPDATE parent SET v = v WHERE id = 1").await;
@@ -116,8 +116,8 @@ fn a_partition_that_came_and_went_leaves_no_row() {
     });
 }
 
-/// Rows of a partition that comes count once, whether it was written through the table, by itself, or before
-/// it came.
+/// Rows of a partition that is attached count once, whether they were written through the table, into the
+/// partition, or before it was attached.
 #[test]
 fn rows_of_a_partition_that_comes_count_once() {
     todays_server(async |db| {
@@ -152,7 +152,7 @@ fn rows_of_a_partition_that_comes_count_once() {
                 run(&s, "INSERT INTO p VALUES (0, 1, 'w'); INSERT INTO l VALUES ('a', 3, 3)").await;
                 for (at, statement) in change.split("; ").enumerate() {
                     run(&s, statement).await;
-                    // One goes ahead of the others, and a new one comes.
+                    // One stream table is refreshed ahead of the others, and a new one is created.
                     if at == 2 {
                         assert_equal(&mut t, "joined").await;
                         create(&mut t, "late", "SELECT v, sum(id) AS s FROM p GROUP BY v").await;
@@ -176,7 +176,7 @@ fn rows_of_a_partition_that_comes_count_once() {
     });
 }
 
-/// Two refreshes wait for the same writer; what was attached while a reader waited to be made is captured.
+/// Two refreshes wait for the same writer; a partition that is attached while a creation waits is captured.
 #[test]
 fn partitions_come_while_others_wait() {
     todays_server(async |db| {
@@ -210,7 +210,7 @@ fn partitions_come_while_others_wait() {
             run(&writer, "COMMIT; INSERT INTO p4 VALUES (42, 2); INSERT INTO p VALUES (43, 3)").await;
         };
         let new = NewStreamTable::new(name("wide"), "SELECT w, count(*) AS n FROM p GROUP BY w");
-        // A caller that is told that partitions come and go tries again.
+        // A caller that gets the error that partitions come and go tries again.
         let (_, ()) = tokio::join!(one.create(&new), attached);
         if one.find(&name("wide")).await.is_err() {
             one.create(&new).await.unwrap();
@@ -222,8 +222,8 @@ fn partitions_come_while_others_wait() {
             run(&writer, "UPDATE p4 SET v = v + 1; DELETE FROM p4 WHERE id = 41").await;
         }
         one.drop(&name("wide"), true).await.unwrap();
-        // A partition that waits to be detached for whoever read the table is none any more, and suspends
-        // nothing.
+        // A partition that waits for readers of the table before it is detached does not count as one any
+        // more, and suspends nothing.
         let reader = db.session().await;
         run(&reader, "BEGIN; SELECT count(*) FROM p").await;
         let detached = run(&writer, "ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY");
@@ -255,7 +255,7 @@ impl Watch for Attaches<'_> {
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
         Box::pin(async move {
             if self.seen == self.at && !matches!(statement.kind, Kind::Rollback) {
-                // The extension's event triggers would have it wait for the refresh.
+                // Without this the extension's event triggers would make the ATTACH wait for the refresh.
                 run(
                     self.writer,
                     "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (40) TO (50); \
@@ -269,8 +269,8 @@ impl Watch for Attaches<'_> {
     }
 }
 
-/// A partition that is attached between two statements of a refresh is in all that it brings up to date, or
-/// in none. A deadlock of the two is no way out: nothing is waited for.
+/// A partition that is attached between two statements of a refresh is in all stream tables of the refresh,
+/// or in none. A deadlock could not end a wait here, since neither of the two waits.
 #[test]
 fn partitions_come_between_any_two_statements_of_a_refresh() {
     todays_server(async |db| {
@@ -311,7 +311,7 @@ fn partitions_come_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// MERGE in each place where a statement can stand; `{m}` is one.
+/// Statements in which MERGE can stand; `{m}` is one.
 const PLACES: [&str; 6] = [
     "{m}",
     "DO $$ BEGIN {m}; END $$",
@@ -321,7 +321,7 @@ const PLACES: [&str; 6] = [
     "BEGIN; INSERT INTO p VALUES (4, 4); {m}; COMMIT",
 ];
 
-/// The server shows a row that a MERGE moves to no trigger for statements.
+/// The server shows no statement trigger a row that a MERGE moves to another partition.
 #[test]
 fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     const MOVES: [&str; 3] = [
@@ -343,7 +343,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                 create(&mut t, "rows", "SELECT id, v FROM p").await;
                 create(&mut t, "groups", "SELECT id % 10 AS g, count(*) AS n FROM p GROUP BY id % 10").await;
                 create(&mut t, "counted", "SELECT count(*) AS n FROM p").await;
-                // The server counts what a session deleted for a while after its transaction.
+                // The server counts the deleted rows of a session for a while after its transaction.
                 let session = db.session().await;
                 let s = &session;
                 for (i, merge) in [STAYS, MOVES[0], STAYS, MOVES[1], MOVES[2], STAYS].into_iter().enumerate()
@@ -372,7 +372,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     });
 }
 
-/// A table is captured before it has its first partition.
+/// A table without partitions is captured, and gets its first one later.
 #[test]
 fn a_table_may_get_its_first_partition_later() {
     todays_server(async |db| {

@@ -1,10 +1,10 @@
 //! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package).
-//! Catches rows of partitions that nobody made by hand.
+//! Catches lost or doubled rows of partitions that nobody made by hand.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::Session;
 
-/// A partition for each of some days, and one for what has no other.
+/// A partition for each of some days, and a default partition.
 pub(crate) const EVENTS: &str = "
     CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman;
     CREATE TABLE events (id int, at timestamptz NOT NULL, v int) PARTITION BY RANGE (at);
@@ -13,8 +13,8 @@ pub(crate) const EVENTS: &str = "
 
 pub(crate) const SUMS: &str = "SELECT v, count(*) AS n, max(id) AS m FROM events GROUP BY v";
 
-/// Statements, each with whether the extension computes its readers anew: where rows go, or come otherwise
-/// than by being written.
+/// Statements, and whether the extension recomputes the readers after each: where rows go, or come otherwise
+/// than by a statement that writes them.
 pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
     ("UPDATE events SET v = v + 1 WHERE id % 7 = 0", false),
     ("UPDATE partman.part_config SET premake = 5; SELECT partman.run_maintenance('public.events')", false),
@@ -34,7 +34,7 @@ pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
     ("DELETE FROM events WHERE id < 10; UPDATE events SET v = 1 WHERE id > 100", false),
 ];
 
-/// Whether the server has pg_partman; `./x` installs it where its package is one of the distribution's.
+/// Returns whether the server has pg_partman; `./x` installs it where the distribution has its package.
 pub(crate) async fn is_there(s: &Session) -> bool {
     count(s, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'").await == 1
 }

@@ -1,5 +1,6 @@
-//! What reads something that is not captured: computed anew when its time comes or somebody asks for it, and not whenever
-//! somebody looks. Catches refreshers that compute without end what nobody asked for, and what is never computed again.
+//! Stream tables that read a source which is not captured: they are recomputed when their time comes or
+//! somebody asks for it, and not at every look. Catches refreshers that recompute without end though nobody
+//! asked, and stream tables that are never recomputed again.
 
 use crate::support::{Db, Driver, assert_equal, count, create, name, newest_server, open_with, run};
 use std::collections::BTreeSet;
@@ -46,7 +47,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
                 .map(|(n, a): (&str, &'static str)| (n.to_owned(), a))
                 .into()
         };
-        // A source that is captured for the first time has all that reads it filled anew.
+        // When a source is captured for the first time, all its readers are filled again.
         did(&mut t, &RefreshOptions::default()).await;
         let set = |v: Vec<(String, &'static str)>| v.into_iter().collect::<BTreeSet<_>>();
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "NO_DATA"));
@@ -55,7 +56,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
             "UPDATE a SET v = v + 1 WHERE id = 9; INSERT INTO a VALUES (99, 9); REFRESH MATERIALIZED VIEW m",
         )
         .await;
-        // What is known to have changed is applied over what the polled one holds.
+        // Captured changes are applied over the stored rows of the polled stream table.
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "DIFFERENTIAL"));
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 20").await, 21);
         let one =
@@ -66,7 +67,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 21").await, 21);
         let done = set(did(&mut t, &RefreshOptions::default()).await);
         assert!(done.contains(&("public.aged".to_owned(), "FULL")), "{done:?}");
-        // Held off, it is the same: but a change that is known of makes it be computed.
+        // The same with capture switched off, but a known change causes a recompute.
         create(&mut t, "sums", "SELECT p.n, sum(a.v) AS s FROM a CROSS JOIN polled p GROUP BY p.n").await;
         t.disable(&name("a")).await.unwrap();
         run(&w, "UPDATE a SET v = v + 1").await;
@@ -106,7 +107,7 @@ fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
         let told = RefreshOptions { polled: Some(BTreeSet::new()), ..RefreshOptions::default() };
         assert_eq!(ask(&mut t, "clock", &told).await.0, "NO_DATA");
         assert_eq!(ask(&mut t, "constant", &RefreshOptions::default()).await.0, "NO_DATA");
-        // The cheap question knows it too.
+        // The cheap question says the same.
         let all: Vec<_> = t.registry().await.unwrap().entries().cloned().collect();
         let clock = t.find(&name("clock")).await.unwrap().id;
         assert!(t.pending(&all, &RefreshOptions::default()).await.unwrap().contains(&clock));
@@ -114,7 +115,7 @@ fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
         let standing = t.status(&[name("clock"), name("constant")]).await.unwrap();
         assert_eq!([standing[0].polls, standing[1].polls], [true, false]);
         assert_eq!([standing[0].pending, standing[1].pending], [Some(true), Some(false)]);
-        // Of a table that is captured for others: not its changes are what is not known.
+        // The table of `aged` is captured for another reader, so its changes are known; the clock is polled.
         ask(&mut t, "aged", &RefreshOptions::default()).await;
         let (action, reason) = ask(&mut t, "aged", &RefreshOptions::default()).await;
         assert!(action == "FULL" && reason.contains("now()"), "{action} {reason}");
@@ -129,7 +130,7 @@ impl Connect for To<'_> {
     }
 }
 
-/// Waits until a query gives a number; a refresher works meanwhile.
+/// Waits until a query returns the wanted number while a refresher works.
 async fn until(w: &Session, query: &str, wanted: i64) {
     let started = Instant::now();
     while count(w, query).await != wanted {
@@ -158,10 +159,10 @@ fn a_refresher_polls_what_is_not_captured_in_its_time() {
                 run(&w, &format!("UPDATE a SET v = 1000 + {n} WHERE id = 7")).await;
                 until(&w, &format!("SELECT count(*) FROM reader WHERE v = 1000 + {n}"), 1).await;
             }
-            // Each at most once, when the refresher begins.
+            // Each is polled at most once, when the refresher begins.
             assert!(count(&w, polled).await <= 2);
             run(&w, "INSERT INTO a VALUES (100, 1); REFRESH MATERIALIZED VIEW m").await;
-            // Somebody asks.
+            // A schedule asks for it.
             let soon = Alteration { schedule: Some(Some("1s".into())), ..Alteration::default() };
             t.alter(&name("reader"), &soon).await.unwrap();
             until(&w, "SELECT count(*) FROM reader WHERE n = 21", 21).await;

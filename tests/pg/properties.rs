@@ -1,6 +1,6 @@
-//! Declarations without the guarantee that a plan would take from them, beyond those of `guarantees`; and the
-//! list of all, which is in docs/properties.md (`TRICKLE_BLESS=1` writes it). Catches plans that believe what
-//! nobody keeps.
+//! Declarations without the guarantee that a plan would take from them, in addition to `guarantees`.
+//! docs/properties.md has the list of all declarations (`TRICKLE_BLESS=1` writes it). Catches plans that rely
+//! on properties which nobody enforces.
 
 use crate::objects::compare;
 use crate::support::{
@@ -24,7 +24,7 @@ async fn right(t: &mut Driver, tables: &[(&str, &str)], change: &str) {
     }
 }
 
-/// Stream tables over these rows are right after each change.
+/// Asserts that stream tables over these rows are right after each change.
 async fn stay_right(t: &mut Driver, w: &Session, rows: &str, tables: &[(&str, &str)], changes: &[&str]) {
     run(w, rows).await;
     for (table, query) in tables {
@@ -68,7 +68,7 @@ const CHANGES: [&str; 3] = [
     "DELETE FROM a WHERE ctid = (SELECT min(ctid) FROM a)",
 ];
 
-/// CREATE UNIQUE INDEX CONCURRENTLY over equal rows leaves its index behind.
+/// A failed CREATE UNIQUE INDEX CONCURRENTLY over equal rows leaves its index behind.
 #[test]
 fn an_index_that_could_not_be_built_is_no_key() {
     each_server(async |db| {
@@ -81,8 +81,8 @@ fn an_index_that_could_not_be_built_is_no_key() {
     });
 }
 
-/// Rows of one key may be there twice until the transaction ends, which triggers see that keep a stream table
-/// meanwhile.
+/// A deferrable key allows equal rows until the transaction ends, and the triggers of an IMMEDIATE stream
+/// table see them.
 #[test]
 fn a_key_that_is_checked_late_is_none() {
     each_server(async |db| {
@@ -194,8 +194,8 @@ fn a_foreign_table_declares_and_keeps_nothing() {
     });
 }
 
-/// Triggers with transition tables keep writers out of foreign partitions, and nothing tells of their
-/// changes.
+/// A foreign partition cannot have the triggers with transition tables that keep stream tables, and nothing
+/// captures its changes.
 #[test]
 fn a_table_with_a_foreign_partition_is_read_as_a_foreign_one() {
     const FOREIGN: &str = "CREATE FOREIGN TABLE a2 PARTITION OF a FOR VALUES FROM (10) TO (20) SERVER files OPTIONS (program 'echo 11,1', format 'csv')";

@@ -1,9 +1,10 @@
 //! Random samples of ring 1 on real servers.
 //!
-//! For each sample PostgreSQL judges the evaluator and the renderer (the query afresh), the rules (the delta
-//! of several variants over unconsolidated changes and stored results) and the apply path (a stream table
-//! filled, refreshed by delta in two windows, then by difference). The rules and the evaluator come from one
-//! hand: only this ring sees what they have wrong together.
+//! For each sample PostgreSQL judges three parts. The evaluator and the renderer: the query run afresh. The
+//! rules: the delta of several variants over unconsolidated changes and stored results. The apply path: a
+//! stream table that is filled, refreshed by delta in two windows, then by difference.
+//!
+//! The same people wrote the rules and the evaluator, so only this ring sees errors that both have in common.
 
 mod buffers;
 mod immediate;
@@ -27,16 +28,17 @@ use trickle_core::graph::Graph;
 use trickle_core::rel::{Negate, Positive, Table, Union, Values};
 use trickle_core::testing::{self, Choice, Limits, Sample, VARIANTS};
 
-/// Connections, and so samples, at a time.
+/// Connections at a time, each with a sample.
 const WORKERS: u64 = 2;
 
-/// Samples between two times that the dead rows of rolled back ones are thrown away.
+/// Samples after which dead rows of rolled back samples are removed.
 const SWEEP: u64 = 50;
 
-/// From this seed on, samples have five operators and more.
+/// First seed whose samples have five operators and more.
 const DEEP: u64 = 1 << 32;
 
-/// The seeds of a run: of a long one deep samples, of a short one more on the oldest server than on others.
+/// Returns the seeds of a run: a long run has deep samples, a short one has more samples on the oldest server
+/// than on others.
 fn seeds(db: &Db, part: u64) -> Vec<u64> {
     let seeds = Seeds { setting: "TRICKLE_PG_RANDOM", short: if db.is_oldest() { 1_500 } else { 500 } };
     let deep = if seeds.is_long() { DEEP } else { 0 };
@@ -64,7 +66,7 @@ fn drawn(space: &Namespace, seed: u64, limits: &Limits, variants: Vec<usize>) ->
     Case { seed, sample, db, more: More { noise, later }, variants }
 }
 
-/// Rows that come and go: some are there before or after, some never.
+/// Makes rows that come and go: some are there before or after, some never.
 fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<TableId, Vec<Row>> {
     let strange = testing::change(choice, &space.tables, 2);
     let rows = |t: &TableDef| {
@@ -80,7 +82,7 @@ fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<Table
     found
 }
 
-/// Whether some expression or scalar subquery of the plan can raise.
+/// Returns whether some expression or scalar subquery of the plan can raise an error.
 fn risky(sample: &Sample) -> bool {
     let graph = &sample.graph;
     graph.reachable(sample.root).into_iter().any(|id| graph.rel(id).can_raise())
@@ -127,14 +129,14 @@ impl Worker {
         self.runtime.block_on(self.client().batch_execute(&self.space.truncate())).unwrap();
     }
 
-    /// The counts, or the smallest counterexample found.
+    /// Returns the counts, or the smallest counterexample found as an error.
     fn judge(&self, case: &Case) -> Result<Counts, String> {
         let Case { seed, sample, db, more, variants } = case;
         let first = match self.check(sample, db, more, variants) {
             Ok(counts) => return Ok(counts),
             Err(e) => e,
         };
-        // Without the later windows and the rows that come and go, where it still fails then.
+        // Without the later windows and the rows that come and go, if the sample still fails then.
         let alone = |v: &[usize]| self.check(sample, db, &More::default(), v).is_err();
         let (more, variants) = match () {
             () if alone(&[]) => (More::default(), Vec::new()),
@@ -148,19 +150,19 @@ impl Worker {
     }
 }
 
-/// The variants whose deltas are run on their own for a seed: over all seeds each as often. The first is what
-/// a stream table is refreshed by, so it is run always.
+/// Returns the variants whose deltas are run on their own for a seed: over all seeds each equally often. The
+/// first is the one that refreshes the stream table, so it is always run.
 fn some(seed: u64) -> Vec<usize> {
     let first = usize::try_from(seed / 6).unwrap() % VARIANTS.len();
     vec![first, (first + 3) % VARIANTS.len()]
 }
 
-/// How many counterexamples a run looks for: `TRICKLE_PG_FAILURES`, else one.
+/// Returns how many counterexamples a run looks for: `TRICKLE_PG_FAILURES`, else one.
 fn failures() -> usize {
     std::env::var("TRICKLE_PG_FAILURES").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// Checks the cases of the given seeds on one server; prints what was seen.
+/// Checks the cases of the given seeds on one server, and prints the counts.
 fn check_seeds(
     db: &Db,
     tables: &[Arc<TableDef>],
@@ -243,7 +245,7 @@ fn samples_that_once_failed() {
     });
 }
 
-/// The same, over tables in which equal values are written differently.
+/// Samples that once failed, over tables in which equal values are written differently.
 #[test]
 fn samples_written_differently_that_once_failed() {
     each_server(async |db| {
@@ -251,8 +253,8 @@ fn samples_written_differently_that_once_failed() {
     });
 }
 
-/// A part without rows, subtracted: no rows are positive and there once however they are written, and its
-/// readers are rendered as if it were not there.
+/// A part without rows is subtracted: it counts as positive and as distinct however its values are written,
+/// and its readers are rendered as if it were absent.
 #[test]
 fn an_empty_part_may_be_subtracted() {
     each_server(async |db| {

@@ -1,4 +1,4 @@
-//! The commands of README.md, run as they stand there, one after the other.
+//! The commands of README.md, run as the page has them, one after the other.
 
 use crate::support::{run as run_sql, todays_server};
 use std::io::{BufRead, BufReader};
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// What is run elsewhere: the first two are what continuous integration runs, the third is this very build, the others name the
-/// reader's own database.
+/// Commands that are not run here: continuous integration runs the first two, the third is this very build,
+/// and the others name the reader's own database.
 const ELSEWHERE: [&str; 5] =
     ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
 
-/// The database that the commands name.
+/// The database that the commands of README.md name.
 const DATABASE: &str = "shop";
 
 /// Commands that run until they are told to stop.
@@ -82,7 +82,7 @@ fn shell(command: &str, dir: &Path, database: &str, binaries: &Path) -> Command 
     c
 }
 
-/// Starts it, waits until it says that it is connected, and ends it.
+/// Starts a command, waits until its log says that it is connected, and ends it.
 fn stops_on_sigterm(mut shell: Command) {
     let mut child = shell.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());

@@ -1,4 +1,4 @@
-//! Recursion from end to end. Catches what only many rounds and random graphs on a real server show.
+//! Recursion from end to end. Catches errors that only many rounds and random graphs on a real server show.
 
 use crate::support::{Db, Driver, assert_equal, create, newest_server, open_with, refresh};
 use trickle_client::Settings;
@@ -14,7 +14,7 @@ UNION ALL SELECT t.id, r.depth + 1 FROM r JOIN t ON t.parent = r.id) SELECT id, 
 const REACHED: &str = "WITH RECURSIVE r AS (SELECT id FROM t WHERE parent IS NULL
 UNION SELECT t.id FROM r JOIN t ON t.parent = r.id) SELECT id FROM r";
 
-/// Deltas, whatever they cost.
+/// Opens a driver that uses deltas, whatever they cost.
 async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
@@ -60,7 +60,7 @@ const AROUND: &str =
     "WITH RECURSIVE r AS (SELECT dst FROM e WHERE src = 0 UNION SELECT e.dst FROM r JOIN e ON e.src = r.dst)
 SELECT dst FROM r";
 
-/// Edges among a few nodes come and go at random; keyless, NULL among the ends.
+/// Edges among a few nodes come and go at random; the table has no key, and ends may be NULL.
 #[test]
 fn random_graphs_stay_equal() {
     newest_server(async |db| {

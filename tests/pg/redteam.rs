@@ -1,14 +1,16 @@
-//! Attempts of everybody who may do something in a database to get more than that. Catches code that runs as
-//! somebody else, rows that are told to who may not read them, a stream table that somebody makes wrong, and
-//! a writer or refresh that somebody stops.
+//! Attempts of every kind of role to get more than its rights allow. Catches code that runs as another role,
+//! and rows that are shown to a role that may not read them. Catches also a stream table that is made wrong,
+//! and a writer or refresh that is blocked.
 //!
-//! Attempts stand in `attempts/`, a file for each way in, and are described in [`script`]. Each is made in a
-//! world of its own ([`world`]): `mallory` attacks, `alice` has what is to be kept from mallory, `wilma`
-//! writes, and a superuser keeps stream tables over what they own. After mallory has done what mallory can,
-//! the superuser does three operations, in one of the modes ([`COMBINATIONS`]); what then ran as whom, who
-//! can read what, and what is stored decides. An attempt that succeeds though it should not is one of
-//! [`OPEN`], with the reason, and it fails the test when it no longer succeeds. With TRICKLE_ATTEMPT=part of
-//! a title one attempt alone is made, and told.
+//! Attempts are in `attempts/`, a file for each way in, and [`script`] describes their form. Each is made in
+//! a world of its own ([`world`]): `mallory` attacks, `alice` has secrets that mallory must not get, and
+//! `wilma` writes. A superuser keeps stream tables over tables of these roles.
+//!
+//! After mallory's steps the superuser does three operations, in one of the modes ([`COMBINATIONS`]). The
+//! verdict depends on the roles under which code ran, on the rows that each role can read, and on the stored
+//! rows. An attempt that succeeds though it should not is one of [`OPEN`], with the reason; once such an
+//! attempt is refused, the test fails. TRICKLE_ATTEMPT=part of a title makes one attempt alone, and prints
+//! it.
 
 mod operations;
 mod script;
@@ -22,8 +24,8 @@ use operations::{Keeping, Operation};
 use script::{Actor, Attempt};
 use std::collections::BTreeSet;
 
-/// In which mode an attempt's stream table is kept, and what is done to it after the attempt, in this order.
-/// Attempts take one after the other. Any four that follow each other have all operations and four modes.
+/// Modes of the attacked stream table, and the operations on it after the attempt, in their order. Attempts
+/// take one after the other. Any four that follow each other have all operations and four modes.
 const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
     (Keeping::Statement, [Refresh, Check, Upgrade]),
     (Keeping::Row, [RefreshFull, Explain, Run]),
@@ -47,10 +49,10 @@ const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
     (Keeping::Copied, [Drain, Repair, Replace]),
 ];
 
-/// Attempts that succeed so far: by which driver, the attempt, and what is still to be done.
+/// Attempts that still succeed: the driver, the title, and the work that is left.
 const OPEN: &[(Driver, &str, &str)] = &[];
 
-/// How stream tables are worked with.
+/// The driver through which stream tables are operated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Driver {
     Program,
@@ -60,18 +62,18 @@ enum Driver {
 const DRIVERS: [Driver; 2] = [Driver::Program, Driver::Extension];
 
 impl Driver {
-    /// The one of this run.
+    /// Returns the driver of this run.
     fn meant() -> Driver {
         if crate::support::Driver::is_the_servers() { Driver::Extension } else { Driver::Program }
     }
 
-    /// The program's triggers are in PL/pgSQL.
+    /// Returns whether the driver has this mode: the program's triggers are in PL/pgSQL.
     fn has(self, keeping: Keeping) -> bool {
         self == Driver::Extension || keeping != Keeping::Copied
     }
 }
 
-/// Ways in, by the files of `attempts/`: a test each, at the end.
+/// Ways in, named as the files of `attempts/`; each has a test at the end of this file.
 const WAYS: &[&str] = &[
     "casts",
     "operators",
@@ -99,7 +101,7 @@ const WAYS: &[&str] = &[
     "squatting",
 ];
 
-/// The attempts by one way with this driver, and the combination that each has.
+/// Returns the attempts by one way with this driver, and the combination that each has.
 fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]))> {
     let begin = WAYS.iter().position(|w| *w == way).unwrap() * 4;
     let rows: Vec<_> = COMBINATIONS.iter().filter(|(k, _)| driver.has(*k)).collect();
@@ -115,8 +117,8 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
     with_combinations
 }
 
-/// Makes attempts by one way on every server: each day a half of them, on the next server the other half; by
-/// the extension a quarter.
+/// Makes attempts by one way on every server. Each day a server makes half of them, and the next server the
+/// other half; with the extension a quarter.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();
@@ -140,7 +142,7 @@ fn try_all(way: &str) {
     });
 }
 
-/// Attempts cover each pair of driver, actor, way, mode and operation that can be.
+/// Attempts cover each possible pair of driver, actor, way, mode and operation.
 #[test]
 fn attempts_cover_each_pair() {
     let mut missing = BTreeSet::new();

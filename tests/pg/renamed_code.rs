@@ -1,6 +1,6 @@
-//! Types, values of enums, attributes, functions and the stream table itself under other names, and under
-//! names that others had; operators, casts, collations and the like that are remade. Catches old rows that
-//! say one thing and new rows another, and triggers that fail for writers.
+//! Types, values of enums, attributes, functions and the stream table itself get other names, and names that
+//! others had. Operators, casts, collations and similar objects are made again. Catches old rows that follow
+//! one meaning and new rows that follow another, and triggers that fail for writers.
 
 use crate::support::{
     Db, Driver, assert_equal, count, is_todays, name, newest_server, open, run, todays_server, try_refresh,
@@ -57,7 +57,7 @@ async fn kept(t: &mut Driver, table: &str, query: &str) {
     t.create(&immediate).await.unwrap();
 }
 
-/// Whether a stream table that writers keep says that it may be behind.
+/// Returns whether an IMMEDIATE stream table says that it may be behind.
 async fn is_marked(s: &Session, table: &str) -> bool {
     let stopped = format!(
         "SELECT count(*) FROM pgtrickle.pgt_stream_tables s WHERE pgt_name = '{table}' AND (needs_reinit OR status = 'SUSPENDED' \
@@ -66,7 +66,7 @@ async fn is_marked(s: &Session, table: &str) -> bool {
     count(s, &stopped).await > 0
 }
 
-/// Equal to its query, or suspended with a reason of the query's.
+/// Asserts that a stream table equals its query, or is suspended with a reason that lies in the query.
 async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
     match try_refresh(t, table).await {
         Ok(_) => assert_equal(t, table).await,
@@ -77,15 +77,15 @@ async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
                 "{change}: {e:?}"
             );
             let e = t.find(&name(table)).await.unwrap();
-            // A call inside the server that fails is rolled back with what it noted.
+            // A failed call inside the server is rolled back together with the error that it noted.
             let noted = e.last_error.is_some() || Driver::is_the_servers();
             assert!(noted, "{change}: {table} does not say why");
         }
     }
 }
 
-/// Stream tables of both kinds over these tables, altered in one of these ways, are right or say why not, and
-/// writers go on.
+/// Asserts that stream tables of both kinds, after each of these alterations of their tables, are right or
+/// say why not, and that writers go on.
 async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&str], days: u64) {
     let s = db.session().await;
     for (_, change) in changes.iter().enumerate().filter(|(nth, _)| is_todays(*nth, days)) {
@@ -100,7 +100,7 @@ async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&st
         run(&s, WRITES).await;
         for &(table, query) in queries {
             let kept = format!("kept_{table}");
-            // Renames of relations that are followed are in the query that is stored.
+            // The stored query follows renames of relations.
             let stored = format!(
                 "SELECT rtrim(defining_query, ';') FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{kept}'"
             );
@@ -190,14 +190,15 @@ const REMADE: [&str; 21] = [
     "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
-/// Catches what is behind a name of the query: the function of an operator, of a cast, of an aggregate, of
-/// another function's body.
+/// Catches changes behind a name of the query: in the function of an operator, of a cast, of an aggregate, or
+/// in the body of another function.
 #[test]
 fn what_the_values_of_a_query_rest_on_may_be_remade() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 
-/// Its owner may alter the table: its writers go on, and the next refresh makes it fit.
+/// The owner of the stream table may alter it: its writers go on, and the next refresh makes the table fit
+/// again.
 #[test]
 fn an_immediate_stream_table_may_be_altered_itself() {
     todays_server(async |db| {
@@ -235,7 +236,7 @@ fn an_immediate_stream_table_may_be_altered_itself() {
     });
 }
 
-/// A row of a view as a value has the names of the view for its columns, whatever aliases these got.
+/// A view's row as a value has the view's own column names, whatever aliases a query gives them.
 #[test]
 fn rows_of_views_keep_the_names_of_their_columns() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A database that is dumped and restored, copied, renamed, or becomes another system. Identities of tables,
-//! transactions and systems are then others, or mean something else. Catches frontiers and identities that are believed
-//! where they are strangers.
+//! A database that is dumped and restored, copied, renamed, or moved to another system. OIDs, transaction
+//! numbers and system identifiers are then others, or mean something else. Catches trust in frontiers and
+//! identities that came from another database.
 
 use crate::support::private::{connect, each_version, has, open, start, start_with};
 use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
@@ -41,7 +41,7 @@ async fn set_up(server: &Server, database: &str) -> Driver {
     for (what, query) in TABLES {
         create(&mut t, what, query).await;
     }
-    // Its triggers come with the dump.
+    // The dump has the triggers of this stream table.
     let query = "SELECT v.k, count(*) AS n, max(v.v) AS most FROM v GROUP BY v.k";
     let kept =
         NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name("kept"), query) };
@@ -49,7 +49,7 @@ async fn set_up(server: &Server, database: &str) -> Driver {
     t
 }
 
-/// Refreshes all, expecting a rebuild for this reason, and then goes on by deltas.
+/// Refreshes all, expects a rebuild for this reason, and deltas after it.
 async fn rebuilt_and_right(t: &mut Driver, w: &Session, reason: &str) {
     run(w, CHANGE).await;
     refresh(t, "kept").await;
@@ -84,7 +84,7 @@ pub(crate) fn tool(binaries: &Path, tool: &str, server: &Server, args: &[&str]) 
     assert!(out.status.success(), "{tool} {args:?}: {text}");
 }
 
-/// A dump of a database in these ways, in a place of the test.
+/// Dumps a database with these options, and returns the path of the dump.
 fn dump(binaries: &Path, server: &Server, database: &str, ways: &[&str]) -> String {
     let place =
         std::env::temp_dir().join(format!("trickle-dump-{}-{database}{}", std::process::id(), ways.concat()));
@@ -95,12 +95,12 @@ fn dump(binaries: &Path, server: &Server, database: &str, ways: &[&str]) -> Stri
 
 async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, ways: &[&str]) {
     run(&connect(server, "postgres").await, &format!("CREATE DATABASE {database}")).await;
-    // Other tables take the identities that those of the dump had, or would have got here.
+    // Other tables take the OIDs that tables of the dump had, or would have got here.
     run(&connect(server, database).await, "CREATE TABLE before_1 (x int); CREATE TABLE before_2 (x int)")
         .await;
     tool(binaries, "pg_restore", server, &[ways, &["-d", database, "--exit-on-error", file]].concat());
     let w = connect(server, database).await;
-    // Writers are not disturbed by what came with the dump.
+    // Triggers that came with the dump do not disturb writers.
     run(&w, CHANGE).await;
     let session = connect(server, database).await;
     let e = Trickle::open(session, settings()).await.err().expect("it is not at home");
@@ -111,7 +111,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, 
     let standing = t.status(&[]).await.unwrap();
     assert!(standing.iter().all(|s| s.exists && s.pending == Some(true)), "{standing:?}");
     rebuilt_and_right(&mut t, &w, "the database was restored from a dump").await;
-    // Nothing is left of the old identities.
+    // No object of the former OIDs is left.
     let strangers = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace \
          AND relname LIKE 'changes%' AND split_part(relname, '_', 2)::oid NOT IN (SELECT source_relid FROM pgtrickle.pgt_buffers)";
     assert_eq!(count(&w, strangers).await, 0);
@@ -137,7 +137,7 @@ fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
         restored(binaries, &directory, &other, "origin", &["-j", "2"]).await;
         std::fs::remove_dir_all(directory).unwrap();
         other.stop();
-        // The one that was dumped goes on as if nothing had been.
+        // The dumped database itself goes on undisturbed.
         let done = refresh(&mut t, "sums").await;
         assert_eq!(done[0].report.action.name(), "DIFFERENTIAL", "{done:?}");
         assert_equal(&mut t, "sums").await;
@@ -145,14 +145,14 @@ fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
     });
 }
 
-/// A text of SQL as `psql` would run it, but for what only that understands.
+/// Runs a file of SQL as `psql` would, without the commands that only `psql` understands.
 async fn script(w: &Session, file: &str) -> Result<(), tokio_postgres::Error> {
     let text = std::fs::read_to_string(file).unwrap();
     let text: String = text.lines().filter(|l| !l.starts_with('\\')).map(|l| format!("{l}\n")).collect();
     w.client().batch_execute(&text).await
 }
 
-/// Definitions alone, as test databases are made: writers go on, and the catalog is made anew.
+/// Definitions alone, as test databases are made: writers go on, and the catalog is made again.
 #[test]
 fn definitions_restored_without_rows_are_an_empty_catalog() {
     each_version(async |binaries| {
@@ -187,7 +187,8 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
         for (what, _) in TABLES {
             assert_equal(&mut t, what).await;
         }
-        // The data come later, without triggers: the catalog's too, by which the tables are found again.
+        // The rows come later, without triggers: also those of the catalog, by which the tables are found
+        // again.
         let data = server.directory().join("rows").display().to_string();
         tool(binaries, "pg_dump", &server, &["-a", "--disable-triggers", "--inserts", "-f", &data, "origin"]);
         run(&admin, "CREATE DATABASE whole").await;
@@ -202,7 +203,7 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
     });
 }
 
-/// Parts that are dumped by themselves.
+/// Parts of a database that are dumped by themselves.
 #[test]
 fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
     each_version(async |binaries| {
@@ -219,7 +220,7 @@ fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
             all.extend(args);
             all.push("origin");
             tool(binaries, "pg_dump", &server, &all);
-            // The triggers are trickle's, and mean nothing here.
+            // The triggers are trickle's, and have no purpose here.
             let list = server.directory().join("list").display().to_string();
             let out = Command::new(binaries.join("pg_restore")).args(["-l", &file]).output().unwrap();
             let listed = String::from_utf8(out.stdout).unwrap();
@@ -271,11 +272,11 @@ fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
     });
 }
 
-/// The server keeps its log beside its data.
+/// Settings that archive the write-ahead log beside the data directory.
 const ARCHIVE: &[&str] = &["archive_mode=on", "archive_command=cp %p ../archived_%f"];
 
-/// A base backup, and the log up to a point: stream tables are as they were then, with what was pending, and
-/// go on from there.
+/// A base backup, and the log up to a point: stream tables are as they were then, with their pending changes,
+/// and go on from there.
 #[test]
 fn a_database_recovered_to_a_point_in_time_goes_on() {
     each_version(async |binaries| {
@@ -295,7 +296,7 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
         run(&w, CHANGE).await;
         run(&w, "SELECT pg_create_restore_point('here')").await;
         let rows = count(&w, "SELECT sum(hashtext(a::text)) FROM a").await;
-        // Recovery undoes this: refreshes, and a stream table that goes.
+        // Recovery undoes these refreshes, and the drop of a stream table.
         run(&w, CHANGE).await;
         for (what, _) in TABLES {
             refresh(&mut t, what).await;
@@ -334,7 +335,8 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
     });
 }
 
-/// Runs a script in the directory of a server, as its user; `{}` is the directory of another.
+/// Runs a script in the directory of a server, as the server's user; `{}` stands for the directory of another
+/// server.
 async fn in_place(server: &Server, other: &Server, script: &str) {
     let file = server.directory().join("script.sh");
     let script = script.replace("{}", &other.directory().display().to_string());
@@ -343,7 +345,7 @@ async fn in_place(server: &Server, other: &Server, script: &str) {
     run(&connect(server, "postgres").await, &through).await;
 }
 
-/// Runs a program as whom the servers run as. Where it fails: what it printed.
+/// Runs a program as the user that the servers run as; an error has its output.
 fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::CommandExt;
@@ -356,16 +358,17 @@ fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> 
     if status.success() { Ok(()) } else { Err(format!("{} {args:?}: {}", program.display(), said())) }
 }
 
-/// Whether the new server is a minor release from before November 2026 and the old one is not: columns carry a
-/// version in `attoptions` since then, in a dump for `pg_upgrade` too, and only servers from then on know it.
+/// Returns whether the new server is a minor release from before November 2026 and the old one is not. Since
+/// then columns carry a version in `attoptions`, in a dump for `pg_upgrade` too, and only servers from then
+/// on know that option.
 fn lacks_versions_of_columns(said: &str) -> bool {
     let log = said.lines().find(|l| l.starts_with("Consult the last few lines of"));
     let log = log.and_then(|l| l.split('"').nth(1)).map(|path| std::fs::read_to_string(path).unwrap());
     log.is_some_and(|log| log.contains(r#"unrecognized parameter "pg_attver""#))
 }
 
-/// The same tables in a new system, whose transactions are counted by another server. Returns why PostgreSQL
-/// itself cannot upgrade.
+/// Upgrades the same tables to a new system, where another server counts transactions. Returns the reason
+/// where PostgreSQL itself cannot upgrade.
 async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     let server = start(old, "upgrade").await;
     let (dir, config) = (server.directory().to_owned(), server.config("postgres"));
@@ -378,7 +381,7 @@ async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     let mut init =
         vec!["-D", &after, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
     if old != new {
-        // What is the default from 18 on, and was not before.
+        // Checksums are the default from version 18 on.
         init.push("--no-data-checksums");
     }
     as_owner_of(&dir, new.join("initdb"), &init).unwrap();

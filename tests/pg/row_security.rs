@@ -1,20 +1,22 @@
-//! Row security that begins or stops to apply to the owner of a stream table, in each way in which it can. Catches a stream table
-//! that goes on showing rows that its owner may not see any more, or lacks some that he may see by now: what says whom row security
-//! concerns is spread over roles, memberships, owners and views, none of which is the table.
+//! Row security that starts or stops applying to the owner of a stream table, in each way in which it can.
+//! Catches a stream table that still shows rows which its owner may not see any more, or lacks rows which the
+//! owner may see now. Roles, memberships, owners and views decide whom row security concerns, and none of
+//! them is the table.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
 use trickle_client::Session;
 
-/// The rows of one tenant are for everybody.
+/// Everybody may see the rows of one tenant.
 const TABLE: &str = "
     CREATE TABLE t (id int PRIMARY KEY, tenant text NOT NULL);
     INSERT INTO t SELECT i, CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END FROM generate_series(1, 20) i;
     ALTER TABLE t ENABLE ROW LEVEL SECURITY;
     CREATE POLICY own ON t FOR SELECT USING (tenant = 'a');";
 
-/// A way: the statements of a superuser's that come before there are stream tables, those that change which rows their owner `APP`
-/// may see, and those that change it back. `BOSS` is another role.
+/// A way in which visible rows change. `before` has a superuser's statements that come before there are
+/// stream tables. `change` has statements that change which rows their owner `APP` may see, and `back` undoes
+/// them. `BOSS` is another role.
 struct Way {
     name: &'static str,
     since: u32,
@@ -102,7 +104,7 @@ const STARTS: &[Way] = &[
     ),
 ];
 
-/// While it is active throughout: other policies.
+/// Row security is active throughout, and its policies change.
 const POLICIES: &[Way] = &[
     way(
         "a policy altered",
@@ -148,7 +150,8 @@ const POLICIES: &[Way] = &[
 
 const SECURED: &str = "ALTER TABLE t OWNER TO BOSS; GRANT SELECT ON t TO APP";
 
-/// A database with the two stream tables of a way: `by_delta`, kept so where that is possible, and `whole`.
+/// A database with the two stream tables of a way: `by_delta`, kept by deltas where that is possible, and
+/// `whole`.
 struct Case<'d> {
     db: &'d Db,
     admin: Session,
@@ -179,7 +182,7 @@ impl<'d> Case<'d> {
         case.app.does(&["init", "--quiet"]);
         let query = format!("SELECT id, tenant FROM {} WHERE id > 2", way.reads);
         for (name, mode) in [("by_delta", "auto"), ("whole", "full")] {
-            // What is not kept as it was wished is told, and is no failure.
+            // A notice tells where the wished mode is not possible, and that is no failure.
             let made = case.app.trickle(&["create", name, "--query", &query, "--mode", mode, "--quiet"]);
             assert_eq!(made.code, 0, "{}: {made:?}", way.name);
         }
@@ -192,7 +195,8 @@ impl<'d> Case<'d> {
             .await;
     }
 
-    /// Refreshes, and compares both stream tables with what their owner sees; what the program says.
+    /// Refreshes, compares both stream tables with the rows that their owner sees, and returns the program's
+    /// output.
     async fn shows_what_its_owner_sees(&self, when: &str) -> String {
         let ran = self.app.trickle(&["refresh", "by_delta", "whole", "--json"]);
         assert_eq!(ran.code, 0, "{}, {when}: {}", self.way.name, ran.err);
@@ -265,7 +269,7 @@ fn other_policies_recompute_what_they_apply_to() {
     });
 }
 
-/// Writers keep no stream table of which they cannot tell what its owner may see.
+/// Writers keep no stream table for which they cannot tell the rows that its owner may see.
 #[test]
 fn immediate_ends_where_row_security_begins() {
     todays_server(async |db| {

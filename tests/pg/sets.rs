@@ -1,6 +1,6 @@
-//! Random GROUP BY clauses with grouping sets: what the engine reads them as, printed again, gives the rows that the
-//! server gives for the clause itself. Catches sets that are expanded wrongly, and outputs that keep a value in a set
-//! without it.
+//! Random GROUP BY clauses with grouping sets: the engine's reading of a clause, printed again, gives the
+//! same rows as the clause itself on the server. Catches sets that are expanded wrongly, and outputs that
+//! keep a value in a set without it.
 
 use crate::support::{difference, todays_server};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, g int NOT NULL, 
 const ROWS: &str =
     "INSERT INTO t SELECT i, nullif(i % 3, 0), i % 2, nullif(i % 5, 1) FROM generate_series(1, 20) i";
 
-/// How many clauses a run draws.
+/// Number of clauses in a run.
 const CLAUSES: u64 = 400;
 
 const KEYS: &[&str] = &["k", "g", "v", "k + 1", "(g)", "coalesce(v, 0)", "1", "next"];
@@ -27,7 +27,7 @@ fn key(choice: &mut Choice) -> String {
     (*choice.pick(KEYS).unwrap()).to_owned()
 }
 
-/// One key, or several in parentheses.
+/// Draws one key, or several in parentheses.
 fn part(choice: &mut Choice) -> String {
     if choice.one_in(4) { format!("({}, {})", key(choice), list(choice, 2, key)) } else { key(choice) }
 }

@@ -1,4 +1,5 @@
-//! The harness itself: servers start, a database is private, a refresh is all or nothing, differences are seen.
+//! The harness itself: servers start, a database is private, a refresh is all or nothing, differences are
+//! seen.
 
 use crate::support::{apply_change, assert_same_bag, create_tables, difference, each_server};
 use trickle_core::catalog::{ColumnDef, TableDef, TableId};

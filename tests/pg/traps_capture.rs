@@ -1,5 +1,5 @@
-//! Changes by every road that rows take into a table, through the library: captured once, in both trigger modes, logged
-//! and not; and what capture costs. Catches rows that arrive where no trigger looks.
+//! Changes by every road that rows take into a table, through the library: each is captured once, in both
+//! trigger modes, logged and not. Also the cost of capture. Catches rows that arrive where no trigger looks.
 
 use crate::support::{Db, assert_equal, count, create, each_server, mode, open, open_with, refresh, run};
 use futures_util::SinkExt;
@@ -40,8 +40,9 @@ const TABLES: [(&str, &str); 8] = [
     ),
 ];
 
-/// One window each: keys updated, swapped (in one statement where a key is checked at its end) and deleted; one of equal rows
-/// without a key; every statement that writes; both sides of a join by one cascade.
+/// Changes, one window each. Keys are updated, swapped (in one statement where a key is checked at its end)
+/// and deleted; one of several equal rows without a key changes. Further every statement that writes, and
+/// both sides of a join by one cascade.
 const CHANGES: &[&str] = &[
     "UPDATE p SET id = id + 1000",
     "UPDATE p SET id = CASE id WHEN 1001 THEN -1 WHEN 1002 THEN -2 ELSE id END WHERE id IN (1001, 1002);
@@ -118,7 +119,7 @@ fn every_road_into_a_table_unlogged() {
     each_server(async |db| every_road(db, CaptureOptions { mode: Mode::Statement, unlogged: true }).await);
 }
 
-/// What a crash takes from an unlogged buffer is noticed: its rows, and the row that says that it was not emptied.
+/// A crash empties an unlogged buffer, with the row that says it was not emptied: this is noticed.
 #[test]
 fn an_unlogged_buffer_emptied_by_a_crash_is_noticed() {
     each_server(async |db| {
@@ -148,7 +149,8 @@ async fn segment(s: &Session, source: &str) -> String {
     s.client().query_one(text, &[&source]).await.unwrap().get(0)
 }
 
-/// A bulk UPDATE costs what it writes: one of ten times the rows touches ten times the pages of the buffer, and no more.
+/// A bulk UPDATE costs as much as it writes: one of ten times the rows touches ten times the pages of the
+/// buffer, and no more.
 #[test]
 fn capture_of_a_bulk_update_is_linear() {
     each_server(async |db| {
@@ -177,7 +179,7 @@ fn capture_of_a_bulk_update_is_linear() {
     });
 }
 
-/// Buffers do not grow while refreshes keep up, and lose nothing to a reader that does not.
+/// Buffers do not grow while refreshes keep up, and a reader that lags loses nothing.
 #[test]
 fn buffers_are_drained_behind_the_slowest_reader() {
     each_server(async |db| {
@@ -214,7 +216,8 @@ fn buffers_are_drained_behind_the_slowest_reader() {
     });
 }
 
-/// Capture switched off and on again, by itself or since another stream table is made: nothing in between is missed.
+/// Capture is switched off, and comes on again by `enable` or by a new stream table: no change in between is
+/// missed.
 #[test]
 fn what_happens_while_capture_is_off_is_not_missed() {
     each_server(async |db| {

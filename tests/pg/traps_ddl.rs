@@ -1,5 +1,6 @@
-//! Sources that change shape, name, rights or server under a stream table: it follows, is rebuilt, or is suspended with
-//! a reason, and its writers are never left with a broken trigger. Catches plans run against another table than theirs.
+//! Sources that change shape, name, rights or server under a stream table. It follows, is rebuilt, or is
+//! suspended with a reason, and its writers never meet a broken trigger. Catches plans that are run against
+//! another table than theirs.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
@@ -35,7 +36,7 @@ async fn prepared(db: &Db) -> (Driver, Session) {
     (t, w)
 }
 
-/// Pending changes, the change of shape, more changes: the stream tables follow.
+/// Pending changes, an alteration of the source, and more changes: the stream tables follow.
 #[test]
 fn sources_change_shape_and_are_followed() {
     each_server(async |db| {
@@ -85,7 +86,7 @@ async fn clean(t: &mut Driver, w: &Session) {
     run(w, "DROP TABLE IF EXISTS a, b, old_b CASCADE; DROP SCHEMA IF EXISTS elsewhere CASCADE").await;
 }
 
-/// Who plans it anew may have other settings than who made it: the query goes on meaning what it meant.
+/// The role that plans again may have other settings than the creator: the query keeps its meaning.
 #[test]
 fn settings_of_whoever_plans_it_anew_do_not_matter() {
     each_server(async |db| {
@@ -121,7 +122,7 @@ fn settings_of_whoever_plans_it_anew_do_not_matter() {
     });
 }
 
-/// What the query reads is gone: suspended with the reason, and writers go on.
+/// A part that the query needs is gone: the stream table is suspended with the reason, and writers go on.
 #[test]
 fn sources_that_the_query_cannot_do_without() {
     each_server(async |db| {
@@ -139,7 +140,7 @@ fn sources_that_the_query_cannot_do_without() {
             run(&w, change).await;
             let e = try_refresh(&mut t, "joined").await.expect_err(change);
             assert!(e.message().contains("cannot be kept") && e.hint_text().is_some(), "{change}: {e:?}");
-            // What was altered is followed at once where event triggers are; what was dropped, by the refresh.
+            // With event triggers an alteration is followed at once, and a drop by the refresh.
             if Driver::notes_failures() || !change.starts_with("DROP") {
                 let entry = t.find(&name("joined")).await.unwrap();
                 assert_eq!(entry.status, trickle_client::Activity::Suspended, "{change}");
@@ -157,7 +158,7 @@ fn sources_that_the_query_cannot_do_without() {
                 );
             }
             run(&w, write).await;
-            // Who does not read it goes on.
+            // A stream table that does not read the altered source goes on.
             run(&w, "UPDATE b SET w = w + 1").await;
             assert_equal(&mut t, "star").await;
             clean(&mut t, &w).await;
@@ -183,7 +184,7 @@ fn writers_of_a_renamed_column_go_on() {
     });
 }
 
-/// CREATE OR REPLACE changes what a query means without touching a table of its.
+/// CREATE OR REPLACE changes the meaning of a query without touching a table that it reads.
 #[test]
 fn views_and_functions_are_replaced() {
     each_server(async |db| {
@@ -210,7 +211,8 @@ fn views_and_functions_are_replaced() {
     });
 }
 
-/// Rows written through the parent or on the partition, moved between partitions, attached and detached; inheritance too.
+/// Rows are written through the parent or on the partition, and moved between partitions; partitions are
+/// attached and detached; inheritance too.
 #[test]
 fn partitions_and_children_by_statement() {
     each_server(async |db| partitions_and_children(db, Mode::Statement).await);
@@ -262,7 +264,7 @@ async fn partitions_and_children(db: &Db, mode: Mode) {
     assert_eq!(crate::support::mode(&t, "parts").await.0, "DIFFERENTIAL");
 }
 
-/// What a full refresh cost does not make every later change a full refresh.
+/// The cost of one full refresh does not make every later change a full refresh.
 #[test]
 fn after_a_full_refresh_a_small_change_is_a_delta_again() {
     each_server(async |db| {
@@ -286,7 +288,7 @@ fn after_a_full_refresh_a_small_change_is_a_delta_again() {
     });
 }
 
-/// Counters that another cluster would have are not believed.
+/// The stored frontier of another server is not used.
 #[test]
 fn a_frontier_of_another_cluster_is_not_believed() {
     each_server(async |db| {
@@ -305,7 +307,7 @@ fn a_frontier_of_another_cluster_is_not_believed() {
             run(&w, "UPDATE a SET v = v + 1").await;
             run(&w, &format!("UPDATE pgtrickle.pgt_stream_tables SET frontier = frontier || jsonb_build_object('{key}',
                 CASE jsonb_typeof(frontier->'{key}') WHEN 'string' THEN to_jsonb('12345'::text) ELSE to_jsonb(12345) END)")).await;
-            // What looks consumed by the counters of this cluster.
+            // Changes that look consumed by this server's counters.
             run(&w, "UPDATE a SET v = v + 1").await;
             run(
                 &w,
@@ -322,7 +324,8 @@ fn a_frontier_of_another_cluster_is_not_believed() {
     });
 }
 
-/// A stream table shows what its owner may see, buffers show nobody anything, and no role runs another one's query.
+/// A stream table shows only rows that its owner may see, buffers show nobody anything, and no role runs
+/// another one's query.
 #[test]
 fn row_security_privileges_and_other_roles() {
     each_server(async |db| {
@@ -346,7 +349,7 @@ fn row_security_privileges_and_other_roles() {
         create(&mut t, "guarded", "SELECT id, w FROM b").await;
         let (m, reason) = mode(&t, "guarded").await;
         assert!(m == "FULL" && reason.contains("row-level security"), "{m} {reason}");
-        // A writer without any right on the buffers, whose search path hides what a trigger could be led to.
+        // A writer without any right on the buffers, whose search path has a schema before the server's own.
         let other = db.session().await;
         run(&other, &format!("SET SESSION AUTHORIZATION {role}_other; CREATE TABLE public.decoy (i int)"))
             .await;
@@ -359,7 +362,7 @@ fn row_security_privileges_and_other_roles() {
              WHERE n.nspname LIKE 'pgtrickle%' AND p.prosecdef \
              AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%') \
              AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname = 'pgtrickle_copy')";
-        // What copies rows in C looks nothing up.
+        // Functions that copy rows in C look nothing up.
         assert_eq!(count(&admin, unpinned).await, 0);
         t.connection().client().batch_execute("SET row_security = on").await.unwrap();
         run(&admin, "UPDATE b SET w = w + 2").await;
@@ -368,13 +371,14 @@ fn row_security_privileges_and_other_roles() {
         }
         let seen = "SELECT count(*) FROM guarded WHERE w <= 5";
         assert_eq!(count(&admin, seen).await, 0);
-        // A superuser does not run the owner's query with his own rights, nor functions of the owner's catalog.
+        // A superuser runs neither the owner's query nor functions of the owner's catalog with his own
+        // rights.
         create(&mut t, "whose", "SELECT k, current_user::text AS who, count(*) AS n FROM a GROUP BY k").await;
         let root = Trickle::open(db.session().await, Settings::default()).await;
         run(&admin, "UPDATE a SET v = v + 1").await;
         if Driver::refreshes_as_owner() {
             let mut root = Driver::of(root.unwrap());
-            // The connection's own path leads to no schema in which others may create.
+            // The connection's own path has no schema in which others may create.
             try_refresh(&mut root, "public.whose").await.unwrap();
             let entry = root.find(&name("plain")).await.unwrap();
             assert!(root.check(&entry, 1).await.unwrap_err().is_input());
@@ -391,7 +395,7 @@ fn row_security_privileges_and_other_roles() {
     });
 }
 
-/// The way to a database as some role.
+/// Opens connections to a database as a role.
 struct As<'d>(&'d Db, Option<String>);
 
 impl Connect for As<'_> {
@@ -406,8 +410,8 @@ impl Connect for As<'_> {
     }
 }
 
-/// Runs a refresher as a role until it has refreshed this stream table, or where it is none, has seen what is not its own;
-/// gives what it told of that.
+/// Runs a refresher as a role until it has refreshed the stream table `own`. Without `own` it ends once it
+/// has seen stream tables of others. Returns the names of these stream tables.
 async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<String> {
     let mut options = DaemonOptions::default();
     options.scheduler.reload = Duration::from_millis(50);
@@ -437,7 +441,7 @@ async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<S
     foreign.into_inner()
 }
 
-/// Whoever runs a refresher, and be it a superuser, runs no query of another role's.
+/// A refresher runs no query of another role, even as a superuser.
 #[test]
 fn a_refresher_leaves_alone_what_others_own() {
     each_server(async |db| {
@@ -454,7 +458,7 @@ fn a_refresher_leaves_alone_what_others_own() {
         let mut root = Driver::open(db, Settings::default()).await;
         run(&admin, SOURCES).await;
         create(&mut root, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
-        // It is given away, in the catalog of a superuser.
+        // The stream table gets another owner, in the catalog of a superuser.
         run(&admin, &format!("ALTER TABLE plain OWNER TO {role}")).await;
         run(&admin, "CREATE TABLE of_root (id int PRIMARY KEY); INSERT INTO of_root VALUES (1)").await;
         create(&mut root, "roots", "SELECT id FROM of_root").await;
@@ -465,7 +469,7 @@ fn a_refresher_leaves_alone_what_others_own() {
         run(&admin, "UPDATE a SET v = v + 1; INSERT INTO of_root VALUES (2)").await;
         assert_eq!(refresher_as(db, None, Some("public.roots")).await, ["public.plain"]);
         assert_eq!((count(&admin, refreshes).await, count(&admin, stale).await), (before, 1));
-        // Whom the owner lets read the catalog has no right on its stream tables by that.
+        // A role that may read the catalog has no right on its stream tables by that.
         run(
             &admin,
             &format!(
@@ -485,7 +489,8 @@ fn a_refresher_leaves_alone_what_others_own() {
     });
 }
 
-/// Policies come, change and go under a stream table; of another one's table it shows what its owner may see.
+/// Policies come, change and go under a stream table; over another role's table it shows only rows that its
+/// owner may see.
 #[test]
 fn policies_come_and_go_under_a_stream_table() {
     each_server(async |db| {
@@ -539,7 +544,7 @@ fn policies_come_and_go_under_a_stream_table() {
     });
 }
 
-/// A stream table is a table to its users.
+/// A stream table is a table to its users, and keeps their objects when it is replaced.
 #[test]
 fn replacing_keeps_indexes_grants_comments_and_views() {
     each_server(async |db| {

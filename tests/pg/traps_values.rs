@@ -1,12 +1,13 @@
-//! Values whose text, equality or type is not what it seems, through the whole way. Catches what depends on the settings
-//! of whoever writes or refreshes, and columns that only survive while nobody compares them.
+//! Values whose text, equality or type is not what it seems, through the whole way. Catches results that
+//! depend on the settings of writers or refreshers, and columns that survive only while nobody compares them.
 
 use crate::support::{
     Driver, assert_equal, assert_same_bag, count, create, each_server, mode, name, open, run,
 };
 use trickle_client::{Settings, Trickle};
 
-/// Time zone, formats of dates, floats and bytes, and the search path are those of the definition, whoever writes or refreshes.
+/// Time zone, formats of dates, floats and bytes, and the search path are those of the definition, under any
+/// settings of writers and refreshers.
 #[test]
 fn settings_of_writers_and_refreshers_do_not_matter() {
     each_server(async |db| {
@@ -68,8 +69,8 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
     });
 }
 
-/// A constant of a query or a view means what it meant to whoever wrote it, also where the query is planned anew under other
-/// settings.
+/// A constant of a query or a view keeps the meaning that it had for its author, also where the query is
+/// planned again under other settings.
 #[test]
 fn constants_mean_the_same_under_all_settings() {
     each_server(async |db| {
@@ -142,14 +143,14 @@ async fn assert_full(t: &Trickle, wanted: &[&str]) {
     assert_eq!(found, wanted, "{reasons:?}");
 }
 
-/// A session whose search path leads elsewhere first.
+/// Opens a session whose search path has another schema first.
 async fn u_session(db: &crate::support::Db) -> trickle_client::Session {
     let s = db.session().await;
     run(&s, "SET search_path = other, public").await;
     s
 }
 
-/// Rows are told apart by value, whatever bytes are in it, and columns that cannot be compared are in nobody's way.
+/// Rows are told apart by value, with any byte in it, and columns that cannot be compared are no obstacle.
 #[test]
 fn any_byte_and_types_without_equality() {
     each_server(async |db| {
@@ -186,7 +187,7 @@ fn any_byte_and_types_without_equality() {
     });
 }
 
-/// Names are only names: like ours, like keywords, in quotes, of 63 bytes; NULL is not the empty text.
+/// Any name works: like those of trickle, like keywords, in quotes, of 63 bytes. NULL is not the empty text.
 #[test]
 fn wide_tables_and_odd_names() {
     each_server(async |db| {
@@ -221,7 +222,8 @@ fn wide_tables_and_odd_names() {
     });
 }
 
-/// Columns that are computed, stored apart or gone, and types of every kind, those of extensions too.
+/// Columns that are computed, stored out of line or dropped, and types of every kind, those of extensions
+/// too.
 #[test]
 fn generated_toasted_dropped_columns_and_types_of_every_kind() {
     each_server(async |db| {
@@ -287,14 +289,15 @@ fn generated_toasted_dropped_columns_and_types_of_every_kind() {
     });
 }
 
-/// A result shows the row that is there, and of equal values under DISTINCT and in groups one that is there, which
-/// the text of it shows too.
+/// A result shows an existing row. Under DISTINCT and in groups it shows one of the equal values that exist,
+/// and its text is the text of that value.
 #[test]
 fn equal_but_differently_written() {
     each_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
-        // A server may be built without ICU, or without its extensions, and has no such collation or type then.
+        // A server may be built without ICU, or without its extensions, and has no such collation or type
+        // then.
         let icu = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
         if w.client().batch_execute(icu).await.is_err() {
             run(&w, "CREATE COLLATION ci FROM \"C\"").await;
@@ -374,8 +377,8 @@ fn equal_but_differently_written() {
     });
 }
 
-/// Of fixed and of any scale, of intervals and money: after thousands of small updates the same digits as computed afresh.
-/// Compared as text, since 1.50 equals 1.5.
+/// Sums of numeric of fixed and of any scale, of intervals and of money: after thousands of small updates
+/// they have the same digits as computed afresh. Compared as text, since 1.50 equals 1.5.
 #[test]
 fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     const QUERY: &str = "SELECT g, count(*) AS n, sum(c) AS c, avg(c) AS ac, sum(v) AS v, avg(v) AS av, sum(i) AS i, avg(i) AS ai,
@@ -411,7 +414,8 @@ fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     });
 }
 
-/// Large and small values in turns, whose sum depends on their order: a group is summed anew as the query sums it.
+/// Large and small values alternate, and their sum depends on the order: a group is summed again as the query
+/// sums it.
 #[test]
 fn float_sums_are_those_of_the_query() {
     each_server(async |db| {
@@ -447,8 +451,8 @@ fn float_sums_are_those_of_the_query() {
     });
 }
 
-/// Lists that a query puts together in any order agree in their parts: which order is there says how the server read the
-/// rows. What is a part too few is found.
+/// Lists that a query puts together without an order are equal if their parts are: the order depends on how
+/// the server read the rows. A missing part is found.
 #[test]
 fn lists_in_any_order_are_equal_by_their_parts() {
     each_server(async |db| {
@@ -504,8 +508,9 @@ fn lists_in_any_order_are_equal_by_their_parts() {
     });
 }
 
-/// A server adds floats up in the order in which it reads them, and rounds after each: a group that is read through an index
-/// may end in other digits than the same group in a scan of the whole table. That is no difference; a wrong value is.
+/// A server adds floats in the order in which it reads them, and rounds after each. A group that is read
+/// through an index may end in other digits than the same group in a scan of the whole table. Other last
+/// digits are no difference; a wrong value is.
 #[test]
 fn sums_of_floats_are_equal_but_for_rounding() {
     each_server(async |db| {
@@ -522,7 +527,7 @@ fn sums_of_floats_are_equal_but_for_rounding() {
             create(&mut t, what, query).await;
             assert_eq!(mode(&t, what).await.0, "DIFFERENTIAL");
         }
-        // The rows change places: the last digits of what is stored are those of another order.
+        // The rows change places, so the last digits of the stored sums come from another order.
         run(&w, "UPDATE f SET v = v WHERE id % 7 = 0; UPDATE f SET v = v WHERE id % 5 = 1").await;
         let nudge = "UPDATE by_group SET s = s * (1 + 1e-13), a = a * (1 - 1e-14);
             UPDATE alone SET s = s * (1 - 1e-13); UPDATE derived SET s = s * (1 + 1e-14)";

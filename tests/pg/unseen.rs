@@ -9,7 +9,7 @@ use trickle_core::refresh::Action;
 const SOURCE: &str =
     "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 50) i";
 
-/// What happens behind the back of the triggers. Written rows are captured again from then on.
+/// Changes that the triggers do not see. Later writes are captured again.
 const UNSEEN: [(&str, &str); 4] = [
     (
         "triggers switched off for a load",
@@ -34,7 +34,7 @@ fn what_no_trigger_sees_is_noticed() {
             create(&mut t, "st2", "SELECT sum(v) AS s FROM t").await;
             let writer = db.session().await;
             run(&writer, change).await;
-            // Both readers, though the first to notice makes the triggers anew.
+            // Both readers notice, though the first one makes the triggers again.
             assert_equal(&mut t, "st").await;
             assert_equal(&mut t, "st2").await;
             run(&writer, "UPDATE t SET v = v + 3 WHERE id = 5").await;
@@ -61,7 +61,7 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
         }
         let writer = db.session().await;
         run(&writer, "UPDATE t SET v = 0 WHERE id < 20").await;
-        // What is left of an unlogged table after a crash: nothing.
+        // A crash empties an unlogged table.
         let segment = "SELECT c.oid::regclass::text FROM pg_class c WHERE relname LIKE 'changes%1' AND relpersistence = 'u'";
         let segment: String = t.connection().client().query_one(segment, &[]).await.unwrap().get(0);
         run(&writer, &format!("TRUNCATE {segment}")).await;
@@ -76,8 +76,8 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
     });
 }
 
-/// A statement fires the statement triggers of the table that it names only: what is written through a parent is seen
-/// on the child all the same, also where the parent is captured too, or came later.
+/// A statement fires only the statement triggers of the table that it names. Rows written through a parent
+/// are seen on the child all the same, also where the parent is captured too, or came later.
 #[test]
 fn what_is_written_through_a_parent_is_seen_on_the_child() {
     todays_server(async |db| {

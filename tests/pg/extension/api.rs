@@ -1,15 +1,16 @@
-//! The SQL API as it is promised: what each function takes and gives, what an error says to somebody who has SQL alone, and that
-//! what is asked for takes effect.
+//! The promises of the SQL API: the arguments and results of each function, errors that help a user who has
+//! SQL alone, and effects of every request.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{count, run, todays_server};
 use std::path::Path;
 use trickle_client::Session;
 
-/// One refused statement with what must be in its code, message, detail and hint.
+/// A refused statement with texts that must be in its SQLSTATE, message, detail and hint.
 struct Refusal(&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// Of each kind that a caller can provoke. `totals` is read by `over`, `halted` is suspended by an error.
+/// One refusal of each kind that a caller can provoke. `totals` is read by `over`, `halted` is suspended by
+/// an error.
 const REFUSALS: &[Refusal] = &[
     Refusal(
         "create_stream_table('totals', 'SELECT 1 AS x')",
@@ -118,7 +119,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal("resume_scheduler(ARRAY[NULL])", "22004", "argument names", "", "Give names"),
 ];
 
-/// Names of commands that nobody in a session can type, unless it is said whose they are.
+/// Returns whether a text names commands of the program as if they could be typed in a session.
 fn is_of_the_program(text: &str) -> bool {
     let plain =
         text.replace("he program's trickle ", "").replace("the program with trickle create --snapshots", "");
@@ -182,7 +183,7 @@ fn each_refusal_says_what_to_do_in_sql() {
                 assert!(!is_of_the_program(text), "{said}");
             }
         }
-        // What is told of what stands in the way is told so too.
+        // The texts of `health_check` follow the same rule.
         run(&s, "SELECT pgtrickle.pause_scheduler(ARRAY['over'])").await;
         for row in rows(&s, "SELECT found, advice FROM pgtrickle.health_check() WHERE result <> 'ok'").await {
             for text in row.iter().flatten() {
@@ -224,14 +225,14 @@ fn what_is_asked_for_takes_effect() {
         assert_eq!(rows(&s, standing).await, some(["ACTIVE", "FULL", "5m", "f"]));
         let why = rows(&s, "SELECT * FROM pgtrickle.explain_refresh_mode('totals')").await.concat();
         assert!(why.iter().flatten().any(|c| c == "FULL"), "{why:?}");
-        // NULL is the default.
+        // NULL means the default.
         run(
             &s,
             "SELECT pgtrickle.create_stream_table('plain', 'SELECT id FROM orders', refresh_mode => NULL, initialize => NULL, append_only => NULL); \
              SELECT pgtrickle.drop_stream_table('plain', NULL)",
         )
         .await;
-        // Another query, of which one column goes and one comes.
+        // Another query, which has one column less and one new column.
         let query = "SELECT customer, count(*) AS n, max(amount) AS most FROM orders GROUP BY customer";
         run(
             &s,
@@ -242,7 +243,7 @@ fn what_is_asked_for_takes_effect() {
         .await;
         run(&s, "UPDATE orders SET amount = amount + 7 WHERE id % 3 = 0; SELECT pgtrickle.refresh_stream_table('totals')").await;
         assert_eq!(rows(&s, "TABLE totals").await, rows(&s, query).await);
-        // Whether a query can be kept by deltas.
+        // Returns whether a query can be kept by deltas.
         let valid = async |query: &str| {
             let ask =
                 format!("SELECT incremental, construct IS NULL FROM pgtrickle.validate_query($${query}$$)");
@@ -254,13 +255,13 @@ fn what_is_asked_for_takes_effect() {
                 .await,
             [[Some("f".to_owned()), Some("f".to_owned())]]
         );
-        // As many of the newest as are asked for.
+        // Gives as many of the newest entries as the caller asks for.
         run(&s, "UPDATE orders SET amount = 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')")
             .await;
         let newest = "SELECT count(*), max(action), bool_and(refresh_id = (SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history)) \
              FROM pgtrickle.get_refresh_history('totals', 1)";
         assert_eq!(rows(&s, newest).await, [["1", "DIFFERENTIAL", "t"].map(|c| Some(c.to_owned()))]);
-        // What reads it goes with it, where that is said.
+        // With `cascade` the readers are dropped too.
         run(&s, "SELECT pgtrickle.create_stream_table('over', 'SELECT customer, n FROM totals')").await;
         run(&s, "SELECT pgtrickle.drop_stream_table('totals', cascade => true)").await;
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname IN ('totals', 'over')").await, 0);
@@ -273,7 +274,7 @@ fn what_is_asked_for_takes_effect() {
     });
 }
 
-/// By no statement, and whoever owns it.
+/// No statement writes a stream table, not even one of its owner.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nobody_writes_a_stream_table_by_himself() {
@@ -305,7 +306,7 @@ fn nobody_writes_a_stream_table_by_himself() {
     });
 }
 
-/// What of the extension's and of its buffers anybody may do who was let in by nobody.
+/// Lists what any role may do with the extension and its buffers without being granted anything.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
@@ -326,7 +327,8 @@ fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
         let schema = "SELECT a.privilege_type FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a \
              WHERE n.nspname = 'pgtrickle_changes' AND a.grantee = 0";
         assert!(rows(&s, schema).await.is_empty());
-        // Of functions that run with more rights than their caller's, what they call is theirs to choose. Those in C look nothing up.
+        // A SECURITY DEFINER function that sets no search_path lets its caller choose the functions that it
+        // calls. Functions in C look nothing up.
         let loose = "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
              WHERE p.prosecdef AND p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) \
              AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false) AND l.lanname <> 'pgtrickle_copy'";
@@ -334,11 +336,11 @@ fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
     });
 }
 
-/// Who looks whether one may be called by somebody who should not looks here.
+/// The complete list, for a reviewer who asks whether a role can call a function that it should not.
 const DEFINERS: [&str; 5] =
     ["forget()", "mark_readers(oid,bigint[],text)", "on_alter()", "on_drop()", "stop_keeping(bigint)"];
 
-/// Functions that run with the rights of whoever owns the catalog, beside those that capture changes.
+/// Functions that run with the rights of the catalog's owner, beside the ones that capture changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_has_more_rights_than_its_caller_is_listed() {
@@ -357,8 +359,8 @@ const SIGNATURES: &str = "SELECT format('%s(%s) → %s, %s%s', p.proname, pg_get
      WHERE p.pronamespace = 'pgtrickle'::regnamespace AND l.lanname = 'c' AND p.prorettype <> 'trigger'::regtype \
      AND p.prorettype <> 'event_trigger'::regtype";
 
-/// The functions, as people call them, with all that they take. `TRICKLE_BLESS=1` writes them anew: read the diff, and compare
-/// with the contract.
+/// The functions, as people call them, with all their arguments. `TRICKLE_BLESS=1` writes the list anew: read
+/// the diff, and compare it with the documentation.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_functions_are_those_that_are_promised() {
@@ -374,7 +376,7 @@ fn the_functions_are_those_that_are_promised() {
     });
 }
 
-/// What docs/extension.md has somebody do first.
+/// The first example of docs/extension.md works.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_first_stream_table_of_the_documentation_is_made() {
@@ -392,7 +394,7 @@ fn the_first_stream_table_of_the_documentation_is_made() {
     });
 }
 
-/// cargo-pgrx must be of the very version of the crate.
+/// cargo-pgrx must have exactly the version of the crate.
 #[test]
 fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -408,7 +410,7 @@ fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
     assert!(named.len() == 3 && named.iter().all(|n| *n == version), "{named:?} {version}");
 }
 
-/// The contract of the crate: who looks for what can go wrong with pointers looks in one place.
+/// All unsafe code of the crate is in one module, so a reviewer of pointers has one place to read.
 #[test]
 fn what_is_unsafe_is_in_one_module() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trickle-pgrx/src");

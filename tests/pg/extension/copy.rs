@@ -1,16 +1,17 @@
-//! Triggers that copy rows into a segment by themselves write what those in PL/pgSQL write. Catches a row, a value or a right
-//! that gets lost on the way past the executor.
+//! Triggers that copy rows into a segment themselves write the same rows as the triggers in PL/pgSQL. Catches
+//! a row, a value or a right that gets lost because the copy bypasses the executor.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{Db, count, is_todays, open, refresh, run, todays_server};
 use trickle_client::Session;
 
-/// Columns of every kind: by value and not, fixed and not, packed, out of line, of a domain, of an enum, generated.
+/// Columns of every kind: by value and by reference, of fixed and of variable length, packed, out of line, of
+/// a domain, of an enum, generated.
 const TABLE: &str = "(id int, k smallint, big bigint, x float8, n numeric, t text, f text, c \"char\", a int[], j jsonb, \
      d email, m mood, b bool, at timestamptz, u uuid, p point, js json, g int GENERATED ALWAYS AS (id * 2) STORED, PRIMARY KEY (id))";
 const COLUMNS: &str = "id, k, big, x, n, t, f, c, a, j::text, d, m, b, at, u, p::text, js::text, g";
 
-/// A row of each number.
+/// Returns the columns and the SELECT of an INSERT that makes a row for each number.
 fn made(numbers: &str) -> String {
     format!(
         "(id, k, big, x, n, t, f, c, a, j, d, m, b, at, u, p, js) SELECT i, i % 7, i * 10000000000, i / 3.0, i / 7.0, \
@@ -21,7 +22,7 @@ fn made(numbers: &str) -> String {
     )
 }
 
-/// One statement, or several, for a table in place of `$`.
+/// Returns changes of a table named `$`, each of one statement or several.
 fn changes() -> Vec<String> {
     let some = [
         "UPDATE $ SET n = n + 1 WHERE id % 3 = 0",
@@ -68,7 +69,7 @@ async fn captured(s: &Session, table: &str, native: &str) {
     .await;
 }
 
-/// What the buffer of a table holds, as a bag.
+/// Returns the rows of a table's buffer with their net weights.
 async fn net(s: &Session, table: &str) -> Vec<Vec<Option<String>>> {
     let text = format!(
         "SELECT r, sum(w) FROM (SELECT ROW({COLUMNS})::text AS r, w FROM {}) v GROUP BY r HAVING sum(w) <> 0",
@@ -77,7 +78,7 @@ async fn net(s: &Session, table: &str) -> Vec<Vec<Option<String>>> {
     rows(s, &text).await
 }
 
-/// The view over the buffer of a table.
+/// Returns the name of the view over the buffer of a table.
 async fn buffer(s: &Session, table: &str) -> String {
     let text = "SELECT 'pgtrickle_changes.changes_' || $1::text::regclass::oid";
     s.client().query_one(text, &[&table]).await.unwrap().get(0)
@@ -116,7 +117,7 @@ fn what_is_copied_is_what_a_statement_writes() {
             "SELECT count(*) FROM (SELECT ROW({COLUMNS})::text FROM of_by_copy EXCEPT ALL SELECT ROW({COLUMNS})::text FROM by_copy) x"
         );
         assert_eq!(count(&s, &same).await, 0);
-        // What is written as it was, where only that is captured, is not captured.
+        // An update that changes no captured column, byte for byte, is not captured.
         run(
             &s,
             "SET pg_trickle.native_capture = on; CREATE TABLE few (id int PRIMARY KEY, k numeric, more text)",
@@ -130,7 +131,8 @@ fn what_is_copied_is_what_a_statement_writes() {
     });
 }
 
-/// Whatever stands between a row and its place is honoured, since the statement does it then.
+/// An altered segment (another index, check, column or owner) is written by a statement, which honours the
+/// alteration.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_altered_segment_is_written_by_the_statement() {
@@ -170,7 +172,7 @@ fn an_altered_segment_is_written_by_the_statement() {
     });
 }
 
-/// Of a source that was altered no value is read: its owner could have made a cast from the new type.
+/// No value of an altered source is read: its owner could have made a cast from the new type.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_change_of_an_altered_source_is_marked_and_not_copied() {
@@ -186,7 +188,7 @@ fn a_change_of_an_altered_source_is_marked_and_not_copied() {
     });
 }
 
-/// One that was renamed is the same column.
+/// A renamed column is the same column.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_renamed_column_is_copied_as_before() {
@@ -206,8 +208,8 @@ fn s_name(db: &Db) -> String {
     db.settings().rsplit('=').next().unwrap().to_owned()
 }
 
-/// Rows for which the source has no bytes: those of partitions that have their columns in another order, and generated ones that
-/// are computed when they are read.
+/// Rows whose bytes cannot be copied as they are: rows of partitions that have the columns in another order,
+/// and generated columns that are computed when they are read.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_and_columns_that_are_not_stored_are_copied_as_they_are_read() {
@@ -244,7 +246,7 @@ fn partitions_and_columns_that_are_not_stored_are_copied_as_they_are_read() {
     });
 }
 
-/// The extension can go where it is used, and takes the language with it.
+/// The extension can be dropped while its triggers are used, and takes the language with it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn triggers_go_on_where_the_extension_goes() {
@@ -253,7 +255,7 @@ fn triggers_go_on_where_the_extension_goes() {
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
         run(&s, "UPDATE orders SET amount = 3 WHERE id = 3").await;
-        // A function in this language that a program rotates while the extension is there.
+        // The program makes the next segment's function in this language while the extension is there.
         let mut t = open(db).await;
         run(&s, "UPDATE orders SET amount = 4 WHERE id = 4").await;
         refresh(&mut t, "totals").await;

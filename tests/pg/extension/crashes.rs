@@ -1,6 +1,7 @@
-//! A process or the whole server dies, or a statement is ended, while it waits within a refresh, a creation or a captured write.
-//! What was committed is counted by the next refresh, once; of the rest nothing is left: no row, no lock, no half of a stream
-//! table. Catches what is stored before all of it is done, and what only its process knew.
+//! A process or the whole server dies, or a statement is ended, while it waits within a refresh, a creation
+//! or a captured write. The next refresh counts each committed change once. Of everything else nothing is
+//! left: no row, no lock, no half of a stream table. Catches work that is stored before all of it is done,
+//! and knowledge that only the dead process had.
 
 use super::deaths::{Death, ENDS, End};
 use super::installed;
@@ -14,7 +15,7 @@ use trickle_client::throwaway::Server;
 const REFRESH: &str =
     "SELECT pgtrickle.refresh_stream_table('public.large'), pgtrickle.refresh_stream_table('public.apart')";
 
-/// Whose rows are whose.
+/// Sessions that write: each changes rows of its own.
 const USER: u32 = 0;
 const OTHER: u32 = 1;
 
@@ -27,7 +28,7 @@ pub(super) async fn cast(server: &Server) -> Cast {
     .await
 }
 
-/// Nothing is missing, nothing counted twice, and nothing left.
+/// Asserts that nothing is missing, nothing counted twice, and nothing left.
 async fn settle(s: &Session) {
     assert_eq!(left(s).await, 0);
     run(s, REFRESH).await;
@@ -37,7 +38,7 @@ async fn settle(s: &Session) {
     assert_eq!(stored(s).await, wanted(s).await);
 }
 
-/// A server dies at every place of a refresh, in one way after the other.
+/// Has a server die at every place of a refresh, in one way after the other.
 async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
     let s = connect(server, "postgres").await;
     run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.change_buffer_unlogged = {unlogged}"))
@@ -49,7 +50,7 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
         run(&cast.writer, &writes(3 * n, OTHER)).await;
         let (process, open) = (pid(s.client()).await, connect(server, "postgres").await);
         let done = cast.stopped(&s, stop.block, REFRESH, async |at| {
-            // Whoever begins to refresh looks after a buffer without WAL, and writes it.
+            // A session that begins to refresh looks at an unlogged buffer, and writes it.
             assert!(unlogged || at == stop.at, "{at:?}: {}", stop.block);
             if stop.open {
                 run(&cast.writer, &writes(3 * n + 1, OTHER)).await;
@@ -59,7 +60,7 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
         });
         assert!(done.await.is_err(), "{death:?}: {}", stop.block);
         let s = connect(server, "postgres").await;
-        // Before anybody looks after the buffers.
+        // A write before any refresh has looked at the buffers.
         run(&s, &writes(3 * n + 2, USER)).await;
         settle(&s).await;
     }
@@ -129,7 +130,7 @@ fn a_refresh_that_is_ended_leaves_nothing() {
     });
 }
 
-/// What was done before the savepoint stays, and is counted with the rest.
+/// Changes that were made before the savepoint stay, and are counted with the others.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_that_is_ended_in_a_savepoint_leaves_the_transaction() {
@@ -160,8 +161,8 @@ fn a_refresh_that_is_ended_in_a_savepoint_leaves_the_transaction() {
     });
 }
 
-/// Where a statement that is captured waits: before its changes are in the buffer, while they are put there, after that, and
-/// before its commit.
+/// Places at which a captured statement waits: before its changes are in the buffer, while they are put
+/// there, after that, and before its commit.
 const WRITES: [&str; 4] = [
     "SELECT pg_advisory_xact_lock(6)",
     "SELECT bar('a', 'EXCLUSIVE')",
@@ -173,7 +174,7 @@ const WAITING: &str = "CREATE TRIGGER aa AFTER UPDATE ON a EXECUTE FUNCTION wait
     CREATE TRIGGER zz AFTER UPDATE ON a EXECUTE FUNCTION waits('7');
     CREATE CONSTRAINT TRIGGER zzz AFTER UPDATE ON a DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION waits('8')";
 
-/// Refreshes go on while it waits, but where the buffer itself is locked.
+/// Refreshes go on while the statement waits, except where the buffer itself is locked.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_captured_write_whose_process_dies_never_was() {
@@ -191,7 +192,7 @@ fn a_captured_write_whose_process_dies_never_was() {
     });
 }
 
-/// A statement that changes all of a source dies at each of these places, in every way.
+/// Has a statement that changes all of a source die at each of these places, in every way.
 async fn die_writing(
     server: &mut Server,
     blocks: &[&str],
@@ -230,8 +231,8 @@ const KEPT: [(&str, &str); 2] = [
     ("pairs", "SELECT a.id, b.id AS other, a.v, b.w FROM a JOIN b ON b.k = a.k"),
 ];
 
-/// Where a statement waits that triggers follow: before them, while one stream table is written, then the other, after them, and
-/// before its commit.
+/// Places at which a statement waits whose changes triggers apply: before the triggers, while each of two
+/// stream tables is written, after the triggers, and before its commit.
 const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(6)",
     "LOCK TABLE kept IN SHARE MODE",
@@ -240,7 +241,7 @@ const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(8)",
 ];
 
-/// What triggers keep is what is committed, at each moment, without any refresh.
+/// Stream tables that triggers keep show the committed rows at each moment, without any refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_write_that_triggers_follow_and_whose_process_dies_never_was() {
@@ -271,7 +272,8 @@ fn a_write_that_triggers_follow_and_whose_process_dies_never_was() {
     });
 }
 
-/// Where a creation waits: before it begins, at what it notes, at an open writer, and while it fills.
+/// Places at which a creation waits: before it begins, at its notes in the catalog, at an open writer, and
+/// during the fill.
 const CREATIONS: [&str; 8] = [
     "LOCK TABLE pgtrickle.pgt_catalog_version IN ACCESS EXCLUSIVE MODE",
     "LOCK TABLE pgtrickle.pgt_stream_tables IN SHARE MODE",
@@ -284,7 +286,7 @@ const CREATIONS: [&str; 8] = [
 ];
 const NEW: &str = "SELECT c.id, gate(9, c.v) AS v, t.s FROM c JOIN total t ON t.k = c.k";
 
-/// After a creation that died another one of the same name is made, followed and dropped.
+/// Makes, refreshes and drops a stream table after a creation of the same name died.
 async fn create_again(s: &Session, objects_before: &[String]) {
     assert_eq!(objects(s).await, objects_before);
     assert_eq!(left(s).await, 0);

@@ -1,4 +1,5 @@
-//! How servers, processes and statements come to an end, for tests that have them do so while they wait at a stop.
+//! Ways in which servers, processes and statements come to an end, for tests that end them while they wait at
+//! a stop.
 
 use super::stops::{At, Cast};
 use super::workers::until;
@@ -12,24 +13,24 @@ fn signal(name: &str, process: &str) {
     assert!(Command::new("kill").args([name, process]).status().unwrap().success(), "{name} {process}");
 }
 
-/// How a server dies.
+/// The way in which a server dies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Death {
     /// One process is killed; the others follow, and the server recovers by itself.
     Process,
-    /// Its first process is killed alone; the others notice.
+    /// The server's first process is killed alone; the others notice.
     Head,
     /// All its processes are killed.
     All,
-    /// It is told to stop at once.
+    /// The server is told to stop at once (SIGQUIT).
     Quit,
 }
 
 impl Death {
-    /// Has a server die while a process of it waits for `cast`, and waits until it is there again.
+    /// Has a server die while a process of it waits for `cast`, and waits until the server is there again.
     pub(super) async fn of(self, server: &mut Server, process: i32, cast: &Cast) {
         if matches!(self, Death::Head | Death::Quit) {
-            // Whoever restarts it watches a new one for a moment, and would take this death for a failed start.
+            // The supervisor watches a new server for a moment, and would take this death for a failed start.
             until(
                 &cast.eye,
                 "SELECT count(*) WHERE clock_timestamp() - pg_postmaster_start_time() > '1s'",
@@ -58,7 +59,7 @@ impl Death {
             }
         }
         if matches!(self, Death::Quit) {
-            // Who restarts it looks there for the one that was.
+            // The supervisor looks in this file for the process that was the server.
             std::fs::rename(&kept, &file).unwrap();
         }
         if !matches!(self, Death::Process) {
@@ -68,7 +69,7 @@ impl Death {
     }
 }
 
-/// How a statement is ended without its server.
+/// The way in which a statement is ended without its server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Terminated,
@@ -80,7 +81,7 @@ pub(super) enum End {
 pub(super) const ENDS: [End; 4] = [End::Terminated, End::Cancelled, End::StatementTimeout, End::LockTimeout];
 
 impl End {
-    /// What is set before.
+    /// Returns the settings of the session that is to be ended.
     fn setting(self) -> &'static str {
         match self {
             End::Terminated | End::Cancelled => "SELECT",
@@ -89,7 +90,7 @@ impl End {
         }
     }
 
-    /// Runs a call, ended where it waits for a blocker, who is gone after it.
+    /// Runs a call that is ended where it waits for a blocker; the blocker is gone after it.
     pub(super) async fn of(
         self,
         cast: &Cast,

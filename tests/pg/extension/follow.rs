@@ -1,5 +1,5 @@
-//! What somebody alters or drops, in SQL that knows nothing of trickle, is followed in the same transaction. Catches writers that
-//! meet triggers made for another table, and what is left behind.
+//! Relations that somebody alters or drops in ordinary SQL: the extension follows them in the same
+//! transaction. Catches writers that meet triggers made for another table, and objects that are left behind.
 
 use super::{installed, rows};
 use crate::partman::{EVENTS, MAINTENANCE, SUMS, is_there};
@@ -17,7 +17,8 @@ const MADE: &str = "
 const JOINED: &str = "SELECT a.id, b.id AS b, a.v, b.w FROM a JOIN b USING (k)";
 const TOPS: &str = "SELECT k, max(v) AS top FROM a GROUP BY k HAVING count(*) > 1";
 
-/// Relations, functions and triggers that trickle has for anything, and rows of its catalog.
+/// Number of relations, functions and triggers that trickle has for any stream table, and of rows in its
+/// catalog.
 const LEFT: &str =
     "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace)
     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'pgtrickle_changes'::regnamespace)
@@ -35,7 +36,7 @@ async fn refresh(s: &Session, table: &str) {
     run(s, &format!("SELECT pgtrickle.refresh_stream_table('{table}')")).await;
 }
 
-/// Whether a stream table is suspended, with why.
+/// Returns the reason why a stream table is suspended, if it is.
 async fn suspended(s: &Session, table: &str) -> Option<String> {
     let told = format!(
         "SELECT last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{table}' AND status = 'SUSPENDED'"
@@ -60,13 +61,13 @@ fn a_stream_table_that_is_dropped_leaves_nothing() {
             assert_eq!(count(&s, LEFT).await, 0, "{drop}");
             run(&s, "DROP TABLE IF EXISTS a, b").await;
         }
-        // Not where the transaction is undone.
+        // Nothing is cleaned up where the transaction is rolled back.
         run(&s, MADE).await;
         run(&s, "BEGIN; DROP TABLE joined; ROLLBACK; UPDATE a SET v = v + 1; DELETE FROM b WHERE id = 2")
             .await;
         refresh(&s, "joined").await;
         assert_equal(&s, "joined", JOINED).await;
-        // By whoever may drop the table, and for whomever it is.
+        // Any role that may drop the table causes the cleaning up, whoever owns the objects.
         run(&s, "DROP TABLE joined, tops, a, b; CREATE ROLE dropper; CREATE SCHEMA dropper AUTHORIZATION dropper; \
                  SELECT pgtrickle.grant_to('dropper'); SET ROLE dropper; SET search_path = dropper")
             .await;
@@ -97,12 +98,12 @@ fn a_stream_table_is_known_by_the_name_that_it_has() {
     });
 }
 
-/// A stream table after an alteration of what it reads.
+/// The state of a stream table after an alteration of its sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It equals its query as it was typed.
+    /// It equals its query as the user typed it.
     Kept,
-    /// It equals its query by the names of now.
+    /// It equals its query with the new names.
     Followed,
     Suspended,
 }
@@ -229,10 +230,10 @@ fn a_partition_is_captured_from_when_it_is_one() {
     });
 }
 
-/// How often a refresh by hand computed something anew.
+/// Number of recomputes by hand.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
 
-/// The ways in which a partition comes that has no row, and what is written then.
+/// Ways in which an empty partition comes, and the writes after it.
 const EMPTY: &[&str] = &[
     "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
     "CREATE TABLE p2 (LIKE p INCLUDING ALL); ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
@@ -288,7 +289,7 @@ fn an_empty_partition_costs_its_readers_nothing() {
                 }
             }
             assert_eq!(count(&s, ANEW).await, before, "{mode}: {way}");
-            // One that goes is missed.
+            // A partition that goes is noticed.
             run(&s, "DROP TABLE p2; INSERT INTO p VALUES (5, 1)").await;
             refresh(&s, "kept").await;
             assert_equal(&s, "kept", QUERIES[1].1).await;
@@ -320,7 +321,8 @@ fn partitions_of_pg_partman_are_followed_at_no_cost() {
     });
 }
 
-/// A partition that came while event triggers were silent is none that came now, however empty it is.
+/// A partition that was attached while event triggers were off does not count as new later, however empty it
+/// is.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
@@ -342,7 +344,7 @@ fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
     });
 }
 
-/// Partitions come and go with their rows, and what writers keep shows that when the command is done.
+/// Partitions come and go with their rows, and an IMMEDIATE stream table shows that when the command is done.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_writers_keep_follows_partitions_at_once() {
@@ -381,8 +383,8 @@ fn what_writers_keep_follows_partitions_at_once() {
     });
 }
 
-/// The server shows a row that a MERGE moves to no trigger: what writers keep says so, and its next refresh
-/// is right.
+/// The server shows no trigger a row that a MERGE moves to another partition. An IMMEDIATE stream table notes
+/// that, and its next refresh is right.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
@@ -408,7 +410,8 @@ fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
     });
 }
 
-/// What writers keep is right again when the command is done that altered what it reads, without a refresh.
+/// An IMMEDIATE stream table is right again, without a refresh, as soon as the command that altered its
+/// source is done.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_writers_keep_is_made_anew_at_once() {
@@ -449,7 +452,7 @@ fn what_writers_keep_is_made_anew_at_once() {
     });
 }
 
-/// A function that only triggers need is nobody's to miss when somebody writes.
+/// A writer must not fail because a function is gone that only the triggers need.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn writers_go_on_when_a_function_is_dropped_that_a_stream_table_calls() {

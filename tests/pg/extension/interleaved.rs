@@ -1,7 +1,8 @@
-//! Others write and commit between any two statements of a refresh through the SQL API. Each stream table is as its query was at
-//! one moment, the same for all that are linked: that of the refresh's snapshot, or of the caller's transaction with its own
-//! writes. What came later is in the next refresh, once. Catches statements of a refresh that read another moment than the
-//! first, and changes that are counted by no refresh or by two.
+//! Others write and commit between any two statements of a refresh through the SQL API. Each stream table
+//! equals its query at one moment, the same for all linked ones. It is the moment of the refresh's snapshot,
+//! or the caller's transaction with its own writes. Later changes are in the next refresh, once. Catches
+//! statements of a refresh that read another moment than the first, and changes that are counted by no
+//! refresh or by two.
 
 use super::stops::{ALL, At, Cast, SOURCES, STOPS, Stop, TABLES, make, stored, wanted, writes};
 use super::{installed, rows};
@@ -13,17 +14,18 @@ use trickle_client::Session;
 const REFRESH: &str = "SELECT pgtrickle.refresh_stream_table('public.large')";
 const APART: &str = "SELECT pgtrickle.refresh_stream_table('apart')";
 
-/// A refresh is refused while triggers for what one before it wrote are still to fire.
+/// Fires the deferred triggers. A refresh is refused while triggers for the writes of an earlier refresh are
+/// still to fire.
 const AT_ONCE: &str = "SET CONSTRAINTS late IMMEDIATE";
 
-/// Whose rows are whose.
+/// Sessions that write: each changes rows of its own.
 const USER: u32 = 0;
 const OTHER: u32 = 1;
 const BLOCKER: u32 = 2;
 
 struct Play {
     cast: Cast,
-    /// How often anything was written.
+    /// Number of writes so far.
     n: Cell<u32>,
 }
 
@@ -38,7 +40,7 @@ impl Play {
         run(s, &writes(self.n.get(), party)).await;
     }
 
-    /// Refreshes, stopped at one place while others write; how far it was.
+    /// Refreshes, stopped at one place while others write, and returns how far the refresh was there.
     async fn refresh(&self, s: &Session, stop: &Stop) -> At {
         let cast = &self.cast;
         let seen = Cell::new(None);
@@ -59,7 +61,7 @@ impl Play {
         seen.get().unwrap_or_else(|| panic!("nobody waits for {}", stop.block))
     }
 
-    /// Nothing is missing and nothing counted twice after another refresh.
+    /// Asserts that nothing is missing and nothing counted twice after another refresh.
     async fn settle(&self, s: &Session) {
         run(s, &format!("{REFRESH}; {APART}")).await;
         for (name, query) in TABLES {
@@ -69,14 +71,15 @@ impl Play {
     }
 }
 
-/// A session of somebody who refreshes in one way.
+/// Opens a session of a user who refreshes by one strategy.
 async fn user(db: &Db, way: &str) -> Session {
     let s = db.session().await;
     run(&s, &format!("SET pg_trickle.refresh_strategy = '{way}'")).await;
     s
 }
 
-/// In sessions that know nothing yet, and in one that refreshed before: that reads less, and under other locks.
+/// Tests sessions that know nothing yet, and one that refreshed before: that one reads less, and takes other
+/// locks.
 async fn between_statements(db: &Db, way: &str) {
     let play = Play::of(db).await;
     let known = user(db, way).await;
@@ -113,18 +116,20 @@ fn a_full_refresh_is_of_its_snapshot_wherever_others_write() {
     newest_server(async |db| between_statements(db, "full").await);
 }
 
-/// Where a first refresh of a transaction can be stopped, in a session that refreshed before or not.
+/// Places at which the first refresh of a transaction can be stopped, in a session that refreshed before or
+/// not.
 fn within() -> impl Iterator<Item = (bool, &'static Stop)> {
     let stops = || STOPS.iter().filter(|s| s.at != At::Ending);
     stops().map(|s| (false, s)).chain(stops().map(|s| (true, s)))
 }
 
-/// The places where a second refresh of a transaction can still be stopped: it has most locks already.
+/// Places at which the second refresh of a transaction can still be stopped: it has most locks already.
 fn again() -> impl Iterator<Item = &'static Stop> + Clone {
     STOPS.iter().filter(|s| s.block.contains("advisory") && s.at != At::Ending)
 }
 
-/// Twice in a transaction whose every statement sees what was committed before it, with writes of its own before each.
+/// Two refreshes in a transaction whose every statement sees all commits before it, with writes of its own
+/// before each.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_counts_its_own_writes_and_others_once() {
@@ -140,7 +145,8 @@ fn a_transaction_counts_its_own_writes_and_others_once() {
                 if stop.open {
                     play.write(&s, USER).await;
                 }
-                // Who reads a table keeps a lock on it to the end, which the blocker would wait for.
+                // A session that reads a table keeps a lock on it to the end of its transaction, and the
+                // blocker would wait for that lock.
                 let before = wanted(if stop.open { &s } else { &play.cast.eye }).await;
                 let at = play.refresh(&s, stop).await;
                 let expected = if round == 0 && at < At::Deciding { wanted(&s).await } else { before };
@@ -157,7 +163,7 @@ fn a_transaction_counts_its_own_writes_and_others_once() {
     });
 }
 
-/// Twice in a transaction of one snapshot, with writes of its own.
+/// Two refreshes in a transaction of one snapshot, with writes of its own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_snapshot_stays_the_transactions_wherever_others_write() {
@@ -184,7 +190,8 @@ fn a_snapshot_stays_the_transactions_wherever_others_write() {
     });
 }
 
-/// The delta meets an error in the data, and what is computed instead, stopped on its way, is of the same snapshot.
+/// The delta meets an error in the data, and the recompute in its place, stopped on its way, reads the same
+/// snapshot.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_is_computed_instead_of_a_delta_is_of_the_same_snapshot() {
@@ -214,7 +221,7 @@ fn what_is_computed_instead_of_a_delta_is_of_the_same_snapshot() {
     });
 }
 
-/// A mark that something is to be rebuilt, set while a refresh waits, is heeded by it or kept for the next.
+/// A mark for a rebuild that is set while a refresh waits is heeded by that refresh, or kept for the next.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_mark_for_a_rebuild_is_not_lost() {
@@ -257,8 +264,8 @@ fn a_mark_for_a_rebuild_is_not_lost() {
     });
 }
 
-/// What a refresh locks of what all share is free when it ends, also where the transaction that asked for it goes on: history that
-/// is dropped, and buffers without WAL that are looked at.
+/// Locks of a refresh on objects that all refreshes share end with the refresh, also where the caller's
+/// transaction goes on. Such objects are history that is dropped, and unlogged buffers that are looked at.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
@@ -273,7 +280,7 @@ fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
              SELECT pgt_id, now() - interval '60 days', 'FULL', 'COMPLETED', 'MANUAL' FROM pgtrickle.pgt_stream_tables";
         for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"] {
             run(&s, old).await;
-            // Sessions of their own, which prune history with their first refresh.
+            // New sessions, which prune history with their first refresh.
             let (a, b) = (db.session().await, db.session().await);
             run(&other, "INSERT INTO u SELECT coalesce(max(id), 0) + 1 FROM u; INSERT INTO p SELECT coalesce(max(id), 0) + 1 FROM p").await;
             run(&a, begin).await;
@@ -290,8 +297,8 @@ fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
     });
 }
 
-/// To a snapshot from before it a table that was rewritten looks empty. A refresh over one does not finish, though what was altered
-/// is nothing that the stream table reads.
+/// A table that was rewritten looks empty to a snapshot from before that. A refresh over such a snapshot does
+/// not finish, though the alteration touched no column that the stream table reads.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
@@ -317,9 +324,9 @@ fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
     });
 }
 
-/// A partition comes while a refresh has read the table for one stream table and not for the other: the
-/// refresh fails as all that cannot be serialized does, and the next one has all. Under the event triggers
-/// an ATTACH waits for the refresh; in a session of replication these are silent.
+/// A partition comes while a refresh has read the table for one stream table and not yet for the other. The
+/// refresh fails with a serialization failure, and the next one has all rows. Event triggers make an ATTACH
+/// wait for the refresh; in a session of replication they do not fire.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_comes_within_a_refresh_is_not_half_read() {

@@ -1,10 +1,10 @@
-//! Everything that the extension makes, as [`crate::objects`] has it of the program.
+//! Every object that the extension makes, as [`crate::objects`] tests it for the program.
 
 use super::installed;
 use crate::objects::{compare, table};
 use crate::support::{count, each_server, run};
 
-/// The owner of an object, in the words of the page.
+/// Returns the owner of an object, in the words of the documentation page.
 fn whose(role: &str) -> &'static str {
     match role {
         "postgres" => "owner of the catalog",
@@ -13,8 +13,8 @@ fn whose(role: &str) -> &'static str {
     }
 }
 
-/// Stream tables of a role that was let in: with hidden state, kept by writers, over another, captured in C
-/// and by row triggers.
+/// The stream tables belong to a role that was let in: with hidden state, kept by writers, over another one,
+/// captured in C and by row triggers.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_object_has_an_owner_rights_and_a_reason() {

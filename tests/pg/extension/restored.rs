@@ -1,5 +1,6 @@
-//! A database with the extension that is dumped and restored: CREATE EXTENSION makes the catalog, the dump brings what was in it, and
-//! the identities of tables are others. Catches a catalog that is believed where it is a stranger's.
+//! A database with the extension that is dumped and restored. CREATE EXTENSION makes the catalog, the dump
+//! brings its rows, and the tables have other OIDs. Catches trust in a catalog that describes another
+//! database.
 
 use super::workers::{scheduled, until};
 use crate::restored::tool;
@@ -24,19 +25,20 @@ const QUERIES: [(&str, &str); 3] = [
 
 const CHANGE: &str = "UPDATE a SET v = v + 7 WHERE id % 3 = 0; DELETE FROM a WHERE id = 2; INSERT INTO a SELECT max(id) + 1, 9, 200 FROM a";
 
-/// How many rows of a stream table are not as its query says.
+/// Returns a query for the number of rows in which a stream table and its query differ.
 fn differing(table: &str, query: &str) -> String {
     format!(
         "SELECT count(*) FROM ((({query}) EXCEPT ALL TABLE {table}) UNION ALL (TABLE {table} EXCEPT ALL ({query}))) x"
     )
 }
 
-/// The database `one` with changes that no refresh has seen, dumped and restored as `two`.
+/// Dumps the database `one`, with changes that no refresh has seen, and restores it as `two`.
 async fn moved(binaries: &Path, server: &Server) -> Session {
     let admin = connect(server, "postgres").await;
     run(&admin, "CREATE DATABASE one").await;
     run(&admin, "CREATE DATABASE two").await;
-    // Identities in the new database are not those of the old one, and some are those of other tables.
+    // Tables in the new database have other OIDs than in the old one, and some have OIDs that other tables
+    // had there.
     let two = connect(server, "two").await;
     run(&two, "CREATE TABLE first (id int); CREATE TABLE second (id int)").await;
     let one = connect(server, "one").await;
@@ -79,7 +81,7 @@ fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
         }
         let server = start(binaries, "rehome").await;
         let two = moved(binaries, &server).await;
-        // A dropped table may have the identity that a stream table had.
+        // A table that is dropped here may have the OID that a stream table had.
         run(&two, "DROP TABLE first, second").await;
         let refresh = "SELECT pgtrickle.refresh_stream_table(t) FROM unnest(ARRAY['over', 'kept']) t";
         let refused = two.client().batch_execute(refresh).await.unwrap_err();

@@ -1,6 +1,7 @@
-//! To whom belongs what stream tables stand on, and who may do what with it. Catches a role that gets at others' rows, or at more
-//! rights than it has, through a buffer, a hidden table, a trigger function or a setting; and a stream table that nobody keeps any
-//! more, or that is in its writers' way, after a table changed its owner.
+//! The owners of the objects that stream tables need, and the rights on them. Catches a role that gets at
+//! rows of others, or at more rights than it has, through a buffer, a hidden table, a trigger function or a
+//! setting. Catches also a stream table that nobody keeps any more, or that is in its writers' way, after a
+//! table changed its owner.
 
 use super::rows;
 use super::workers::{scheduled, until};
@@ -10,8 +11,8 @@ use std::path::Path;
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
-/// A server with the extension, and a role `app` that is let in, with a table, a stream table that refreshes keep by way of a
-/// hidden state, and one that its writers keep.
+/// Starts a server with the extension and a role `app` that is let in. The role has a table, a stream table
+/// that refreshes keep by way of a hidden state, and one that its writers keep.
 async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     let server = scheduled(binaries, name).await;
     let admin = connect(&server, "postgres").await;
@@ -33,12 +34,12 @@ async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     (server, admin, app)
 }
 
-/// A session of a role's own: one that came by SET ROLE may go back.
+/// Opens a session with the role's own login: a session that came by SET ROLE may go back.
 async fn session(server: &Server, user: &str) -> Session {
     Session::connect(server.config("postgres").user(user)).await.unwrap()
 }
 
-/// The SQLSTATE of a refusal, and what was said.
+/// Runs a statement, and returns the SQLSTATE and the message of its refusal.
 async fn refused(s: &Session, sql: &str) -> (String, String) {
     match s.client().batch_execute(sql).await {
         Ok(()) => ("00000".to_owned(), "it was done".to_owned()),
@@ -56,7 +57,8 @@ async fn text(s: &Session, query: &str) -> String {
 const STALE: &str = "SELECT (SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x)
     + (SELECT count(*) FROM (SELECT k, sum(v) AS s FROM app.t GROUP BY k EXCEPT ALL TABLE app.kept) x)";
 
-/// What in the hidden schema is not the catalog owner's: functions that keep a stream table are its owner's.
+/// Number of objects in the hidden schema that do not belong to the catalog's owner. Functions that keep an
+/// IMMEDIATE stream table belong to its owner and do not count.
 const FOREIGN: &str = "SELECT count(*) FROM (
     SELECT FROM pg_class c WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relowner <> 10
     UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> 10
@@ -129,7 +131,8 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
             .await;
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, "SELECT count(*) FROM loot").await), (0, 0));
-        // What the server does by itself with hidden tables runs nothing of others.
+        // Maintenance that the server does on hidden tables by itself (ANALYZE) runs no function of other
+        // roles.
         run(
             &app,
             "CREATE FUNCTION diff(a int, b int) RETURNS float8 LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM app.grab(); RETURN a - b; END'; \
@@ -142,7 +145,7 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
              AND relnamespace = 'pgtrickle_changes'::regnamespace LOOP EXECUTE format('ANALYZE %s', t); END LOOP; END $$")
             .await;
         assert_eq!(count(&admin, "SELECT count(*) FROM loot").await, 0);
-        // A member of the owner goes on with it, and nothing comes to belong to that one.
+        // A member of the owner role can work with the stream table, and comes to own none of its objects.
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = app; UPDATE t SET v = 7 WHERE id = 3").await;
         run(&admin, "SELECT pgtrickle.grant_to('guest')").await;
@@ -172,7 +175,7 @@ fn a_setting_gives_nobody_a_right() {
         ] {
             assert_eq!(refused(&guest, sql).await.0, "55000", "{sql}");
         }
-        // The triggers that capture are made anew with the table, whatever its owner has set.
+        // The triggers that capture are made again with the table, whatever settings its owner has.
         run(&app, "SET pgtrickle.at_work = on; SET pgtrickle.refreshing = on").await;
         run(&app, "ALTER TABLE t ALTER v TYPE bigint").await;
         run(&app, "RESET pgtrickle.refreshing; INSERT INTO t VALUES (100, 1, 5000000000)").await;
@@ -183,7 +186,7 @@ fn a_setting_gives_nobody_a_right() {
             count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await,
             0
         );
-        // Who has not the catalog lets nobody in, and is told so.
+        // A role that does not own the catalog cannot let others in, and is told so.
         run(&admin, "CREATE ROLE other; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO app").await;
         for call in ["grant_to('other')", "revoke_from('other')"] {
             let (code, said) = refused(&app, &format!("SELECT pgtrickle.{call}")).await;
@@ -193,7 +196,7 @@ fn a_setting_gives_nobody_a_right() {
     });
 }
 
-/// Whether a stream table is as its query says, and how it stands.
+/// Returns status and mode of a stream table, after comparing it with its query.
 async fn stands(admin: &Session, name: &str) -> Vec<Option<String>> {
     let query = format!(
         "SELECT status, refresh_mode, consecutive_errors FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{name}'"
@@ -207,7 +210,7 @@ fn a_stream_table_goes_on_under_another_owner() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "owner").await;
         run(&admin, "CREATE ROLE own1 LOGIN; CREATE ROLE own2 LOGIN; GRANT app TO own1; GRANT USAGE, CREATE ON SCHEMA app TO own1, own2").await;
-        // One who may do what the owner of the sources may: deltas go on.
+        // An owner who may do all that the owner of the sources may: deltas go on.
         run(&admin, "ALTER TABLE app.counts OWNER TO own1; ALTER TABLE app.kept OWNER TO own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id < 9; DELETE FROM t WHERE id = 30").await;
         let (code, said) = refused(&app, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
@@ -226,7 +229,7 @@ fn a_stream_table_goes_on_under_another_owner() {
             assert_eq!(count(&admin, STALE).await, 0, "{call}");
         }
         assert_eq!(stands(&admin, "counts").await[1].as_deref(), Some("DIFFERENTIAL"));
-        // The server's own process.
+        // A process of the server refreshes too.
         run(&own1, "SELECT pgtrickle.alter_stream_table('app.counts', schedule => '1s')").await;
         run(&app, "INSERT INTO t VALUES (200, 2, 2)").await;
         until(&admin, STALE, 0).await;
@@ -235,7 +238,8 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&admin, "SET ROLE app; CREATE FUNCTION app.left_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; RESET ROLE; \
              CREATE TRIGGER left_over AFTER INSERT ON app.counts FOR EACH ROW EXECUTE FUNCTION app.left_over()").await;
         assert_eq!(count(&admin, told).await, 1);
-        // What a role loses with another is told by nobody: writers go on all the same.
+        // Nothing tells the extension that a role loses rights by leaving another role: writers go on all the
+        // same.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['app.counts']); REVOKE app FROM own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id = 8; DELETE FROM t WHERE id = 9").await;
         run(&admin, "GRANT app TO own1; SELECT pgtrickle.resume_scheduler(ARRAY['app.counts'])").await;
@@ -245,7 +249,7 @@ fn a_stream_table_goes_on_under_another_owner() {
         )
         .await;
         assert_eq!(count(&admin, STALE).await, 0);
-        // One who is let in by nobody, and only reads: by full refreshes.
+        // An owner who was not let in, and may only read the source: full refreshes.
         run(&admin, "GRANT SELECT ON app.t TO own2; REASSIGN OWNED BY own1 TO own2").await;
         run(&app, "UPDATE t SET k = 5 WHERE id = 8").await;
         let counts = "SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x";
@@ -270,7 +274,7 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         let (server, admin, app) = let_in(binaries, "former").await;
         run(&admin, "CREATE ROLE carol LOGIN; GRANT USAGE, CREATE ON SCHEMA app TO carol").await;
         let oid = text(&admin, "SELECT 'app.t'::regclass::oid").await;
-        // A statement that the session knows already.
+        // A statement that the session has prepared already.
         for _ in 0..3 {
             run(
                 &app,
@@ -295,7 +299,8 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         }
         assert_eq!(count(&admin, "SELECT (SELECT count(*) FROM app.counts WHERE k = 77) + (SELECT count(*) FROM app.kept WHERE k = 77)").await, 0);
         assert_ne!(stands(&admin, "kept").await[0].as_deref(), Some("ACTIVE"));
-        // Who may read it no more keeps nobody from writing it, and goes on when she may again.
+        // An owner who may not read the source any more keeps nobody from writing it, and the stream table
+        // goes on when the owner may read it again.
         run(&admin, "ALTER TABLE app.t OWNER TO app; SELECT pgtrickle.repair_stream_table('app.kept'), pgtrickle.repair_stream_table('app.counts')").await;
         run(&app, "INSERT INTO t VALUES (501, 1, 1)").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;

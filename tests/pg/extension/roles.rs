@@ -1,5 +1,5 @@
-//! Whose rights what runs has. Catches a role that gets more than it has through a name, a query, a function or the catalog, and
-//! a role that does not get what it may have.
+//! The rights under which code runs. Catches a role that gets more rights than it has through a name, a
+//! query, a function or the catalog. Catches also a role that does not get the rights it should have.
 
 use super::rows;
 use super::workers::{scheduled, until};
@@ -8,14 +8,14 @@ use crate::support::{count, run};
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
-/// A server with the extension, and a role `app` that is let in and has a table and stream tables.
+/// Starts a server with the extension, and a role `app` that is let in and has a table and stream tables.
 async fn let_in(binaries: &std::path::Path, name: &str) -> (Server, Session, Session) {
     let server = scheduled(binaries, name).await;
     let admin = connect(&server, "postgres").await;
     run(&admin, "CREATE EXTENSION pg_trickle; CREATE ROLE app LOGIN; CREATE SCHEMA app AUTHORIZATION app")
         .await;
     run(&admin, "SELECT pgtrickle.grant_to('app')").await;
-    // A session of its own: one that came by SET ROLE may go back.
+    // A session with the role's own login: one that came by SET ROLE may go back.
     let app = Session::connect(server.config("postgres").user("app")).await.unwrap();
     run(
         &app,
@@ -34,7 +34,7 @@ async fn let_in(binaries: &std::path::Path, name: &str) -> (Server, Session, Ses
 const STALE: &str =
     "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM app.t GROUP BY k) EXCEPT ALL TABLE app.counts) x";
 
-/// The SQLSTATE, message and hint of a refusal.
+/// Runs a statement, and returns the SQLSTATE, message and hint of its refusal.
 async fn refused(s: &Session, sql: &str) -> (String, String) {
     let e = s.client().batch_execute(sql).await.unwrap_err();
     let e = e.as_db_error().unwrap_or_else(|| panic!("{e}"));
@@ -59,7 +59,7 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
         until(&admin, STALE, 0).await;
         until(&admin, "SELECT count(*) FROM own WHERE v = 6", 1).await;
         until(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 20", 1).await;
-        // As the owner also where somebody else asks, who may.
+        // The refresh acts as the owner also where another role that has the right asks for it.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['own'])").await;
         run(&app, "SELECT pgtrickle.pause_scheduler()").await;
         run(&app, "DELETE FROM t WHERE id > 10").await;
@@ -70,7 +70,7 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
         .await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 10").await, 1);
         assert_eq!(count(&admin, STALE).await, 0);
-        // One that is there is altered by who may act as its owner, and stays the owner's.
+        // A stream table that exists is altered by a role that may act as its owner, and keeps its owner.
         let wider = "SELECT k, count(*) AS n, max(id) AS last FROM app.t GROUP BY k";
         run(&admin, &format!("SELECT pgtrickle.create_or_replace_stream_table('app.counts', '{wider}')"))
             .await;
@@ -86,7 +86,8 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
     });
 }
 
-/// A restored catalog finds tables by the names in it, and a role that was let in may write its own row.
+/// A restored catalog finds tables by the names in it, and a role that was let in may write names into its
+/// own row.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
@@ -103,7 +104,7 @@ fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
             let taken = format!(
                 "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'public', pgt_name = '{name}' WHERE pgt_name <> 'also'"
             );
-            // As a role could that was let in by version 0.2.0.
+            // A role could write this that was let in by version 0.2.0.
             run(&admin, &taken).await;
             run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()")
                 .await;
@@ -113,7 +114,7 @@ fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
             assert_eq!(count(&admin, &found).await, 0, "{name}");
         }
         assert_eq!(count(&admin, "SELECT count(*) FROM mine").await, 1);
-        // What is its own is found.
+        // The role's own tables are found.
         run(&admin, "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'app', pgt_name = 'counts' WHERE pgt_name <> 'also'").await;
         run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()").await;
         run(&app, "UPDATE t SET k = 7 WHERE id < 9").await;
@@ -122,7 +123,7 @@ fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
     });
 }
 
-/// What a query calls tries everything to be somebody else, at once or later.
+/// Functions that a query calls, and that try everything to become another role, at once or later.
 const CLIMB: &str = "
 CREATE TABLE bait (id int);
 CREATE FUNCTION grab() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO secret.loot VALUES (current_user);
@@ -162,7 +163,7 @@ fn what_a_query_calls_gets_no_rights_but_its_owners() {
                    TRUNCATE tried; UPDATE t SET k = 8 WHERE id = 8",
         )
         .await;
-        // A superuser's session, and after it whatever was left behind in it.
+        // A superuser's session, and a check that nothing was left behind in it.
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.climbed')").await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 8").await, 1);
         let tried = rows(&admin, "SELECT DISTINCT what, state FROM app.tried ORDER BY 1").await;
@@ -173,7 +174,7 @@ fn what_a_query_calls_gets_no_rights_but_its_owners() {
             rows(&admin, "SELECT current_user, session_user").await,
             [[Some("postgres".into()), Some("postgres".into())]]
         );
-        // The server's own process.
+        // A process of the server.
         run(&app, "SELECT pgtrickle.alter_stream_table('climbed', schedule => '1s'); TRUNCATE tried; UPDATE t SET k = 9 WHERE id = 8").await;
         until(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 9", 1).await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.tried WHERE state = 'done'").await, 0);
@@ -227,7 +228,7 @@ fn nobody_writes_in_the_catalog_what_is_anothers() {
             let (code, said) = refused(&app, &refusal).await;
             assert!(["42501", "22023"].contains(&&*code), "{code} {said}: {refusal}");
         }
-        // Who was not let in has nothing; who is no longer, neither.
+        // A role that was not let in has no rights, and neither has one that was removed.
         run(&admin, "CREATE ROLE guest; CREATE SCHEMA guest AUTHORIZATION guest").await;
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = guest; CREATE TABLE g (id int PRIMARY KEY)").await;
@@ -244,8 +245,8 @@ fn nobody_writes_in_the_catalog_what_is_anothers() {
     });
 }
 
-/// Two roles read one table. Whoever drains its buffer keeps what the other has not counted, and who makes its triggers anew has
-/// the other computed anew.
+/// Two roles read one table. When one drains the buffer, the changes that the other has not counted stay.
+/// When one makes the triggers again, the stream table of the other is recomputed.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn who_reads_the_same_table_loses_nothing_by_the_other() {
@@ -331,8 +332,8 @@ fn who_may_maintain_a_table_may_refresh_it() {
     });
 }
 
-/// Event triggers act as who owns the extension, and refreshes as the stream table's owner: nothing that the caller has in its
-/// temporary schema, or first in its search_path, is called by them.
+/// Event triggers act as the owner of the extension, and refreshes as the stream table's owner. They call
+/// nothing that the caller has in its temporary schema, or first in its search_path.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
@@ -390,7 +391,8 @@ fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
     });
 }
 
-/// Whoever is let in may have functions that copy rows: they write what their owner may write.
+/// A role that was let in may have functions that copy rows: they write only tables that their owner may
+/// write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
@@ -442,7 +444,7 @@ fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
     });
 }
 
-/// Puts operators and functions before the server's, each of which notes as whom it ran.
+/// Operators and functions before the server's own in the search_path, each of which notes as whom it ran.
 const SHADOWS: &str = r#"
 CREATE TABLE evil.ran (who text, what text); GRANT INSERT ON evil.ran TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC;
 DO $do$
@@ -469,8 +471,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// Whoever may write a table makes the triggers on it run, with the rights of who captures: never what he put before names of
-/// the server's.
+/// A role that may write a table makes its triggers run, with the rights of the catalog's owner. They never
+/// run the functions that the role put before the server's own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
@@ -480,7 +482,7 @@ fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
         run(&app, "GRANT USAGE ON SCHEMA app TO guest; GRANT SELECT, INSERT, UPDATE, TRUNCATE ON t TO guest")
             .await;
         run(&app, "SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', refresh_mode => 'IMMEDIATE')").await;
-        // Whoever refreshes beside would take segments away.
+        // A refresh on schedule at the same time would take segments away.
         run(&app, "SELECT pgtrickle.pause_scheduler(ARRAY['counts'])").await;
         let guest = Session::connect(server.config("postgres").user("guest")).await.unwrap();
         run(&guest, SHADOWS).await;
@@ -499,7 +501,7 @@ fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
              WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' AND relname LIKE 'changes%' ORDER BY oid DESC LIMIT 1); END $$";
         run(&admin, index).await;
         write().await;
-        // One at its limit is marked, by another.
+        // A buffer at its limit is marked, by another statement.
         run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = 1").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
         for _ in 0..3 {

@@ -1,5 +1,6 @@
-//! A server and its databases, around refreshes on schedule: several at once, refreshes that fail or are in the way of somebody who
-//! drops what they work at, and settings that say how often. Catches a server that is hurt by them, and settings without effect.
+//! A server and its databases, around refreshes on schedule: several refreshes at once, refreshes that fail,
+//! refreshes of tables that somebody drops meanwhile, and settings for their frequency. Catches a server that
+//! is hurt by them, and settings without effect.
 
 use super::rows;
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
@@ -8,11 +9,11 @@ use crate::support::{count, run};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// The scheduler's process, and when the server started.
+/// The process id of the scheduler, and the time at which the server started.
 const STANDING: &str = "SELECT (SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler' \
     AND datname = current_database()), pg_postmaster_start_time()";
 
-/// What is in the command that starts a server cannot be set so.
+/// Sets a setting by ALTER SYSTEM. A setting in the command that starts the server could not be changed so.
 async fn set(s: &Session, setting: &str, value: &str) {
     run(s, &format!("ALTER SYSTEM SET pg_trickle.{setting} = '{value}'")).await;
     run(s, "SELECT pg_reload_conf()").await;
@@ -47,7 +48,7 @@ fn refreshes_that_fail_hurt_no_process_and_are_tried_ever_more_seldom() {
     });
 }
 
-/// A refresh that waits at a door, in a process of the server's own.
+/// Starts a refresh, in a process of the server, that waits for an advisory lock.
 async fn in_the_middle(s: &Session, holder: &Session) {
     run(
         s,
@@ -86,7 +87,7 @@ fn a_database_is_dropped_in_the_middle_of_a_refresh() {
     });
 }
 
-/// What a refresh uses is dropped when that is done, as it is when a query of somebody's is.
+/// DROP waits for a refresh that uses its object, as it does for any query.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_extension_is_dropped_in_the_middle_of_a_refresh() {
@@ -132,7 +133,7 @@ fn two_databases_are_refreshed_at_once() {
             run(s, MADE).await;
             until(s, SCHEDULERS, 1).await;
         }
-        // A refresh that waits in one is none of the other's business.
+        // A refresh that waits in one database does not concern the other.
         let holder = connect(&server, "one").await;
         in_the_middle(&both[0], &holder).await;
         for round in 3..6 {
@@ -143,7 +144,7 @@ fn two_databases_are_refreshed_at_once() {
                 until(s, STALE, 0).await;
             }
         }
-        // Nor is a scheduler that ends.
+        // Neither does a scheduler that ends.
         let standing = rows(&both[1], STANDING).await;
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE backend_type = 'pg_trickle scheduler' AND datname = current_database()";
@@ -170,7 +171,7 @@ fn the_shortest_period_and_the_interval_of_looks_are_kept() {
         run(&s, MADE).await;
         run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '20ms')").await;
         until(&s, SCHEDULERS, 1).await;
-        // How many refreshes there are while somebody writes for four seconds.
+        // Returns the number of refreshes while a session writes for four seconds.
         let refreshed = async || {
             let done = "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
                  WHERE s.pgt_name = 'counts' AND h.initiated_by = 'SCHEDULER' AND h.delta_row_count > 0";
@@ -186,7 +187,7 @@ fn the_shortest_period_and_the_interval_of_looks_are_kept() {
         set(&s, "min_schedule_seconds", "0.01").await;
         let often = refreshed().await;
         assert!((1..=4).contains(&seldom) && often > 12, "{seldom}, then {often}");
-        // What is new is found at the next look.
+        // A new stream table is found at the next look.
         run(&s, "SELECT pgtrickle.drop_stream_table('counts', cascade => true)").await;
         set(&s, "scheduler_interval_ms", "3600000").await;
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,11 +1,12 @@
-//! A standby of a server that refreshes on schedule: it does nothing until it is promoted, and then what the primary did. Catches
-//! schedulers that write where nothing can be written, and a catalog that takes a promoted standby for a restored dump.
+//! A standby of a server that refreshes on schedule: it does nothing until it is promoted, and then refreshes
+//! as the primary did. Catches schedulers that write where nothing can be written, and a catalog that takes a
+//! promoted standby for a restored dump.
 
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
 use crate::support::private::{connect, follow, has, newest_version};
 use crate::support::{count, run};
 
-/// How often a stream table was made anew, as after a restored dump.
+/// Number of stream tables that were rebuilt, as after a restored dump.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
 
 #[test]

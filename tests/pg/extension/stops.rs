@@ -1,5 +1,6 @@
-//! Where a refresh through the SQL API can be made to wait, for tests that do something meanwhile: somebody holds what its
-//! next statement needs, so none of its code is touched, and its locks tell how far it is.
+//! Places at which a refresh through the SQL API can be made to wait, for tests that do something meanwhile.
+//! A session holds a lock that the next statement of the refresh needs, so none of its code is touched, and
+//! its locks tell how far it is.
 
 use super::rows;
 use crate::support::{Db, count, pid, run};
@@ -7,10 +8,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Long enough for every machine; what takes longer hangs.
+/// Long enough for every machine; a longer wait is a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two sources, and what makes others wait at a door that is locked: within a query, a statement, or at the end of a transaction.
+/// Two sources, and functions that make a process wait for an advisory lock (a "door"): within a query, in a
+/// statement, or at the end of a transaction.
 pub(super) const SOURCES: &str = "
     CREATE TABLE a (id int PRIMARY KEY, k int, v int);
     CREATE TABLE b (id int PRIMARY KEY, k int, w int);
@@ -41,14 +43,14 @@ const TRIGGERS: &str = "
     CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE OR DELETE ON total DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION waits('5')";
 
-/// How far a refresh is.
+/// The place that a refresh has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum At {
-    /// It reads what there is to refresh.
+    /// It reads the list of stream tables to refresh.
     Looking,
     /// It locks stream tables.
     Locking,
-    /// It locks what the catalog says of them.
+    /// It locks their rows in the catalog.
     Holding,
     /// Its snapshot is taken, and changes are counted.
     Deciding,
@@ -64,7 +66,7 @@ pub(super) enum At {
     Ending,
 }
 
-/// In the order in which they are passed.
+/// All places, in the order in which a refresh passes them.
 pub(super) const ALL: [At; 9] = [
     At::Looking,
     At::Locking,
@@ -77,13 +79,13 @@ pub(super) const ALL: [At; 9] = [
     At::Ending,
 ];
 
-/// Something that a refresh is made to wait for.
+/// A lock that a refresh is made to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
-    /// What is run in a transaction that stays open.
+    /// The statement that takes the lock, in a transaction that stays open.
     pub(super) block: &'static str,
-    /// How far the refresh is then, in a session that knows nothing yet. In one that does it may be at [`At::Deciding`] instead
-    /// of [`At::Looking`].
+    /// How far the refresh is then, in a session that knows nothing yet. In one that refreshed before it may
+    /// be at [`At::Deciding`] instead of [`At::Looking`].
     pub(super) at: At,
     /// Whether others can write the sources meanwhile.
     pub(super) open: bool,
@@ -120,7 +122,8 @@ pub(super) const STOPS: &[Stop] = &[
     stop(At::Ending, true, "SELECT pg_advisory_xact_lock(5)"),
 ];
 
-/// What a process waits for and has, as how far its refresh is: empty while it waits for nothing.
+/// Tells from the locks that a process holds and waits for how far its refresh is, as a position in `ALL`; -1
+/// while it waits for nothing.
 const WAITS: &str = "
 WITH l AS (SELECT locktype, objid AS door, mode, granted, coalesce(relation::regclass::text, '') AS name FROM pg_locks WHERE pid = $1),
     w AS (SELECT * FROM l WHERE NOT granted), h AS (SELECT * FROM l WHERE granted AND mode = 'RowExclusiveLock')
@@ -137,7 +140,7 @@ SELECT CASE
     WHEN EXISTS (SELECT FROM w WHERE locktype = 'relation') THEN 3
     ELSE 2 END";
 
-/// A process of the server's own that waits for somebody.
+/// A process of the extension that waits for another.
 const WORKER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'pg\\_trickle %' \
     AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0 LIMIT 1";
 
@@ -151,23 +154,24 @@ pub(super) async fn make(s: &Session) {
     run(s, TRIGGERS).await;
 }
 
-/// The query of a stream table over sources alone.
+/// Returns the query of a stream table, written over sources alone.
 pub(super) fn flat(name: &str) -> String {
     let query = |name| TABLES.iter().find(|(n, _)| *n == name).unwrap().1;
     query(name).replace("FROM total t", &format!("FROM ({}) t", query("total")))
 }
 
-/// The rows that linked stream tables hold.
+/// Returns the rows that the linked stream tables hold.
 pub(super) async fn stored(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, "TABLE total").await, rows(s, "TABLE large").await]
 }
 
-/// The rows that they should hold, for what this session sees.
+/// Returns the rows that they should hold, as this session sees the sources.
 pub(super) async fn wanted(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, &flat("total")).await, rows(s, &flat("large")).await]
 }
 
-/// The `n`th changes of both sources: rows come, change their join key, go. Those of different `party` touch different rows.
+/// Returns the `n`th changes of both sources: rows come, change their join key, go. Different values of
+/// `party` touch different rows.
 pub(super) fn writes(n: u32, party: u32) -> String {
     let id = |n: u32| 999 + 3 * n + party;
     let (new, old, older) = (id(n), id(n.saturating_sub(1)), id(n.saturating_sub(4)));
@@ -179,7 +183,7 @@ pub(super) fn writes(n: u32, party: u32) -> String {
     )
 }
 
-/// Who lets a refresh wait, who looks at it, and who writes meanwhile.
+/// Sessions: one makes a refresh wait, one looks at it, and one writes meanwhile.
 pub(super) struct Cast {
     pub(super) blocker: Session,
     pub(super) eye: Session,
@@ -198,7 +202,8 @@ impl Cast {
         Cast { blocker, eye, writer }
     }
 
-    /// Runs a call until it waits at a stop, then `meanwhile`, which lets it go on or ends it; what comes of it.
+    /// Runs a call until it waits at a stop, then `meanwhile`, which lets it go on or ends it. Returns the
+    /// result of the call.
     pub(super) async fn stopped(
         &self,
         s: &Session,
@@ -224,7 +229,8 @@ impl Cast {
         tokio::time::timeout(PATIENCE, both).await.unwrap_or_else(|_| panic!("it hangs: {block}"))
     }
 
-    /// Writes while something is held, until a process of the server's own waits for that: which.
+    /// Writes while a lock is held, until a process of the server waits for that lock, and returns its
+    /// process id.
     pub(super) async fn held(&self, block: &str, write: &str) -> i32 {
         run(&self.blocker, &format!("BEGIN; {block}")).await;
         run(&self.writer, write).await;
@@ -238,10 +244,10 @@ impl Cast {
         panic!("nobody waits for {block}");
     }
 
-    /// Waits until a process waits for a lock; `None` where what it does came to its end instead.
+    /// Waits until a process waits for a lock; `None` where its call came to its end instead.
     ///
     /// `pg_locks` reads the locks of the fast path before the others, so the reading that first tells of the
-    /// wait can lack a lock that was granted just before it. Only the second one counts: a process that
+    /// wait can lack a lock that was granted just before it. Only the second reading counts: a process that
     /// waits takes no more locks.
     async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {
         let began = Instant::now();
@@ -258,7 +264,7 @@ impl Cast {
     }
 }
 
-/// Transactions of others that are open, and locks that they hold or wait for.
+/// Returns the number of open transactions of others, and of locks that they hold or wait for.
 pub(super) async fn left(s: &Session) -> i64 {
     count(
         s,

@@ -1,5 +1,6 @@
-//! ALTER EXTENSION pg_trickle UPDATE from earlier versions. Catches what an update leaves different from what CREATE EXTENSION
-//! makes, changes that are lost between the new library and the update, and functions that the library no longer has.
+//! ALTER EXTENSION pg_trickle UPDATE from earlier versions. Catches differences between an updated extension
+//! and a created one, changes that are lost between the new library and the update, and functions that the
+//! library no longer has.
 
 use super::rows;
 use super::workers::{SCHEDULERS, scheduled, until};
@@ -14,14 +15,14 @@ const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int);
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10');
     SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', NULL, 'IMMEDIATE')";
 
-/// Rows that stream tables lack.
+/// Number of rows that stream tables lack.
 const STALE: &str =
     "SELECT (SELECT count(*) FROM (SELECT k, count(*) AS n FROM t GROUP BY k EXCEPT ALL TABLE counts) x)
     + (SELECT count(*) FROM (SELECT k FROM t GROUP BY k HAVING count(*) > 10 EXCEPT ALL TABLE many) x)
     + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x)";
 
-/// All that belongs to the extension: functions as they are declared, columns, constraints, indexes, triggers, policies, what of
-/// it is dumped, rights and comments.
+/// All members of the extension: functions as they are declared, columns, constraints, indexes, triggers,
+/// policies, rights and comments, and the part of it that is dumped.
 const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.oid),
         coalesce(p.proacl::text, c.relacl::text), obj_description(d.objid, d.classid::regclass::name),
         (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -62,7 +63,7 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
         run(&s, "CREATE EXTENSION pg_trickle VERSION '0.1.0'").await;
         assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 1);
         assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
-        // What the library of that version did is not there any more: nothing but the update is done.
+        // The library has no functions of the earlier version: only the update is possible.
         for call in ["create_stream_table('x', 'SELECT 1')", "alter_stream_table('x', status => 'ACTIVE')"] {
             let refused = s.client().batch_execute(&format!("SELECT pgtrickle.{call}")).await.unwrap_err();
             let hint = refused.as_db_error().and_then(|e| e.hint()).unwrap_or_default();
@@ -78,7 +79,8 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
     });
 }
 
-/// Stream tables whose catalog is of the first version: what writers do meanwhile is captured, and followed after the update.
+/// The catalog is of the first version: changes that writers make before the update are captured, and applied
+/// after it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_is_written_before_the_update_is_followed_after_it() {
@@ -88,7 +90,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         run(&s, "CREATE EXTENSION pg_trickle").await;
         run(&s, MADE).await;
         until(&s, SCHEDULERS, 1).await;
-        // As the first version left it.
+        // The state that the first version left.
         let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
         run(&s, AS_BEFORE).await;
         run(
@@ -113,7 +115,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         assert!(s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('counts')").await.is_err());
         assert_ne!(count(&s, STALE).await, 0);
         run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
-        // What writers keep is kept again from its next refresh on.
+        // An IMMEDIATE stream table is kept again from its next refresh on.
         run(&s, "SELECT pgtrickle.refresh_stream_table('kept')").await;
         run(&s, "UPDATE t SET k = 5 WHERE id = 9").await;
         until(&s, STALE, 0).await;
@@ -121,7 +123,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
     });
 }
 
-/// What version 3 of the catalog added, taken out of the extension again.
+/// Removes the additions of version 3 of the catalog from the extension.
 const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     FOREACH f IN ARRAY ARRAY['require_owner(oid[])', 'hand_to_owner(bigint)', 'hand_over()', 'without_grants(oid)', 'require_keeper()',
         'let_in_owners(oid[])', 'without_statistics()', 'stop_keeping(bigint)', 'immediate_fingerprint(bigint)', 'is_at_work()',
@@ -138,7 +140,7 @@ const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     DROP FUNCTION pgtrickle.is_at_work()";
 
-/// Buffers and states of a role that was let in, as version 0.2.0 made them: that role's.
+/// Gives the buffers and states of a role that was let in to that role, as version 0.2.0 did.
 const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
     GRANT CREATE ON SCHEMA pgtrickle_changes TO app;
     FOR what IN SELECT format('ALTER %s %s OWNER TO app', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass) AS sql
@@ -147,7 +149,8 @@ const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
         WHERE pronamespace = 'pgtrickle_changes'::regnamespace
     LOOP EXECUTE what.sql; END LOOP; END $$";
 
-/// What a role put into its buffers is not there afterwards, nor run meanwhile; what is as it was made is kept with its changes.
+/// Objects that a role put into its buffers are gone after the update, and are not run during it. Buffers
+/// that were not altered are kept with their changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_roles_had_hidden_becomes_the_catalogs_owners() {

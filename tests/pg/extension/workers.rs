@@ -1,5 +1,5 @@
-//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay where they are not wanted,
-//! and that stand in somebody's way.
+//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay where
+//! they are not wanted, and that stand in a user's way.
 
 use super::crashes::cast;
 use super::deaths::Death;
@@ -23,7 +23,7 @@ pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     start_with(binaries, name, &settings).await
 }
 
-/// How processes and stream tables stand, for whoever waited in vain.
+/// Processes and stream tables with their states, for the message of a wait in vain.
 const STANDING: &str = "SELECT concat_ws(E'\\n',
     (SELECT string_agg(concat_ws(' ', backend_type, application_name, state, wait_event, now() - backend_start, left(query, 80)), E'\\n')
         FROM pg_stat_activity WHERE backend_type LIKE 'pg_trickle%'),
@@ -31,7 +31,7 @@ const STANDING: &str = "SELECT concat_ws(E'\\n',
     (SELECT string_agg(to_jsonb(h)::text, E'\\n') FROM (SELECT * FROM pgtrickle.pgt_refresh_history ORDER BY refresh_id DESC LIMIT 5) h),
     (SELECT string_agg(to_jsonb(l)::text, E'\\n') FROM pgtrickle.pgt_leases l))";
 
-/// Waits until a question is answered so.
+/// Waits until a query returns the wanted number.
 pub(super) async fn until(s: &Session, question: &str, wanted: i64) {
     let began = Instant::now();
     while count(s, question).await != wanted {
@@ -53,7 +53,7 @@ pub(super) const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id i
     SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10', 'calculated')";
 
-/// Rows that a stream table lacks or has too many.
+/// Number of rows that a stream table lacks or has too many.
 pub(super) const STALE: &str =
     "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM t GROUP BY k) EXCEPT ALL TABLE counts) x";
 
@@ -69,13 +69,13 @@ fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
         until(&s, STALE, 0).await;
         let by = "SELECT count(DISTINCT initiated_by) FROM pgtrickle.get_refresh_history('counts') WHERE initiated_by = 'SCHEDULER'";
         assert_eq!(count(&s, by).await, 1);
-        // What was committed before all processes died is there after they are back, and counted once.
+        // Committed changes are there after all processes died and came back, and are counted once.
         run(&s, "UPDATE t SET k = 2 WHERE id % 2 = 0").await;
         server.crash().unwrap();
         server.ready().await.unwrap();
         let s = connect(&server, "postgres").await;
         until(&s, STALE, 0).await;
-        // One that is killed is missed.
+        // A scheduler that is killed is started again.
         let killed = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler'";
         assert_eq!(count(&s, killed).await, 1);
         run(&s, "DELETE FROM t WHERE k = 1").await;
@@ -113,7 +113,8 @@ fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
     });
 }
 
-/// What nobody ends is ended, counts as failed, and says why; what comes after it is not hurt by it.
+/// A statement that runs too long is cancelled, counts as a failure, and gives its reason. The statements
+/// after it are not hurt by it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_statement_that_takes_too_long_is_cancelled_and_told() {
@@ -142,8 +143,8 @@ fn a_statement_that_takes_too_long_is_cancelled_and_told() {
     });
 }
 
-/// What is to be fresh within milliseconds costs no transactions where nobody writes, and is fresh when somebody does: in this
-/// database or, which is none of its business, in another.
+/// A stream table with a schedule of milliseconds costs no transactions where nobody writes, and is fresh
+/// soon after a write. Writes in another database do not concern it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn where_nobody_writes_nothing_is_asked() {
@@ -156,13 +157,13 @@ fn where_nobody_writes_nothing_is_asked() {
             run(&s, &format!("UPDATE t SET k = {round} WHERE id < 10")).await;
             until(&s, STALE, 0).await;
         }
-        // What was written and counted by one transaction is nothing new either.
+        // Changes that the writing transaction has itself counted are not new either.
         run(
             &s,
             "BEGIN; UPDATE t SET k = 1 WHERE id < 9; SELECT pgtrickle.refresh_stream_table('many'); COMMIT",
         )
         .await;
-        // Buffers that hold nothing new are emptied first.
+        // The scheduler first empties buffers without new changes.
         let empty = "SELECT count(*) FROM pgtrickle.change_buffer_sizes() WHERE bytes > 0";
         until(&s, empty, 0).await;
         let ended =
@@ -175,13 +176,14 @@ fn where_nobody_writes_nothing_is_asked() {
         assert!(after - before < 60, "{} transactions, of 200 looks", after - before);
         run(&s, "UPDATE t SET k = 4 WHERE id < 10").await;
         until(&s, STALE, 0).await;
-        // A commit of two phases is one as well.
+        // A commit of two phases counts as a commit.
         run(&s, "BEGIN; UPDATE t SET k = 5 WHERE id < 10; PREPARE TRANSACTION 'two'").await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         run(&s, "COMMIT PREPARED 'two'").await;
         until(&s, STALE, 0).await;
         assert_eq!(count(&s, "SELECT n FROM counts WHERE k = 5").await, 9);
-        // What is looked at less often than the catalog: a look at that says nothing of it.
+        // A stream table that is looked at less often than the catalog: the look at the catalog does not tell
+        // whether it has changes.
         run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '1s')").await;
         let seen = seen_after(&s, 7, 150).await;
         assert!(seen.iter().all(|d| *d < Duration::from_secs(4)), "{seen:?}");
@@ -189,8 +191,9 @@ fn where_nobody_writes_nothing_is_asked() {
     });
 }
 
-/// How long so many changes were committed before they were visible, the shortest first. Between two of them is a pause that grows by so
-/// many milliseconds up to a second, so that they come at every place of the scheduler's round.
+/// Returns the times from the commits of changes until they were visible, the shortest first. The pause
+/// between two commits grows by `step` milliseconds, up to a second, so that they come at every place of the
+/// scheduler's round.
 async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     let mut all = Vec::new();
     for n in 0..commits {
@@ -204,8 +207,9 @@ async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     all
 }
 
-/// A commit is seen when its schedule has the scheduler look, and not only when that looks at the catalog: the middle one of many, on a machine that does much
-/// else, 25 times as late as it is due is still a twentieth of that.
+/// The schedule of the stream table makes the scheduler notice a commit, and not only the look at the
+/// catalog. The median of many times is compared, since the machine also does other work. A time of 25
+/// periods is still a twentieth of the interval of looks at the catalog.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
@@ -214,7 +218,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
         let server = start_with(binaries, "soon", &preload).await;
         let s = connect(&server, "postgres").await;
         run(&s, &MADE.replace("1s", "20ms")).await;
-        // It knows of the stream table once it has looked at the catalog.
+        // The scheduler knows of the stream table once it has looked at the catalog.
         let looked = "SELECT count(*) WHERE EXISTS (SELECT FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
         run(&s, "UPDATE t SET k = 5 WHERE id < 3").await;
         until(&s, looked, 1).await;
@@ -224,7 +228,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
     });
 }
 
-/// Groups that share no stream table do not wait for each other, up to as many as may run.
+/// Groups that share no stream table do not wait for each other, up to the allowed number of refreshers.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_slow_refresh_keeps_no_other_group_waiting() {
@@ -251,14 +255,14 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
             run(&s, &format!("UPDATE t SET k = 9 WHERE id = {id}")).await;
             until(&s, STALE, 0).await;
         }
-        // One of two is killed: what it was at is done by another.
+        // One of two refreshers is killed: another one does its work.
         let killed = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted LIMIT 1) x";
         assert_eq!(count(&s, killed).await, 1);
         until(&s, both, 2).await;
         run(&holder, "SELECT pg_advisory_unlock(42)").await;
         until(&s, "SELECT count(*) FROM (TABLE slow_a UNION ALL TABLE slow_b) x", 2).await;
-        // One after the other, where that is wanted, and with the same result.
+        // One refresh after the other, where the setting says so, with the same result.
         run(&s, "ALTER SYSTEM SET pg_trickle.parallel_refresh_mode = off").await;
         run(&s, "SELECT pg_reload_conf()").await;
         run(&holder, "SELECT pg_advisory_lock(42)").await;
@@ -276,7 +280,7 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
-/// A migration waits for a moment and not for the refresh, which is begun again after it.
+/// A migration waits only for a moment and not for the whole refresh, which begins again after it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_gives_way_to_a_migration_and_comes_back() {
@@ -301,7 +305,7 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted";
         for change in ["ADD more int", "DROP more", "ADD more int"] {
             until(&s, at_work, 1).await;
-            // It would wait for ever: nobody gives up the lock that the refresh waits for.
+            // Without that it would wait for ever: nobody gives up the lock that the refresh waits for.
             run(&s, &format!("ALTER TABLE a {change}")).await;
         }
         let gave_way = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -319,7 +323,7 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
     });
 }
 
-/// No more groups are refreshed at a time than the setting says, however many are due.
+/// At most so many groups are refreshed at a time as the setting says, however many are due.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn no_more_than_so_many_are_refreshed_at_a_time() {
@@ -361,7 +365,8 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
     });
 }
 
-/// What stands apart from what it reads waits for it, and for no other that reads the same.
+/// A stream table that is refreshed apart from its source waits for that source, and for no other reader of
+/// the source.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
@@ -401,7 +406,7 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
             rows(&s, "SELECT name FROM pgtrickle.pgt_status() WHERE status <> 'ACTIVE'").await.len(),
             0
         );
-        // With what it reads again: one transaction, one state.
+        // Linked with its sources again: one transaction, one state.
         run(&s, "SELECT pgtrickle.alter_stream_table(name, diamond_consistency => 'atomic') FROM pgtrickle.pgt_status()")
             .await;
         run(&s, "UPDATE t SET v = 6").await;
@@ -413,7 +418,7 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
     });
 }
 
-/// The process may be anybody, and what a query calls must not make it somebody else.
+/// A process of the server can take any role, and the functions that a query calls must not change its role.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
@@ -438,7 +443,7 @@ fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
     });
 }
 
-/// Whoever owns a database can set what every session in it finds first.
+/// The owner of a database can choose the schemas that every session in it searches first.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
@@ -517,7 +522,7 @@ fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
     });
 }
 
-/// Rows that stream tables lack or have too many.
+/// Returns a query for the number of rows that stream tables lack or have too many.
 fn stale() -> String {
     let differ =
         |name| format!("(TABLE {name} EXCEPT ALL {0}) UNION ALL ({0} EXCEPT ALL TABLE {name})", flat(name));
@@ -563,7 +568,8 @@ fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
     });
 }
 
-/// The server's scheduler and `trickle run` on one database: one of them works, and the other when that stops.
+/// The server's scheduler and `trickle run` on one database: one of them works, and the other takes over when
+/// that one stops.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
@@ -637,7 +643,7 @@ fn an_unplannable_table_stays_suspended_after_the_error() {
         assert_eq!(count(&other, &standing("caught")).await, 0);
         run(&s, "COMMIT").await;
         until(&other, &standing("caught"), 1).await;
-        // The planner waits for nobody for long, and can be ended.
+        // The planner waits only for a short time, and can be ended.
         let planners = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'";
         until(&other, planners, 0).await;
         run(&s, "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;

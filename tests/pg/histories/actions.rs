@@ -4,7 +4,7 @@ use std::fmt;
 use trickle_client::RefreshMode;
 use trickle_core::testing::Choice;
 
-/// How many actions a history has.
+/// Number of actions in a history.
 const LENGTH: usize = 30;
 
 pub(super) const WORLD: &str = "
@@ -42,7 +42,7 @@ const QUERIES: [&str; 16] = [
     "SELECT w, string_agg(v::text, ',' ORDER BY v) AS l FROM a GROUP BY w",
 ];
 
-/// Queries over other stream tables, by the name of one.
+/// Queries over other stream tables; `$` is the name of one.
 const ABOVE: [&str; 3] = [
     "SELECT count(*) AS n FROM $",
     "SELECT DISTINCT x.* FROM $ x",
@@ -72,7 +72,7 @@ const WRITES: [&str; 14] = [
      WHEN NOT MATCHED THEN INSERT (id, k, v) VALUES (s.id, 1, s.v)",
 ];
 
-/// Statements that alter what is read. Many mean nothing at their time, and change nothing then.
+/// Statements that alter sources. Many do not apply at their time, and then change nothing.
 const ALTERS: [&str; 61] = [
     "ALTER TABLE $t ADD $c int",
     "ALTER TABLE $t ADD $c int DEFAULT $m",
@@ -179,10 +179,10 @@ const OF_STREAM_TABLES: [&str; 11] = [
     "CREATE TABLE under_$s (r int REFERENCES $s)",
 ];
 
-/// An action beside a refresh of all, over a connection of its own.
+/// An action during a refresh of all stream tables, over a connection of its own.
 #[derive(Clone, Debug)]
 pub(super) enum Beside {
-    /// Another refresh of all.
+    /// Another refresh of all stream tables.
     Refresh,
     /// A statement.
     Alter(String),
@@ -205,22 +205,22 @@ pub(super) enum Action {
     Drop(&'static str),
     Mode(&'static str, RefreshMode),
     Suspend(&'static str, bool),
-    /// One, or all; whether in full.
+    /// A refresh of one stream table or of all; `full` for a full refresh.
     Refresh {
         name: Option<&'static str>,
         full: bool,
     },
-    /// A refresh of all, and so many milliseconds later something else.
+    /// A refresh of all stream tables, and another action so many milliseconds later.
     Race(u64, Beside),
     /// The session of a writer is ended.
     Kill(usize),
-    /// The refresher's connection is another from now on.
+    /// The refresher gets a new connection.
     Reconnect,
     /// The server dies and comes up again.
     Crash,
     /// The database is dumped, restored under another name, and used there.
     Dump,
-    /// From the program to the extension, or back.
+    /// A move from the program to the extension, or back.
     Move,
 }
 
@@ -287,7 +287,7 @@ fn chosen(c: &mut Choice, from: &[&'static str]) -> String {
     filled(c, template)
 }
 
-/// An action that is rare, and takes its time.
+/// Chooses an action that is rare, and takes its time.
 fn rare(c: &mut Choice) -> Action {
     match c.below(12) {
         0..2 => Action::Kill(c.below(2)),
@@ -301,21 +301,21 @@ fn rare(c: &mut Choice) -> Action {
     }
 }
 
-/// A history, and what holds for all of it.
+/// A history, and the settings for all of it.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    /// Whether the cost model chooses between deltas and computing anew.
+    /// Whether the cost model chooses between a delta and a recompute.
     pub(super) is_free: bool,
-    /// Whether a buffer's segments are small.
+    /// Whether segments of buffers are small.
     pub(super) short: bool,
-    /// Whether buffers are lost with the server.
+    /// Whether a crash of the server empties the buffers.
     pub(super) unlogged: bool,
     /// Whether capture is by triggers for rows.
     pub(super) by_row: bool,
     pub(super) actions: Vec<Action>,
 }
 
-/// The history of a seed.
+/// Makes the history of a seed.
 pub(super) fn history(seed: u64) -> History {
     let mut c = Choice::seeded(seed);
     let c = &mut c;

@@ -1,9 +1,10 @@
-//! Random histories: writers, prepared transactions, roles, migrations of what stream tables read, changes
-//! of the stream tables themselves, refreshes, refreshers that are killed, meet each other or a migration,
-//! deaths of the server, dumps that are restored, and moves between program and extension, in any order.
-//! After each refresh every stream table equals its query or says why it is suspended; no statement of a
-//! writer failed because of trickle; and nothing is left behind at the end. A history that breaks this is
-//! made shorter, and printed as a script. `just histories N` makes many.
+//! Random histories, in any order: of writers, prepared transactions, roles, migrations of sources, changes
+//! of the stream tables themselves, and refreshes. Refreshers are killed, or meet each other or a migration.
+//! The server dies, dumps are restored, and the catalog moves between program and extension.
+//!
+//! After each refresh every stream table equals its query or says why it is suspended. No statement of a
+//! writer fails because of trickle, and nothing is left behind at the end. A history that breaks this is made
+//! shorter, and printed as a script. `just histories N` makes many.
 
 mod actions;
 mod play;
@@ -16,7 +17,7 @@ use play::{COMPARED, EXCUSED, Play};
 use std::panic::AssertUnwindSafe;
 use trickle_client::throwaway::Server;
 
-/// The first fault of a history.
+/// Returns the first fault of a history.
 async fn wrong(server: &mut Server, history: &History) -> Option<String> {
     let played = AssertUnwindSafe(async {
         let mut play = Play::begin(server, history).await;
@@ -32,10 +33,10 @@ async fn wrong(server: &mut Server, history: &History) -> Option<String> {
     }
 }
 
-/// How often a history is tried without one of its actions.
+/// Most tries to leave out an action of a history.
 const TRIES: usize = 120;
 
-/// Leaves out what it does not take to go wrong.
+/// Removes the actions without which the history still goes wrong.
 async fn shorter(server: &mut Server, mut history: History, mut why: String) -> (History, String) {
     let mut tries = 0;
     let mut i = history.actions.len();

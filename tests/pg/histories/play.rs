@@ -1,4 +1,4 @@
-//! Plays a history on a server of its own, and says what is wrong after an action.
+//! Plays a history on a server of its own, and tells the fault after an action.
 
 use super::actions::{Action, Beside, History, WORLD};
 use crate::support::private::connect;
@@ -18,8 +18,8 @@ use trickle_client::{
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// How many results were compared, and how many refreshes failed with a reason. A run in which little is
-/// compared shows nothing.
+/// Numbers of compared results, and of refreshes that failed with a reason. A run in which little is compared
+/// shows nothing.
 pub(super) static COMPARED: Tally = Tally::new();
 pub(super) static EXCUSED: Tally = Tally::new();
 
@@ -37,13 +37,13 @@ impl Tally {
     }
 }
 
-/// Waiting for a lock ends soon: one thread plays all sessions.
+/// A wait for a lock ends soon, since one thread plays all sessions.
 const SHORT: &str = "SET lock_timeout = '150ms'";
 
-/// The role that is no superuser, and has what the others are given beside.
+/// The role that is no superuser, and has the rights that the others are given too.
 const ROLE: &str = "DO $$ BEGIN IF to_regrole('h_app') IS NULL THEN CREATE ROLE h_app; END IF; END $$";
 
-/// Ends the transactions of this database that were prepared.
+/// Rolls back the prepared transactions of this database.
 async fn without_prepared(s: &Session) {
     let text = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
     for r in s.client().query(text, &[]).await.unwrap() {
@@ -118,7 +118,7 @@ impl<'s> Play<'s> {
         self.reconnect().await
     }
 
-    /// Does one thing; what is wrong then.
+    /// Does one action; an error is the fault that it showed.
     pub(super) async fn act(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::Write(n, sql) => blamed(self.writers[*n].session.client().batch_execute(sql).await, sql),
@@ -160,7 +160,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Dumps the database, and goes on in what is restored from that.
+    /// Dumps the database, and goes on in the restored one.
     async fn dumped(&mut self) -> Result<(), String> {
         for w in &mut self.writers {
             *w = writer(self.server, &self.database).await;
@@ -185,7 +185,7 @@ impl<'s> Play<'s> {
     }
 
     /// Goes on with the extension, or with the program. A run by the program alone may find an extension of
-    /// another build in the server: it stays away from that.
+    /// another build in the server, and does not use it.
     async fn moved(&mut self) -> Result<(), String> {
         if !sql_api::is_meant() {
             return Ok(());
@@ -211,8 +211,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Refreshes all, and does something else meanwhile, after a time: what a refresh is at by then is left
-    /// to chance, which is the point. A refusal is right then, unless it is an error inside.
+    /// Refreshes all stream tables, and does another action after a time. The place of the refresh at that
+    /// time is left to chance, which is the point. A refusal is right then, unless it is an internal error.
     async fn race(&mut self, after: Duration, beside: &Beside) -> Result<(), String> {
         let options = RefreshOptions::default();
         let pid = pid(self.t.connection().client()).await;
@@ -225,7 +225,7 @@ impl<'s> Play<'s> {
                         self.admin.client().query("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await;
                     ended.map(drop).map_err(|e| e.to_string())
                 };
-                // Tests expect no connection to go; here one does.
+                // Tests do not expect a connection to break; here one does.
                 let refreshed = AssertUnwindSafe(refreshed).catch_unwind();
                 let (_, killed) = tokio::join!(refreshed, kill);
                 killed?;
@@ -253,11 +253,11 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Refreshes one or all, each by itself, and compares each with its query.
+    /// Refreshes one stream table, or each by itself, and compares each with its query.
     async fn refreshed(&mut self, only: Option<&str>, full: bool) -> Result<(), String> {
         let registry = match self.t.registry().await {
             Ok(registry) => registry,
-            // The text of a view is not told while somebody has locked a table of it.
+            // The server does not give the text of a view while a session has locked one of its tables.
             Err(e) if e.is_busy() => return Ok(()),
             Err(e) => return Err(format!("the catalog cannot be read: {e:?}")),
         };
@@ -280,8 +280,8 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// A refresh may fail where somebody is in its way, where the query fails too, or where that means
-    /// nothing any more; then it says so.
+    /// Decides whether a refresh may fail: because of another session in its way, or because the query fails
+    /// too. It may also fail where the query has no meaning any more, and then says so.
     async fn may_fail(&mut self, of: &Entry, e: &Error) -> Result<(), String> {
         EXCUSED.add(1);
         let shown = shown(of);
@@ -306,7 +306,7 @@ impl<'s> Play<'s> {
         Err(format!("{shown} ({}) fails: {e:?}", of.query))
     }
 
-    /// Takes all away; what is left then.
+    /// Drops everything; an error names the objects that are left.
     pub(super) async fn end(mut self) -> Result<(), String> {
         self.act(&Action::Kill(0)).await?;
         self.act(&Action::Kill(1)).await?;
@@ -351,7 +351,7 @@ async fn connected(
     Ok(t)
 }
 
-/// A session, and its process, which one whose transaction is aborted does not tell.
+/// A session with its process id, which a session in an aborted transaction cannot tell.
 struct Writer {
     session: Session,
     pid: i32,
@@ -364,7 +364,7 @@ async fn writer(server: &Server, database: &str) -> Writer {
 
 async fn waiting_shortly(server: &Server, database: &str) -> Session {
     let mut config = server.config(database);
-    // RESET ALL goes back to these.
+    // RESET ALL goes back to these settings.
     config.options("-c lock_timeout=150ms -c statement_timeout=20s");
     Session::connect(&config).await.unwrap()
 }
@@ -380,8 +380,9 @@ fn tool(server: &Server, tool: &str, args: &[&str]) -> Result<(), String> {
     if out.status.success() { Ok(()) } else { Err(format!("{tool} {args:?}: {told}")) }
 }
 
-/// A statement may fail for reasons of its own: not in trickle's triggers, but for what the query of an
-/// IMMEDIATE stream table raises, and where others wrote what it reads.
+/// Decides whether a writer's statement failed because of trickle. It may fail for reasons of its own, for an
+/// error that the query of an IMMEDIATE stream table raises, and where others wrote its sources; not in
+/// trickle's triggers.
 fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), String> {
     let Err(e) = done else { return Ok(()) };
     let Some(db) = e.as_db_error() else { return Err(format!("{sql}: {e:?}")) };
@@ -393,13 +394,13 @@ fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), Stri
     }
 }
 
-/// A command may be refused with a reason, and never by an error inside.
+/// Accepts a command that is refused with a reason, and never an internal error.
 fn excused(e: &Error) -> Result<(), String> {
     let inside = e.message().contains("internal") || e.sqlstate() == Some("XX000") || e.is_stale();
     if inside { Err(format!("{e:?}")) } else { Ok(()) }
 }
 
-/// A refresh may also find that somebody altered what it reads again and again.
+/// Accepts also a refresh that finds its source altered again and again.
 fn met(e: &Error) -> Result<(), String> {
     if e.is_stale() { Ok(()) } else { excused(e) }
 }

@@ -1,5 +1,5 @@
-//! Whole benchmarks: no delta of their queries reads more than a change touches, nor much more where the tables have ten
-//! times the rows.
+//! Whole benchmarks: no delta of their queries reads more rows than a change touches, nor many more where the
+//! tables have ten times the rows.
 
 use super::explained::{Delta, Scan, Tables, update};
 use crate::support::{Db, is_todays, newest_server};
@@ -7,27 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tokio_postgres::Client;
 
-/// A sequential scan of so many rows is of a page or two.
+/// A sequential scan of at most so many rows reads a page or two.
 const SMALL: f64 = 250.0;
-/// Beyond some pages, a delta reads at most so many times as many rows of a relation where all tables have ten times as many:
-/// rows find more partners, and the server chooses other ways.
+/// Greatest factor by which a delta may read more rows of a relation where all tables have ten times as many,
+/// beyond `SOME` rows. More rows are read since a row finds more partners, and since the server chooses other
+/// plans.
 const GROWTH: f64 = 3.0;
 const SOME: f64 = 3_000.0;
 
-/// A benchmark's queries, and what changes under them.
+/// A benchmark: its queries, and the changes under them.
 pub(crate) struct Benchmark {
     pub(crate) schema: &'static str,
-    /// Names and texts.
+    /// Names and texts of the queries.
     pub(crate) queries: &'static [(&'static str, &'static str)],
-    /// A table, a few of its rows, and how they are updated. `:scale` is how many times the rows there are: 1 or 10.
+    /// Tables, and for each a condition for a few of its rows and an update of them. `:scale` is the factor
+    /// of the number of rows: 1 or 10.
     pub(crate) changes: &'static [(&'static str, &'static str, &'static str)],
-    /// No scan reads more rows than these, which are few beside those of the larger tables.
+    /// Most rows that a scan may read, which are few beside those of the larger tables.
     pub(crate) most: f64,
     pub(crate) reviewed: &'static [Reviewed],
 }
 
-/// What is read all the same, and why: queries, changed tables, and what is read, each words with spaces between them. A word
-/// with an underscore at its end is how names of states begin; a state is what a query computes on the way.
+/// Reads that are accepted beyond the limit: queries, changed tables, relations that are read, and the
+/// reason. Each of the first three is words with spaces between them. A word that ends in an underscore is
+/// the beginning of the names of states.
 pub(crate) struct Reviewed(
     pub(crate) &'static str,
     pub(crate) &'static str,
@@ -37,11 +40,12 @@ pub(crate) struct Reviewed(
 
 /// The deltas of each query and changed table.
 type Deltas = BTreeMap<(&'static str, &'static str), Delta>;
-/// Words of the reviewed entries, by their places.
+/// Words of the reviewed entries, by the positions of the entries.
 type Words = BTreeSet<(usize, &'static str)>;
 
 impl Benchmark {
-    /// `fill` makes the tables and fills them, with so many times the rows.
+    /// Asserts that no delta reads too much. `fill` makes the tables and fills them, with a number of rows
+    /// that its argument multiplies.
     pub(crate) fn reads_what_a_change_touches(&self, fill: impl AsyncFn(&Client, usize) + Sync) {
         let seen = Mutex::new((0, Words::new()));
         newest_server(async |db| {
@@ -71,7 +75,7 @@ impl Benchmark {
             seen.1.extend(needed);
         });
         let (servers, needed) = seen.into_inner().unwrap();
-        // What one version does another need not do.
+        // A read of one server version need not happen on another.
         if servers > 1 {
             let mut idle = Vec::new();
             for (i, Reviewed(queries, changed, read, why)) in self.reviewed.iter().enumerate() {
@@ -82,7 +86,7 @@ impl Benchmark {
         }
     }
 
-    /// All deltas over tables of a size, and the tables.
+    /// Returns all deltas over tables of a size, and the tables.
     async fn deltas(&self, db: &Db, fill: &impl AsyncFn(&Client, usize), scale: usize) -> (Deltas, Tables) {
         let session = db.session().await;
         let clear = "DROP SCHEMA IF EXISTS public, pgtrickle_changes CASCADE; CREATE SCHEMA public";
@@ -91,7 +95,7 @@ impl Benchmark {
         session.client().batch_execute("ANALYZE; SET random_page_cost = 1.1").await.unwrap();
         let tables = Tables::of(db, session, self.schema).await;
         let mut deltas = Deltas::new();
-        // Both sizes of the tables have the same half of the queries.
+        // A test of a day has half of the queries, the same half for both sizes of the tables.
         for (_, (query, sql)) in self.queries.iter().enumerate().filter(|(i, _)| is_todays(*i, 2)) {
             let kept = tables.keep(sql).await;
             for t in kept.sources() {
@@ -105,7 +109,7 @@ impl Benchmark {
         (deltas, tables)
     }
 
-    /// The words by which it is reviewed that a delta reads a relation; none if it is not.
+    /// Returns the words of the entries that allow a delta to read a relation; none if no entry does.
     fn allowing(&self, query: &str, changed: &str, relation: &str) -> Words {
         let word = |words: &'static str, fits: &dyn Fn(&str) -> bool| words.split(' ').find(|w| fits(w));
         let mut found = Words::new();

@@ -1,4 +1,4 @@
-//! Deltas under EXPLAIN ANALYZE: what each of their scans reads.
+//! Deltas under EXPLAIN ANALYZE: the rows that each of their scans reads.
 
 use crate::support::Db;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use trickle_core::sql::ast::{Param, Statement};
 use trickle_core::sql::{Profile, print};
 use trickle_core::stream_table::{Options, Refresh, StreamTable};
 
-/// Ten seconds, which a delta of the clock is of.
+/// The times between which a delta over the clock is computed: ten seconds.
 const THEN: &str = "'2025-06-01 00:00:00+00'";
 const NOW: &str = "'2025-06-01 00:00:10+00'";
 
@@ -26,7 +26,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Over a new session, after `data`.
+    /// Makes the tables in a new session, with `data`.
     pub(super) async fn filled(db: &Db, ddl: &str, data: &str) -> Tables {
         let session = db.session().await;
         let text = format!("SET TimeZone = 'UTC'; {ddl} {data}");
@@ -34,7 +34,7 @@ impl Tables {
         Tables::of(db, session, ddl).await
     }
 
-    /// Over a session whose database has the tables already.
+    /// Takes a session whose database has the tables already.
     pub(super) async fn of(db: &Db, session: Session, ddl: &str) -> Tables {
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
         let tables = Tables { session, major: db.major(), catalog };
@@ -60,7 +60,7 @@ impl Tables {
         self.catalog.tables().iter().find(|t| &*t.name == name).unwrap()
     }
 
-    /// Lets the server believe that all buffers are empty, as when it looks at them after they were drained.
+    /// Makes the server's statistics say that all buffers are empty, as after a drain.
     pub(super) async fn drained(self) -> Tables {
         for table in self.catalog.tables() {
             let buffer = buffer(table);
@@ -75,7 +75,7 @@ impl Tables {
         self
     }
 
-    /// Makes a stream table as on a server of this version, fills and analyses it.
+    /// Makes a stream table as for a server of this version, fills and analyses it.
     pub(super) async fn keep(&self, query: &str) -> Kept<'_> {
         let mut options = Options::new("public", "result");
         options.profile = Profile::postgres(self.major);
@@ -95,12 +95,12 @@ impl Tables {
     }
 }
 
-/// The buffer of a table's changes.
+/// Returns the name of the buffer of a table's changes.
 pub(super) fn buffer(table: &TableDef) -> String {
     format!("pgtrickle_changes.changes_{}", table.id)
 }
 
-/// An update of some rows of a table, and what its buffer then holds of it.
+/// Returns statements that update some rows of a table, and write the changes to its buffer.
 pub(super) fn update(table: &TableDef, rows: &str, change: &str) -> String {
     let (buffer, name) = (buffer(table), &table.name);
     format!(
@@ -119,12 +119,12 @@ pub(super) struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Its tables.
+    /// Returns the tables that it reads.
     pub(super) fn sources(&self) -> Vec<Arc<TableDef>> {
         self.table.sources().into_iter().map(|(t, _)| t).collect()
     }
 
-    /// What the delta reads after `changes`, of which nothing stays.
+    /// Runs the delta after `changes`, rolls both back, and returns the plan and its scans.
     pub(super) async fn delta(&self, changed: &BTreeSet<TableId>, changes: &str) -> Delta {
         let client = self.tables.client();
         let begin = format!("BEGIN; {changes}");
@@ -157,7 +157,7 @@ impl Kept<'_> {
     }
 }
 
-/// A statement's text with values for its parameters.
+/// Returns a statement's text with values for its parameters.
 fn bound(statement: &Statement, then: &str, now: &str, pending: &BTreeMap<TableId, i64>) -> String {
     let printed = print(statement);
     let mut text = printed.text;
@@ -176,7 +176,7 @@ fn bound(statement: &Statement, then: &str, now: &str, pending: &BTreeMap<TableI
     text
 }
 
-/// What stands for a relation where a join refuses pairs.
+/// Name in the place of a relation's for pairs that a join refused.
 const REFUSED: &str = "pairs_refused";
 
 /// A scan of a plan, and the rows that it read in all its loops; or a join, and the pairs that it refused.
@@ -195,13 +195,13 @@ impl std::fmt::Display for Scan {
 /// A delta that ran.
 pub(super) struct Delta {
     pub(super) scans: Vec<Scan>,
-    /// The plan for people, a node a line: rows expected, and found, in so many loops.
+    /// The plan for people, one node a line: expected rows, found rows, and loops.
     plan: String,
     text: String,
 }
 
 impl Delta {
-    /// The rows that are read of each relation.
+    /// Returns the number of rows read from each relation.
     pub(super) fn by_relation(&self) -> BTreeMap<&str, f64> {
         let mut rows = BTreeMap::new();
         for scan in &self.scans {
@@ -210,7 +210,8 @@ impl Delta {
         rows
     }
 
-    /// The scans that read too much, if any do, under a heading; with TRICKLE_PG_SHOW set, the plan and the statement too.
+    /// Returns the scans that read too much, if any do, under a heading; with TRICKLE_PG_SHOW set, the plan
+    /// and the statement too.
     pub(super) fn beyond(&self, what: &str, too_much: impl Fn(&Scan) -> bool) -> Option<String> {
         let read: Vec<String> = self.scans.iter().filter(|s| too_much(s)).map(ToString::to_string).collect();
         let shown = match std::env::var_os("TRICKLE_PG_SHOW") {
@@ -237,7 +238,7 @@ impl Delta {
             let seen = found + number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
             push(relation, loops * seen);
         }
-        // What a join tries in vain it may have read but once.
+        // A join may try many pairs in vain though it read the rows only once.
         let refused = loops * number("Rows Removed by Join Filter");
         if refused > 0.0 {
             push(REFUSED, refused);

@@ -1,10 +1,11 @@
-//! Stream tables over stream tables, refreshed together: what one wrote is what the next expects.
+//! Linked stream tables over each other: the number of rows that one wrote is the number that the next
+//! expects.
 
 use crate::support::{assert_equal, create, name, newest_server, open, run};
 use serde_json::Value;
 use trickle_client::{Plans, RefreshOptions};
 
-/// Rows that sequential scans of a plan read, of tables that are no buffers.
+/// Returns the rows that sequential scans of a plan read, from tables that are no buffers.
 fn scanned(plan: &Value) -> f64 {
     let is_buffer = plan["Relation Name"].as_str().is_some_and(|r| r.starts_with("changes_"));
     let own = match plan["Node Type"].as_str() {
@@ -18,7 +19,8 @@ fn scanned(plan: &Value) -> f64 {
     own + plan["Plans"].as_array().into_iter().flatten().map(scanned).sum::<f64>()
 }
 
-/// Also in buffers that hold much of former changes, from whose size the server takes how much is new.
+/// This holds also for buffers with many old changes, from whose size the server estimates the number of new
+/// ones.
 #[test]
 fn a_row_that_goes_down_a_chain_is_found_by_its_key_in_each_table() {
     newest_server(async |db| {

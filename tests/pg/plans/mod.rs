@@ -1,4 +1,4 @@
-//! A refresh reads what the change touches: counted by EXPLAIN in rows, not in time.
+//! A refresh reads only rows that the change touches: EXPLAIN counts rows, not time.
 
 mod benchmark;
 mod explained;
@@ -16,7 +16,7 @@ const TABLES: &str = "
 CREATE TABLE customers (id int PRIMARY KEY, region int, name text);
 CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int NOT NULL, note text);";
 
-/// 20,000 customers, five orders for every other; buffers that were never analysed.
+/// 20,000 customers, five orders for every other one; buffers that were never analysed.
 const DATA: &str = "
 INSERT INTO customers SELECT i, nullif(i % 20000, 0), 'c' || i FROM generate_series(1, 20000) i;
 INSERT INTO orders SELECT i, nullif(i % 10001, 0), i % 100, 'n' || i FROM generate_series(1, 50000) i;
@@ -24,7 +24,7 @@ CREATE INDEX ON orders (customer);
 CREATE INDEX ON customers (region);
 ANALYZE customers, orders;";
 
-/// Name, query.
+/// Name and text of the queries.
 const QUERIES: &[(&str, &str)] = &[
     ("scan", "SELECT id, customer, amount FROM orders"),
     ("filter", "SELECT id, customer FROM orders WHERE amount > 5"),
@@ -64,7 +64,7 @@ const QUERIES: &[(&str, &str)] = &[
     ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 
-/// The most rows that one scan of a plan may read; a bag's hash or a group's rows are a few.
+/// Most rows that one scan of a plan may read: the rows with equal hash, or those of a group, are a few.
 const MOST: f64 = 100.0;
 
 #[test]
@@ -92,8 +92,8 @@ fn a_refresh_reads_what_the_change_touches() {
     });
 }
 
-/// One changed row costs a lookup of what it moves, if that, and a write of it, in tables of 50,000 rows; of a join both
-/// versions of the row are looked up.
+/// A changed row costs at most one lookup of its old version and one write, in tables of 50,000 rows. For a
+/// join both versions of the row are looked up.
 #[test]
 fn a_changed_row_is_looked_up_once_and_written_once() {
     const TABLES: &str = "CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
@@ -127,9 +127,11 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
     });
 }
 
-/// Keys that may be NULL are hashed or looked up like others: 1,000 groups of a result of 100,000, and the partners of 1,000
-/// rows among 100,000 where NULL meets NULL. IS NOT DISTINCT FROM, which PostgreSQL can only try pair by pair, would try
-/// 100,000,000; so would a plan for the one row that the server expects in a buffer that it found empty.
+/// Keys that may be NULL are hashed or looked up like others. The test has 1,000 groups of a result of
+/// 100,000, and the partners of 1,000 rows among 100,000 where NULL meets NULL.
+///
+/// IS NOT DISTINCT FROM, which PostgreSQL can only try pair by pair, would try 100,000,000 pairs. So would a
+/// plan for the one row that the server expects in a buffer that it found empty.
 #[test]
 fn many_groups_of_a_large_result_are_found_by_keys_that_may_be_null() {
     const TABLES: &str = "CREATE TABLE f (id int PRIMARY KEY, k int, l int, v int NOT NULL);

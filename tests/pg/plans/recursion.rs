@@ -13,7 +13,7 @@ INSERT INTO tree SELECT i, nullif((i + 8) / 10, 0), 'n' || i FROM generate_serie
 CREATE INDEX ON tree (parent);
 ANALYZE tree;";
 
-/// Name, query.
+/// Name and text of the queries.
 const RECURSIVE: &[(&str, &str)] = &[
     (
         "tree with depth",
@@ -34,7 +34,8 @@ const RECURSIVE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A leaf comes, and under UNION ALL goes and moves too; each is one row of some few ways.
+/// A leaf is inserted, and under UNION ALL also deleted and moved; each change is one row with a few ways to
+/// it.
 #[test]
 fn a_leaf_of_a_tree_is_followed_alone() {
     newest_server(async |db| {
@@ -54,8 +55,8 @@ fn a_leaf_of_a_tree_is_followed_alone() {
         let mut found = Vec::new();
         for (name, query) in RECURSIVE {
             let kept = tables.keep(query).await;
-            // Where a row may be reached in several ways, what is derived again after a delete is joined to the whole tree:
-            // PostgreSQL takes the rows of a recursion for many.
+            // Where a row may be reached in several ways, the rows that are derived again after a delete are
+            // joined to the whole tree. PostgreSQL expects many rows from a recursion.
             let told = if query.contains("UNION ALL") { 3 } else { 1 };
             for (what, changes) in windows.iter().take(told) {
                 let delta = kept.delta(&BTreeSet::from([tree.id]), changes).await;

@@ -17,7 +17,7 @@ INSERT INTO devices SELECT i, 'd' || i FROM generate_series(0, 9999) i;
 CREATE INDEX ON events (at); CREATE INDEX ON events (device, at);
 ANALYZE events, devices;";
 
-/// What enters and leaves as time passes.
+/// Queries whose rows enter and leave as time passes.
 const TIMED: &[(&str, &str)] = &[
     ("recent", "SELECT id, device FROM events WHERE at > now() - interval '1 hour' AND at <= now()"),
     ("yet to come", "SELECT id FROM events WHERE now() < at"),

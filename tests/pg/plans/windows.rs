@@ -1,4 +1,4 @@
-//! Windows that look a few rows around theirs, over partitions of many rows.
+//! Window frames of a few rows, over partitions of many rows.
 
 use super::explained::{Tables, update};
 use crate::support::newest_server;
@@ -8,7 +8,7 @@ const READINGS: &str = "
 CREATE TABLE readings (id int PRIMARY KEY, device int, at timestamp NOT NULL, value int);
 CREATE TABLE devices (id int PRIMARY KEY, name text);";
 
-/// Three devices, and readings of none, 20,000 each; buffers that were never analysed.
+/// Readings of three devices, and of none, 20,000 each; buffers that were never analysed.
 const ROWS: &str = "
 INSERT INTO readings SELECT i, nullif(i % 4, 0), timestamp '2026-01-01' + i * interval '1 minute', i % 7
     FROM generate_series(1, 80000) i;
@@ -16,7 +16,7 @@ INSERT INTO devices SELECT i, 'd' || i FROM generate_series(1, 3) i;
 CREATE INDEX ON readings (device, at); CREATE INDEX ON readings (at);
 ANALYZE readings, devices;";
 
-/// Name, query.
+/// Name and text of the queries.
 const NEAR: &[(&str, &str)] = &[
     (
         "neighbours",
@@ -39,7 +39,7 @@ const NEAR: &[(&str, &str)] = &[
     ),
 ];
 
-/// The most rows that one scan may read: those of some hours, by whichever index, also of the other devices.
+/// Most rows that one scan may read: those of some hours, by whichever index, also of the other devices.
 const MOST: f64 = 400.0;
 
 #[test]

@@ -1,5 +1,6 @@
-//! `trickle apply`: what a directory declares is made so, step by step, and nothing else is touched. Catches readers, indexes and
-//! rows that get lost on the way, and drops that nobody allowed.
+//! `trickle apply`: the stream tables that a directory declares are created and changed, step by step, and
+//! nothing else is touched. Catches readers, indexes and rows that get lost on the way, and drops that nobody
+//! allowed.
 
 use super::Role;
 use crate::support::{Db, count, newest_server, run};
@@ -7,7 +8,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use trickle_client::Session;
 
-/// A directory of files.
+/// A directory of declarations.
 pub(super) struct Declarations(PathBuf);
 
 impl Declarations {
@@ -30,7 +31,7 @@ impl Declarations {
         self.0.display().to_string()
     }
 
-    /// Applies them: exit code, and what was to be done, as words and names.
+    /// Applies them, and returns the exit code and the planned steps, as words and names.
     pub(super) fn apply(&self, app: &Role, more: &[&str]) -> (i32, Vec<(String, String)>) {
         let dir = self.path();
         let args = [&["--json", "apply", &dir][..], more].concat();
@@ -61,7 +62,7 @@ async fn begun(db: &Db) -> (Role, Session, Declarations) {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
     let files = Declarations::new(&app);
-    // By name, what reads the other comes first.
+    // By the order of names, the reader comes before its source.
     files.put("large.sql", LARGE);
     files.put("totals.sql", TOTALS);
     files.put("notes.txt", "not SQL");
@@ -86,13 +87,13 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
         );
         assert_eq!(files.apply(&app, &[]), (0, made));
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // The schedule alone; what stands around a query, or how it is laid out, is not its meaning.
+        // Only the schedule changes: the layout of a query is not part of its meaning.
         files.put("totals.sql", &TOTALS.replace("5m", "10m").replace(" FROM", "\n  FROM"));
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("set", "totals")])));
         let schedule =
             "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals' AND schedule = '10m'";
         assert_eq!(count(&s, schedule).await, 1);
-        // A new column, with a reader, a view and an index that stay.
+        // A new column; the reader, the view and the index stay.
         run(&s, "CREATE VIEW shown AS SELECT region, total FROM totals; CREATE INDEX mine ON totals (total)")
             .await;
         let before = oid(&s, "totals").await;
@@ -105,7 +106,7 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
         );
         assert_ne!(oid(&s, "mine").await, 0);
         app.does(&["check", "--quiet"]);
-        // What somebody made by itself belongs to the declarations from when it is declared.
+        // A stream table that was created by hand belongs to the declarations once it is declared.
         files.put("by_hand.sql", "SELECT id FROM customers");
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("take", "by_hand")])));
         files.remove("by_hand.sql");
@@ -114,7 +115,7 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
         assert_eq!(files.apply(&app, &["--allow-drop", "--dry-run"]), (0, steps(&[("drop", "by_hand")])));
         assert_ne!(oid(&s, "by_hand").await, 0);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("drop", "by_hand")])));
-        // Readers go first.
+        // Readers are dropped first.
         files.remove("large.sql");
         files.remove("totals.sql");
         run(&s, "DROP VIEW shown").await;
@@ -125,7 +126,8 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
     });
 }
 
-/// A program asks whether anything would be done; a table that somebody dropped is made again; directories are told.
+/// A program can ask whether a run would do anything; a table that somebody dropped is created again; a
+/// message tells of subdirectories, which are not read.
 #[test]
 fn a_dropped_table_is_made_again_and_programs_can_ask() {
     newest_server(async |db| {
@@ -153,7 +155,7 @@ fn a_dropped_table_is_made_again_and_programs_can_ask() {
     });
 }
 
-/// A column that its query has no more, and what the user made over it.
+/// A column that its query no longer has, and the user's objects on it.
 #[test]
 fn a_column_goes_where_that_is_allowed_alone() {
     newest_server(async |db| {
@@ -184,7 +186,7 @@ fn a_column_goes_where_that_is_allowed_alone() {
             count(&s, "SELECT count(n) FROM totals").await,
             count(&s, "SELECT count(*) FROM totals").await
         );
-        // Nor where that shows only when what it reads is made.
+        // Not even where the loss shows only after its source is created.
         files.put("regions.sql", "SELECT region, sum(amount) AS total FROM orders o JOIN customers c ON c.id = o.customer GROUP BY region");
         files.put("totals.sql", "SELECT region, total FROM regions");
         let refused = app.trickle(&["apply", &files.path()]);
@@ -210,7 +212,7 @@ fn a_file_that_has_another_name_renames() {
         let before = oid(&s, "totals").await;
         let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) WHERE pgt_name IN ('totals', 'sums') AND action <> 'NO_DATA'";
         let refreshes = count(&s, history).await;
-        // A reader that keeps its query would lose what it reads.
+        // A reader that keeps its query would lose its source.
         files.remove("totals.sql");
         files.put("sums.sql", &TOTALS.replace("5m", "1h"));
         let dir = files.0.display().to_string();
@@ -219,7 +221,7 @@ fn a_file_that_has_another_name_renames() {
             refused.code == 2 && refused.err.contains("public.large reads it by its name"),
             "{refused:?}"
         );
-        // Not even if it gets another name itself.
+        // Not even if the reader gets another name itself.
         files.remove("large.sql");
         files.put("larger.sql", LARGE);
         let refused = app.trickle(&["apply", &dir]);
@@ -238,7 +240,7 @@ fn a_file_that_has_another_name_renames() {
         run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0").await;
         app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);
-        // Its own indexes follow the name, so that another query finds them.
+        // The stream table's own indexes are renamed too, so that another query finds them.
         files.put("sums.sql", "SELECT id, amount FROM orders");
         let dir = files.0.display().to_string();
         let kept = app.trickle(&["apply", &dir]);
@@ -265,7 +267,7 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
         app.does(&["check", "--quiet"]);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // What its query raises leaves the one that was there.
+        // A query that raises an error leaves the former stream table.
         let before = oid(&s, "totals").await;
         files.put(
             "totals.sql",
@@ -275,14 +277,15 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         assert!(raised.code == 1 && raised.err.contains("division by zero"), "{raised:?}");
         assert_eq!(oid(&s, "totals").await, before);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
-        // So does somebody who reads it. What was left half done is gone on with.
+        // A view on it leaves the former stream table too. A run that ended half-way is continued by the
+        // next.
         run(&s, "CREATE VIEW readers AS SELECT n FROM totals").await;
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
         let read = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
         assert!(read.code != 0 && read.err.contains("readers"), "{read:?}");
         assert_eq!(oid(&s, "totals").await, before);
         run(&s, "DROP VIEW readers").await;
-        // A stream table that reads it stays, and is planned anew.
+        // A stream table that reads it stays, and is planned again.
         files.put("large.sql", "SELECT region FROM totals WHERE n > 6");
         let both = steps(&[("remake", "totals"), ("create", "large")]);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, both));
@@ -302,13 +305,13 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         assert_eq!(count(&s, indexes).await, 1);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // A table that is not its own is not touched.
+        // A table of another role is not touched.
         run(&s, "CREATE TABLE theirs (id int)").await;
         files.put("theirs.sql", "SELECT id FROM customers");
         let dir = files.0.display().to_string();
         assert_eq!(app.trickle(&["apply", &dir]).code, 2);
         files.remove("theirs.sql");
-        // Two sets of declarations keep to themselves.
+        // Two sets of declarations leave each other's stream tables alone.
         let refused = app.trickle(&["apply", &dir, "--label", "other"]);
         assert!(refused.code == 2 && refused.err.contains("belongs to the declarations"), "{refused:?}");
     });
@@ -339,7 +342,7 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
             assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0, "{text}");
         }
         assert_eq!(app.trickle(&["apply", "/nonexistent"]).code, 2);
-        // Those that read each other.
+        // Declarations that read each other.
         files.put("wrong.sql", "SELECT region, total FROM large");
         files.put("totals.sql", "SELECT region, total FROM wrong");
         let refused = app.trickle(&["apply", &dir]);
@@ -348,13 +351,13 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
         files.put("totals.sql", TOTALS);
         files.remove("wrong.sql");
         let shown = app.trickle(&["apply", &dir]);
-        // All of the plan comes before the first thing that is done.
+        // The whole plan is printed before the first step is done.
         let (plan, done) = (shown.out.rfind("create ").unwrap(), shown.out.find("created in").unwrap());
         assert!(shown.code == 0 && plan < done, "{shown:?}");
     });
 }
 
-/// What a plan cannot do is said with it: a dry run that succeeds is one that can be done.
+/// The plan names the steps that cannot be done: a dry run that succeeds can be done.
 #[test]
 fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
     newest_server(async |db| {
@@ -385,7 +388,7 @@ fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
             ("more.sql", None, "public.by_hand reads public.more, which is not declared any more"),
             ("totals.sql", None, "public.large reads public.totals"),
         ] {
-            // What could be done is not done either.
+            // Steps that could be done are not done either.
             files.put("totals.sql", totals);
             match text {
                 Some(text) => files.put(file, text),
@@ -404,7 +407,7 @@ fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
     });
 }
 
-/// Everything that a comment says is in force, and can be taken back.
+/// Every setting in the comments takes effect, and can be taken back.
 #[test]
 fn what_the_comments_say_is_done() {
     newest_server(async |db| {
@@ -442,7 +445,8 @@ fn what_the_comments_say_is_done() {
     });
 }
 
-/// The program has one role in a database: what it makes would belong to others than the catalog's owner.
+/// The program has one role in a database: objects made by another role would not belong to the catalog's
+/// owner.
 #[test]
 fn a_role_that_was_let_in_declares_nothing_by_program() {
     newest_server(async |db| {
@@ -468,7 +472,7 @@ fn a_role_that_was_let_in_declares_nothing_by_program() {
     });
 }
 
-/// What nobody reads any more is in nobody's way, and what somebody reads on is.
+/// A column that nobody reads any more can be dropped, and one that has a reader cannot.
 #[test]
 fn a_column_that_a_reader_gave_up_goes() {
     newest_server(async |db| {
@@ -478,13 +482,13 @@ fn a_column_that_a_reader_gave_up_goes() {
         assert_eq!(files.apply(&app, &[]).0, 0);
         files.put("large.sql", LARGE);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "large")])));
-        // Its changes are captured still, for nobody.
+        // The changes of the column are still captured, for no reader.
         files.put("totals.sql", &TOTALS.replace("AS total", "AS total, min(o.id) AS least"));
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "totals")])));
         run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0; ALTER TABLE totals ADD CHECK (total >= 0)").await;
         app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);
-        // A reader that changes too, and reads on what goes.
+        // A reader that changes too, and still reads the dropped column.
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
         files.put("large.sql", "SELECT region, total FROM totals WHERE total > 1000");
         let refused = app.trickle(&["apply", &files.path(), "--dry-run"]);
@@ -503,7 +507,7 @@ fn a_column_that_a_reader_gave_up_goes() {
     });
 }
 
-/// A query of the same text means another one where another table, or another function, has the name by then.
+/// A query of the same text has another meaning when another table, or another function, has the name.
 #[test]
 fn the_same_text_over_another_table_is_a_change() {
     newest_server(async |db| {
@@ -532,8 +536,8 @@ fn the_same_text_over_another_table_is_a_change() {
     });
 }
 
-/// A query is read under the search path of whoever declares it, also where others may create in a schema of
-/// that.
+/// A query is read under the search path of the role that declares it, also where others may create in a
+/// schema of that path.
 #[test]
 fn a_changed_query_is_found_where_others_may_create() {
     newest_server(async |db| {

@@ -1,4 +1,5 @@
-//! `trickle bench`, small: every scenario is measured in each of its ways and comes out as its query says, and nothing is left.
+//! `trickle bench`, small: every scenario is measured in each of its ways, gives the result of its query, and
+//! leaves nothing behind.
 
 use super::{Role, keys};
 use crate::support::{newest_server, planted};
@@ -28,7 +29,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
         assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 
-        // What was there stays, and what somebody else has under the name is not touched.
+        // A catalog that was there stays, and a schema of this name that somebody else made is not touched.
         app.trickle(&["init"]);
         app.trickle(&[
             "bench",
@@ -51,7 +52,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
     });
 }
 
-/// Everything that is written is captured, in each way; nothing is left.
+/// Every write is captured, in each way; nothing is left.
 #[test]
 fn capture_is_measured_beside_an_experts_triggers() {
     newest_server(async |db| {
@@ -73,7 +74,7 @@ fn capture_is_measured_beside_an_experts_triggers() {
     });
 }
 
-/// Every query of TPC-H comes out as computed anew, its plan is kept, and nothing is left.
+/// Every query of TPC-H gives the same result as a recompute, its plan is kept, and nothing is left.
 #[test]
 fn tpch_is_measured_and_its_plans_are_kept() {
     newest_server(async |db| {
@@ -100,7 +101,7 @@ fn tpch_is_measured_and_its_plans_are_kept() {
     });
 }
 
-/// Tables over tables come out as computed anew, and nothing is left.
+/// Stream tables over stream tables give the same result as a recompute, and nothing is left.
 #[test]
 fn chains_and_graphs_are_measured() {
     newest_server(async |db| {
@@ -120,7 +121,7 @@ fn chains_and_graphs_are_measured() {
     });
 }
 
-/// A look is measured at one stream table and at many, and nothing is left.
+/// A look at one stream table and a look at many are measured, and nothing is left.
 #[test]
 fn looks_at_what_is_idle_are_measured() {
     newest_server(async |db| {
@@ -141,7 +142,7 @@ fn looks_at_what_is_idle_are_measured() {
     });
 }
 
-/// Two runs are compared cell by cell; what is no run says so.
+/// Two runs are compared cell by cell; a file that is no run is refused.
 #[test]
 fn runs_are_compared() {
     newest_server(async |db| {
@@ -170,13 +171,13 @@ fn runs_are_compared() {
     });
 }
 
-/// Each way of learning of changes is measured under writers, and what a refresher costs that has nothing to do.
+/// Each way of learning of changes is measured under writers, and so is the cost of an idle refresher.
 #[test]
 fn latency_is_measured_from_commit_to_visible() {
     latency(&[]);
 }
 
-/// Measures it, with more options; what is told of an idle database.
+/// Measures the latency, with more options, and returns the part about an idle database.
 pub(crate) fn latency(more: &[&str]) -> Value {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();
     let args = ["bench", "--private", "--latency", "--rate", "200", "--seconds", "1", "--json"];

@@ -1,9 +1,9 @@
-//! A shell that asks how a line goes on is told names of the database.
+//! Completions of a shell offer names of the database.
 
 use super::{Ran, Role};
 use crate::support::newest_server;
 
-/// The words that bash would offer for the last one of a line.
+/// Returns the words that bash would offer for the last word of a line.
 fn offered(app: &Role, database_url: Option<&str>, line: &[&str]) -> Vec<String> {
     let mut command = app.command(&[&["--", "trickle"], line].concat());
     command.env("TRICKLE_COMPLETE", "bash").env("_CLAP_IFS", "\n");
@@ -29,7 +29,7 @@ fn names_of_stream_tables_and_sources_are_completed() {
         ] {
             app.does(&["create", name, "--query", query, "--quiet"]);
         }
-        // One that a shell or the program would take for another is not offered.
+        // A name that a shell or the program would take for another is not offered.
         let all = ["public.sales", "sales", "shop.sales"];
         for command in
             ["refresh", "status", "check", "pause", "resume", "drop", "alter", "history", "explain", "wait"]
@@ -48,15 +48,16 @@ fn names_of_stream_tables_and_sources_are_completed() {
             assert_eq!(offered(&app, None, &[command, "p"]), ["parts", "public.parts"], "{command}");
             assert_eq!(offered(&app, None, &[command, "shop."]), ["shop.lines"], "{command}");
         }
-        // Where nobody answers there is nothing to offer, and nothing is said.
+        // Where no server answers nothing is offered, and nothing is printed.
         assert!(offered(&app, Some("host=/nowhere"), &["refresh", "sa"]).is_empty());
-        // Nor where the line names another database, or a superuser would look into another role's catalog.
+        // Nothing is offered either where the line names another database, or a superuser would look into
+        // another role's catalog.
         assert!(
             offered(&app, None, &["--database-url", "postgres", ":", "//h/shop", "refresh", "shop.s"])
                 .is_empty()
         );
         assert!(offered(&Role::superuser(db), None, &["refresh", "shop.s"]).is_empty());
-        // A name that a shell would run is none of them.
+        // A name that a shell would execute is not offered.
         app.run_sql(db, "ALTER TABLE parts RENAME TO \"parts$(id)\"").await;
         assert!(offered(&app, None, &["disable", "p"]).is_empty());
     });

@@ -1,4 +1,5 @@
-//! `trickle demo`, small: every stream table is kept by deltas and equal, and what is shown of each is there.
+//! `trickle demo`, small: every stream table is kept by deltas and equals its query, and every fact about
+//! each is printed.
 
 use super::keys;
 use crate::support::planted;
@@ -37,7 +38,7 @@ fn the_demo_shows_every_stream_table_and_verifies_it() {
     }
 }
 
-/// Every command that it prints works as it stands: to look around, and to stop the server.
+/// Every command that the demo prints works as it is printed: to explore, and to stop the server.
 #[test]
 fn a_demo_that_is_kept_can_be_explored_and_stopped() {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();

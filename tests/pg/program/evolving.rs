@@ -1,5 +1,6 @@
-//! Queries change under readers: what a new query gives is built beside and takes the place of what was there in one step. Catches
-//! a moment in which a reader sees neither, changes that get lost in the exchange, and what a client that died leaves behind.
+//! Queries change under readers: the result of a new query is built beside, and replaces the former one in
+//! one step. Catches a moment in which a reader sees neither, changes that get lost in the exchange, and
+//! objects that a client that died leaves behind.
 
 use super::apply::Declarations;
 use super::refresher::{Refresher, until};
@@ -11,11 +12,11 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 use trickle_client::Session;
 
-/// Computing it waits for whoever holds the lock 42.
+/// A function that waits while a session holds lock 42.
 const GATED: &str = "CREATE FUNCTION gated(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
 
-/// Who waits for it.
+/// Number of sessions that wait for an advisory lock.
 const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
@@ -30,7 +31,7 @@ async fn begun(db: &Db) -> (Role, Session, Declarations) {
     (app, db.session().await, files)
 }
 
-/// All rows that a reader sees.
+/// Returns all rows that a reader sees.
 async fn rows(s: &Session) -> Vec<String> {
     rows_of(s, "totals").await
 }
@@ -45,10 +46,10 @@ fn applying(app: &Role, files: &Declarations) -> Child {
     app.command(&["apply", &dir, "--quiet", "--allow-drop"]).spawn().unwrap()
 }
 
-/// What it left beside.
+/// Number of stream tables that an interrupted run left beside.
 const LEFT: &str = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'pgtrickle_changes'";
 
-/// Hidden tables of stream tables that there are not.
+/// Number of hidden tables whose stream table does not exist.
 const ORPHANS: &str = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' \
     AND relname ~ '^(new|state)_' AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables \
     WHERE pgt_id::text = split_part(c.relname, '_', 2))";
@@ -65,7 +66,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
         let mut applying_now = applying(&app, &files);
         until(&s, &WAITING.replace("count(*)", "count(*) = 1")).await;
         assert_eq!(rows(&s).await, before);
-        // It is as fresh as before.
+        // A refresh meanwhile keeps the former stream table fresh.
         let other = db.session().await;
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
@@ -79,7 +80,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
         app.does(&["check", "totals", "--quiet"]);
-        // The next one begins again.
+        // The next run begins again.
         run(&s, "SELECT pg_advisory_unlock(42)").await;
         assert_eq!(files.apply(&app, &[]).0, 0);
         assert_eq!(count(&s, oid).await, table);
@@ -109,7 +110,8 @@ fn a_reader_sees_what_was_there_or_what_comes() {
         let total = "sum(o.amount)::float8 AS total";
         let joined = "FROM orders o JOIN customers c ON c.id = o.customer";
         for query in [
-            // A column more; another type; another key, and no key at all; one row; states; by writers; no deltas; another order.
+            // In this order: one more column; another type; another key; no key at all; one row; states;
+            // IMMEDIATE; no deltas; another order of columns.
             format!(
                 "SELECT c.region, count(*) AS orders, sum(o.amount) AS total, max(o.id) AS last {joined} GROUP BY 1"
             ),
@@ -153,7 +155,7 @@ fn a_reader_sees_what_was_there_or_what_comes() {
     });
 }
 
-/// Where columns stay, a changed query costs the rows that differ: no other is written.
+/// Where the columns stay, a changed query writes only the rows that differ.
 #[test]
 fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
     newest_server(async |db| {
@@ -175,8 +177,8 @@ fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
     });
 }
 
-/// A column that comes is filled by the difference of the two results: rows in which it is NULL are not written, the others are
-/// updated in place, and whoever reads other columns has nothing to do.
+/// A new column is filled by the difference of the two results. Rows in which it is NULL are not written, the
+/// others are updated in place, and readers of other columns have nothing to do.
 #[test]
 fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     newest_server(async |db| {
@@ -214,7 +216,7 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
              WHERE t.pgt_name = 'above' AND h.refresh_id > {last} AND action = 'REINITIALIZE'"
         );
         assert_eq!(count(&s, &anew).await, 0, "whoever reads it is computed anew");
-        // A value that changes with it reaches whoever reads that, as a change like any other.
+        // A value that changes in the same step reaches its readers as a change like any other.
         files.put("single.sql", "SELECT id, CASE WHEN id = 7 THEN 0 ELSE amount END::numeric(10,2) AS amount, 1 AS hundred, id AS again FROM orders");
         files.apply(&app, &[]);
         app.does(&["refresh", "--quiet"]);
@@ -226,7 +228,7 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     });
 }
 
-/// What was built beside by somebody who died is dropped by a refresher, five minutes later.
+/// A table built beside by a client that died is dropped by a refresher, five minutes later.
 #[test]
 fn what_was_left_beside_is_dropped_by_a_refresher() {
     newest_server(async |db| {
@@ -251,13 +253,14 @@ fn what_was_left_beside_is_dropped_by_a_refresher() {
     });
 }
 
-/// How many rows a refresh says that it wrote.
+/// Returns the number of rows that a refresh says it wrote.
 fn written(refreshed: &Value) -> i64 {
     let rows = ["rows_inserted", "rows_updated", "rows_deleted"];
     rows.iter().filter_map(|name| refreshed[name].as_i64()).sum()
 }
 
-/// A source is altered so that what is stored is of other types, or has another key: nobody sees columns without values.
+/// A source is altered so that the stored rows have other types, or another key: nobody sees columns without
+/// values.
 #[test]
 fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
     newest_server(async |db| {
@@ -300,7 +303,7 @@ fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
     });
 }
 
-/// What the query raises over what a source became is a failure of a refresh, which another one may make good.
+/// An error of the query over the altered source is a failure of a refresh, and the next refresh may succeed.
 #[test]
 fn what_cannot_be_computed_of_what_a_source_became_leaves_what_was_there() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A refresher that is given several hosts, of which the primary dies and a standby takes its place. Catches a catalog that takes
-//! the promoted standby for another database, changes that are lost or counted twice on the way, and a refresher that stays
-//! with a host that nobody can write to.
+//! A refresher with several hosts: the primary dies, and a standby takes its place. Catches a catalog that
+//! takes the promoted standby for another database, and changes that are lost or counted twice on the way.
+//! Catches also a refresher that stays with a host that cannot be written.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, SHOP};
@@ -9,14 +9,14 @@ use crate::support::{count, run};
 use std::process::Command;
 use trickle_client::throwaway::Server;
 
-/// Kills the server as a whole machine that goes, and leaves it so: its processes end when they notice.
+/// Kills the server as if the machine were gone, and leaves it so: its processes end when they notice.
 fn kill(server: &Server) {
     let pid = std::fs::read_to_string(server.directory().join("data/postmaster.pid")).unwrap();
     let told = Command::new("kill").args(["-KILL", pid.lines().next().unwrap()]).status().unwrap();
     assert!(told.success());
 }
 
-/// A URL that names these hosts, by their sockets.
+/// Returns a URL that names these hosts, by their sockets.
 fn url(hosts: &[&Server], more: &str) -> String {
     let hosts = hosts.iter().map(|s| s.directory().display().to_string().replace('/', "%2F"));
     format!("postgres://app@{}/shop?{more}", hosts.collect::<Vec<_>>().join(","))
@@ -26,7 +26,7 @@ fn app(settings: String) -> Role {
     Role { name: "app".to_owned(), settings }
 }
 
-/// How often it was not a delta that brought the stream table up to date.
+/// Number of refreshes that brought the stream table up to date by a recompute.
 const ANEW: &str =
     "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action NOT IN ('DIFFERENTIAL', 'NO_DATA')";
 
@@ -59,11 +59,11 @@ fn a_refresher_goes_on_where_the_primary_is_now() {
             until(&p, &holds("by_region", BY_REGION)).await;
         }
         let anew = count(&p, ANEW).await;
-        // What is committed and copied when the primary dies, refreshed or not.
+        // A change that is committed and copied when the primary dies, refreshed or not.
         run(&p, "UPDATE customers SET region = 'moved' WHERE id = 3").await;
         until(&s, "SELECT EXISTS (SELECT FROM customers WHERE region = 'moved')").await;
         kill(&first);
-        // While there is no primary, why of each host.
+        // While there is no primary, the message gives a reason for each host.
         let refused = hosts.trickle(&["status"]);
         assert_eq!(refused.code, 3, "{refused:?}");
         let [one, two] =

@@ -1,11 +1,12 @@
-//! Deployments: a refresh gives way to a migration, and stream tables are paused meanwhile. Catches migrations that wait for a
-//! refresh, refreshes whose giving way counts as a failure, and stream tables that are back on schedule too soon.
+//! Deployments: a refresh gives way to a migration, and stream tables are paused meanwhile. Catches
+//! migrations that wait for a refresh, refreshes that count as failed because they gave way, and stream
+//! tables that are back on schedule too soon.
 
 use super::refresher::{Refresher, until};
 use super::{BY_REGION, Role};
 use crate::support::{count, newest_server, run};
 
-/// A refresh that calls it takes as long as somebody holds the lock.
+/// A refresh whose query calls this function takes as long as a session holds the lock.
 const SLOW: &str = "CREATE FUNCTION slow(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
 
@@ -34,7 +35,7 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
         };
         for change in ["ADD extra int", "ADD more int", "DROP extra"] {
             until(&w, AT_WORK).await;
-            // It would wait for ever: nobody gives up the lock that the refresh waits for.
+            // Otherwise it would wait for ever: nobody gives up the lock that the refresh waits for.
             app.run_sql(db, &format!("ALTER TABLE customers {change}")).await;
         }
         let gave_way = "SELECT count(*) >= 3 FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -77,7 +78,7 @@ fn a_refresh_that_gives_way_to_nobody_is_finished_first() {
     });
 }
 
-/// A setting of capture is for what is captured later, and for what is made anew.
+/// A setting of capture applies to later captures, and to triggers that are made again.
 #[test]
 fn triggers_are_made_anew_as_the_settings_say() {
     newest_server(async |db| {
@@ -118,7 +119,7 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         let told = app.does(&["status"]);
         assert!(told.contains("SUSPENDED") && told.contains("paused: trickle resume public.made"), "{told}");
         app.run_sql(db, "UPDATE customers SET region = 'moved' WHERE id < 9").await;
-        // Writers go on keeping what they kept; nothing else is refreshed.
+        // Writers go on keeping the IMMEDIATE stream table; nothing else is refreshed.
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'moved'").await, 8);
         let all = app.trickle(&["refresh", "--all"]);
         assert!(
@@ -135,7 +136,7 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         app.run_sql(db, "UPDATE customers SET region = 'again' WHERE id < 9").await;
         until(&w, "SELECT count(*) = 1 FROM made WHERE region = 'again'").await;
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'again'").await, 8);
-        // A check leaves a stream table suspended that errors had suspended.
+        // A check does not resume a stream table that errors suspended.
         run(&w, "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = 5, last_error_message = 'none of ours' \
                  WHERE pgt_name = 'made'").await;
         app.does(&["check", "--quiet", "made"]);

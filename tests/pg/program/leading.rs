@@ -1,5 +1,6 @@
-//! Several refreshers of one database: one works, the others wait for its lease. Catches two that refresh the same change, a
-//! lease that nobody takes after its holder was killed, stopped or cut off, and one that is committed under by who lost it.
+//! Several refreshers of one database: one works, the others wait for its lease. Catches two that refresh the
+//! same change, and a lease that nobody takes after its holder was killed, stopped or cut off. Catches also a
+//! commit by a refresher that lost its lease.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -10,18 +11,18 @@ use trickle_client::Session;
 
 const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
 
-/// How often a change was applied.
+/// Number of times that a change was applied.
 const APPLIED: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
      AND status = 'COMPLETED' AND delta_row_count > 0";
 
-/// How often the lease went to somebody else.
+/// Number of times that the lease was taken.
 const FENCE: &str = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
 
 /// The server process of a refresher that waits for a lock.
 const BLOCKED: &str = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
      AND datname = current_database() AND wait_event_type = 'Lock'";
 
-/// A shop with a stream table, and how to start refreshers of it.
+/// Makes a shop with a stream table, and a role that starts refreshers of it.
 async fn shop(db: &Db) -> (Role, Session) {
     shop_of(db, Role::owner(db).await).await
 }
@@ -42,7 +43,7 @@ async fn led(w: &Session, n: i64) {
     until(w, &format!("SELECT ({FENCE}) = {n}")).await;
 }
 
-/// Changes something, which is applied once.
+/// Writes a change, and asserts that it is applied once.
 async fn followed(db: &Db, app: &Role, w: &Session) {
     let before = count(w, APPLIED).await;
     app.run_sql(db, WRITE).await;
@@ -61,7 +62,7 @@ fn one_of_several_works_and_is_followed_by_another() {
             followed(db, &app, &w).await;
         }
         assert_eq!(count(&w, FENCE).await, 1);
-        // Killed: the lease ends by itself.
+        // The first refresher is killed: its lease ends by itself.
         let ago = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
         let killed = count(&w, ago).await;
         first.signal("-KILL");
@@ -70,13 +71,13 @@ fn one_of_several_works_and_is_followed_by_another() {
         let took = count(&w, taken).await - killed;
         assert!((0..15_000).contains(&took), "{took} ms");
         followed(db, &app, &w).await;
-        // Cut off: it connects again, under the same lease.
+        // The connections are cut off: the refresher connects again, under the same lease.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
         assert!(count(&w, cut).await > 0);
         followed(db, &app, &w).await;
         assert_eq!(count(&w, FENCE).await, 2);
-        // Told to stop: it gives the lease up.
+        // The refresher is told to stop: it gives the lease up.
         drop((second, third));
         first = refresher(&app);
         until(&w, "SELECT max(fence) > 2 FROM pgtrickle.pgt_leases").await;
@@ -89,7 +90,7 @@ fn one_of_several_works_and_is_followed_by_another() {
     });
 }
 
-/// A refresher that stands still amid a refresh, and one that took over.
+/// Starts a refresher that is stopped within a refresh, and another one that takes over.
 async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     let (app, w) = shop_of(db, app).await;
     let user = db.session().await;
@@ -107,7 +108,7 @@ async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     (app, w, first, second)
 }
 
-/// No byte reaches the first any more, nor comes from it, amid a refresh, and nobody closes its connections.
+/// No byte goes to or from the first refresher any more, within a refresh, and nobody closes its connections.
 #[test]
 fn one_whose_lines_go_dead_is_followed_within_seconds() {
     newest_server(async |db| {
@@ -131,7 +132,7 @@ fn one_whose_lines_go_dead_is_followed_within_seconds() {
         assert!(cut.elapsed() < Duration::from_secs(15), "{:?}", cut.elapsed());
         until(&w, &holds("by_region", BY_REGION)).await;
         assert_eq!(count(&w, APPLIED).await, before + 1);
-        // What it sent and was to be told arrives late, and comes to nothing.
+        // The messages that were under way arrive late, and have no effect.
         line.mend();
         for _ in 0..2 {
             followed(db, &app, &w).await;
@@ -141,13 +142,13 @@ fn one_whose_lines_go_dead_is_followed_within_seconds() {
     });
 }
 
-/// Nobody waits for ever for the locks of one that stands still amid a refresh.
+/// Nobody waits for ever for the locks of a refresher that is stopped within a refresh.
 #[test]
 fn one_that_stands_still_amid_a_refresh_holds_nobody_up() {
     newest_server(async |db| stands_still(db, Role::owner(db).await).await);
 }
 
-/// The same for any way to the database.
+/// Tests the same for any way to the database.
 pub(super) async fn stands_still(db: &Db, app: Role) {
     let (app, w, first, _second) = two(db, app).await;
     until(&w, &holds("by_region", BY_REGION)).await;
@@ -157,7 +158,8 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
     app.does(&["check", "--quiet"]);
 }
 
-/// Whoever lost the lease fails where it would commit, whenever it asks; a lease that ends later than it lasts is nobody's.
+/// A refresher that lost the lease fails at its commit, under whichever snapshot it asks. A lease whose end
+/// is further off than its length counts as ended.
 #[test]
 fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
     newest_server(async |db| {
@@ -193,7 +195,8 @@ fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
     });
 }
 
-/// One that stands still amid a refresh, while another takes over, undoes that when it goes on.
+/// A refresher that is stopped within a refresh, while another takes over, rolls the refresh back when it
+/// goes on.
 #[test]
 fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
     newest_server(async |db| {
@@ -215,7 +218,7 @@ fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
     });
 }
 
-/// The lease is each role's own, and refreshes by hand need none.
+/// Each role has a lease of its own, and refreshes by hand need none.
 #[test]
 fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
     newest_server(async |db| {

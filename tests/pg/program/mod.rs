@@ -1,4 +1,5 @@
-//! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
+//! The program against real servers, as an ordinary role that owns its database: everything works without
+//! superuser.
 
 mod apply;
 pub(crate) mod bench;
@@ -37,7 +38,7 @@ const SHOP: &str = "
 const BY_REGION: &str = "SELECT c.region, count(*) AS orders, sum(o.amount) AS total FROM orders o \
                          JOIN customers c ON c.id = o.customer GROUP BY c.region";
 
-/// What the program left behind.
+/// A finished run of the program.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -46,7 +47,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// All of the program's run.
+    /// Runs the program to its end.
     #[track_caller]
     fn of(command: &mut Command) -> Ran {
         let out = planted::output(command);
@@ -54,7 +55,7 @@ impl Ran {
         Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
     }
 
-    /// Standard output as the one JSON document that it must be, after success.
+    /// Returns standard output as the one JSON document that it must be, after success.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.err);
@@ -62,14 +63,15 @@ impl Ran {
     }
 }
 
-/// A role and how it connects to a test's database.
+/// A role, and the settings by which it connects to a test's database.
 pub(crate) struct Role {
     pub(crate) name: String,
     settings: String,
 }
 
 impl Role {
-    /// A new role without any right. Roles belong to the whole server: the name has this database's in it.
+    /// Creates a role without any right. Roles belong to the whole server, so its name contains the
+    /// database's.
     pub(crate) async fn create(db: &Db, name: &str) -> Role {
         let s = db.session().await;
         let database: String = s.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0);
@@ -78,12 +80,12 @@ impl Role {
         Role { settings: format!("{} user={name}", db.settings()), name }
     }
 
-    /// The superuser who made the test's servers.
+    /// Returns the superuser who made the test's servers.
     pub(crate) fn superuser(db: &Db) -> Role {
         Role { name: "postgres".to_owned(), settings: db.settings() }
     }
 
-    /// The ordinary owner of the database, with the tables of the shop.
+    /// Creates the ordinary owner of the database, with the tables of the shop.
     pub(crate) async fn owner(db: &Db) -> Role {
         let role = Role::create(db, "app").await;
         let owns = format!(
@@ -102,7 +104,8 @@ impl Role {
         s.client().batch_execute(sql).await.unwrap();
     }
 
-    /// The program as this role, with no variable of this machine's that it would heed.
+    /// Returns a command for the program as this role, without environment variables of this machine that
+    /// would change its behaviour.
     fn command(&self, args: &[&str]) -> Command {
         let mut c = planted::program();
         c.env("DATABASE_URL", &self.settings).args(args);
@@ -113,7 +116,7 @@ impl Role {
         Ran::of(&mut self.command(args))
     }
 
-    /// The same where success is expected, with nothing on standard error.
+    /// Runs the program where success is expected, with nothing on standard error.
     #[track_caller]
     pub(crate) fn does(&self, args: &[&str]) -> String {
         let ran = self.trickle(args);
@@ -122,12 +125,12 @@ impl Role {
     }
 }
 
-/// The names in an object, in order.
+/// Returns the names in an object, in order.
 fn keys(object: &Value) -> Vec<&str> {
     object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().map(String::as_str).collect()
 }
 
-/// What there is in a database, for tests that nothing was left or changed.
+/// Returns counts of the objects in a database, for tests that nothing was left or changed.
 async fn inventory(db: &Db) -> Vec<i64> {
     let s = db.session().await;
     let mut counts = Vec::new();

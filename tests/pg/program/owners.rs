@@ -1,10 +1,10 @@
-//! Stream tables of another role, and a catalog of another role. Catches a way in which the program runs a query, or anything that
-//! its owner wrote, with rights that are not its owner's: a superuser's above all.
+//! Stream tables of another role, and a catalog of another role. Catches a way in which the program runs a
+//! query, or code of the query's owner, with rights other than the owner's: above all a superuser's.
 
 use super::{BY_REGION, Role};
 use crate::support::{newest_server, run};
 
-/// All that runs, plans or changes a stream table.
+/// All commands that run, plan or change a stream table.
 const COMMANDS: &[&[&str]] = &[
     &["refresh", "public.sums"],
     &["refresh", "public.sums", "--full"],
@@ -19,7 +19,7 @@ const COMMANDS: &[&[&str]] = &[
     &["drop", "public.sums"],
 ];
 
-/// Refuses to be run or planned by anybody but `owner`.
+/// Returns a function that refuses to be run or planned by any role but `owner`.
 fn trap(owner: &str) -> String {
     format!(
         "CREATE FUNCTION trap(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
@@ -39,7 +39,7 @@ fn nobody_runs_the_query_of_another_role() {
         app.run_sql(db, &trap("postgres")).await;
         let query = "SELECT trap(count(*)) AS n, trap(7) AS m FROM orders";
         admin.does(&["create", "sums", "--query", query, "--mode", "full", "--quiet"]);
-        // It is given away.
+        // The stream table gets another owner.
         run(&s, &format!("ALTER TABLE sums OWNER TO {}", app.name)).await;
         app.run_sql(db, &trap(&app.name).replace("CREATE", "CREATE OR REPLACE")).await;
         for command in COMMANDS {
@@ -49,7 +49,8 @@ fn nobody_runs_the_query_of_another_role() {
         }
         let all = admin.trickle(&["refresh", "--quiet"]);
         assert!(all.code == 0 && all.err.is_empty(), "{}", all.err);
-        // One role has the catalog, and no other works with it, be it let in or a member of the owner.
+        // One role has the catalog, and no other can work with it, whether it was let in or is a member of
+        // the owner.
         for role in [&app, &member] {
             for command in COMMANDS {
                 let ran = role.trickle(command);

@@ -1,5 +1,6 @@
-//! The program through a real pooler. Catches whatever is expected to be in the server process from one transaction to the
-//! next, and whatever is left there for others: with a connection of one's own neither is noticed.
+//! The program through a real pooler. Catches state that the program expects in the server process from one
+//! transaction to the next, and state that it leaves there for others. With connections of its own neither is
+//! noticed.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, leading, leftovers};
@@ -9,15 +10,15 @@ use std::time::{Duration, Instant};
 use trickle_client::Connect;
 use trickle_client::connect::Target;
 
-/// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
-/// process that was not used for the longest.
+/// Starts a pooler before the owner's server, with all server processes open: each transaction then gets the
+/// process that was not used for the longest time.
 async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let (role, pooler) = before(db, settings).await;
     release(hold_all(&pooler, &role.name, &database(db).await).await).await;
     (role, pooler)
 }
 
-/// The same, with the processes that come as they are needed.
+/// Starts the same pooler, with processes that are opened as they are needed.
 async fn before(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
     let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
@@ -37,7 +38,7 @@ async fn through(db: &Db, pooler: &Pooler, user: &str) -> String {
     format!("{} user={user} dbname={}", pooler.settings(), database(db).await)
 }
 
-/// All commands, in an order in which somebody may use them.
+/// Runs all commands, in an order in which a user may run them.
 async fn everything(db: &Db, app: &Role) {
     let w = db.session().await;
     let write = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
@@ -50,7 +51,7 @@ async fn everything(db: &Db, app: &Role) {
         "SELECT region, total FROM by_region WHERE total > 7000",
         "--quiet",
     ]);
-    // Ranges of a table that is small, since one that is large takes long to make.
+    // The table is small, since a large one takes long to make, so the options force its fill in ranges.
     let load = ["--load-bytes", "1", "--load-connections", "3"];
     let wide = "SELECT id, customer, amount, note FROM orders WHERE amount > 3";
     app.does(&[&["create", "wide", "--query", wide, "--quiet"][..], &load].concat());
@@ -104,7 +105,8 @@ fn everything_works_where_each_session_has_a_server_process() {
     });
 }
 
-/// Other clients take and give back server processes all the while, so that no transaction finds that of the one before.
+/// Other clients take and give back server processes all the while, so that no transaction gets the process
+/// of the one before.
 #[test]
 fn everything_works_where_each_transaction_has_another_server_process_and_nothing_stays_there() {
     if !pooler::is_there() {
@@ -124,9 +126,9 @@ fn everything_works_where_each_transaction_has_another_server_process_and_nothin
     });
 }
 
-/// With one server process for all nobody gets a second one meanwhile: whoever waits for one while holding it
-/// waits for ever. Code of a stream table's owner leaves what it likes in the process that it runs in, which
-/// is somebody else's next. Settings and prepared statements stay there, since they may be the pooler's own.
+/// With one server process for all clients no second one is to be had: a client that waits for one while it
+/// holds another waits for ever. Code of a stream table's owner can leave anything in its process, which
+/// another client gets next. Settings and prepared statements stay there, since they may be the pooler's own.
 #[test]
 fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     if !pooler::is_there() {
@@ -178,7 +180,7 @@ fn one_server_process_is_enough() {
     });
 }
 
-/// A refresher through a pooler that dies goes on through the next one.
+/// A refresher whose pooler dies goes on through the next one.
 #[test]
 fn a_refresher_survives_its_pooler() {
     if !pooler::is_there() {
@@ -202,7 +204,8 @@ fn a_refresher_survives_its_pooler() {
     });
 }
 
-/// Who leads is in a row and not in a session, so that a pooler that gives each transaction another process is no way around it.
+/// The holder of the lease is noted in a row and not in a session, so a pooler that gives each transaction
+/// another process does not get around it.
 #[test]
 fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
     if !pooler::is_there() {
@@ -236,7 +239,8 @@ fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
     });
 }
 
-/// The pooler keeps the connection of a refresher that stands still: the server ends its transaction all the same.
+/// The pooler keeps the connection of a refresher that is stopped: the server ends its transaction all the
+/// same.
 #[test]
 fn one_that_stands_still_behind_a_pooler_holds_nobody_up() {
     if !pooler::is_there() {
@@ -248,8 +252,9 @@ fn one_that_stands_still_behind_a_pooler_holds_nobody_up() {
     });
 }
 
-/// A request to cancel names a number that the pooler made up: it ends what its own client is doing, in whatever process, and
-/// nothing where the client does nothing, though others are at work in a process that was its own.
+/// A request to cancel names a number that the pooler made up. It ends the statement of its own client, in
+/// whatever process, and nothing where the client is idle, though another client may use a process that was
+/// its own before.
 #[test]
 fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     if !pooler::is_there() {
@@ -272,14 +277,14 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         let (slept, ()) = tokio::join!(own.client().batch_execute("SELECT pg_sleep(600)"), cancel);
         let slept = slept.unwrap_err();
         assert_eq!(slept.code().map(|c| c.code()), Some("57014"), "{slept:?}");
-        // What the other waits for in the same process goes on.
+        // The statement of the other client, waiting in the same process, goes on.
         run(&w, "SELECT pg_advisory_lock(42)").await;
         let cancel = async {
             let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
             until(&w, waits).await;
             own.cancel().send().await.unwrap();
-            // Who comes after the request is let in after it was heard.
+            // A client that connects after the request is let in only after the pooler read the request.
             pooler.client(&app.name, &database).await;
             run(&w, "SELECT pg_advisory_unlock(42)").await;
         };
@@ -288,7 +293,7 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     });
 }
 
-/// As psql says it: the pooler refuses what it would have to keep for each client.
+/// The message is psql's: the pooler refuses a setting that it would have to keep for each client.
 #[test]
 fn a_setting_that_a_pooler_refuses_is_told_with_what_to_do() {
     if !pooler::is_there() {

@@ -1,6 +1,6 @@
-//! What keeps one stream table from harming the server or the others: limits of time and of rows, suspension with a way on, periods
-//! that a refresh outlasts. Catches a limit that is not in force, one that is no error of the stream table, and a refresher that
-//! says nothing of what it cannot keep up with.
+//! Protection of the server and of other stream tables from one stream table: limits of time and of rows,
+//! suspension with a way on, periods that a refresh outlasts. Catches a limit that is not in force, one whose
+//! breach is no error of the stream table, and a refresher that does not say that it is too slow.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// A shop with a stream table whose query waits for as many seconds as a setting of the table `speed` says.
+/// Makes a shop with a stream table whose query waits for as many seconds as a row of the table `speed` says.
 async fn slow_shop(db: &Db, schedule: &str) -> (Role, Session) {
     let app = Role::owner(db).await;
     let w = db.session().await;
@@ -47,14 +47,14 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
             assert_eq!(standing[0]["status"], status);
             assert!(standing[0]["last_error"].as_str().unwrap().contains("statement timeout"));
         }
-        // What reads it says for what it waits.
+        // The status of a reader names the stream table that it waits for.
         app.does(&["create", "above", "--query", "SELECT n FROM counted", "--no-initialize", "--quiet"]);
         let above = app.trickle(&["status", "above", "--json"]).json();
         assert_eq!(above[0]["waits_for"], "public.counted");
         let told = app.does(&["status"]);
         assert!(told.contains("waits for: public.counted, which is suspended"), "{told}");
         app.does(&["drop", "above", "--quiet"]);
-        // Mended, it goes on.
+        // After the repair it goes on.
         app.run_sql(db, "UPDATE speed SET seconds = 0").await;
         app.does(&["alter", "counted", "--resume", "--quiet"]);
         app.does(&[&["refresh", "counted", "--quiet"][..], &limited].concat());
@@ -62,7 +62,7 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
     });
 }
 
-/// Who reads the log of a refresher is told what it gives up, why, and how it goes on; once.
+/// The log of a refresher says once which stream table is suspended, why, and how it goes on.
 #[test]
 fn what_is_suspended_is_logged_with_why_and_the_way_on() {
     newest_server(async |db| {
@@ -135,12 +135,12 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
-        // How late it came is in history, and in status.
+        // The lag is in history, and in status.
         let lags = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND lag_ms > 0";
         until(&w, &format!("SELECT ({lags}) > 0")).await;
         let standing = app.trickle(&["status", "counted", "--json"]).json();
         assert!(standing[0]["lag_ms"].as_f64().unwrap() > 0.0);
-        // So is the period in force.
+        // Status tells the lengthened period, too.
         assert!(standing[0]["slowed_to_ms"].as_u64().unwrap() >= 375, "{standing}");
         let told = app.does(&["status"]);
         assert!(
@@ -151,8 +151,8 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
     });
 }
 
-/// Lag is a bound: never less than what passed from the commit to the end of the refresh, and at most a period and a look more. It
-/// is not known of changes that waited for a refresher.
+/// Lag is an upper bound: never less than the time from the commit to the end of the refresh, and at most a
+/// period and a look more. No lag is known of changes that waited for a refresher.
 #[test]
 fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     newest_server(async |db| {
@@ -162,7 +162,7 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
         let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
         for id in 1002..1005 {
             until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
-            // It is looked at, and nothing is found.
+            // The refresher looks, and finds no change.
             tokio::time::sleep(Duration::from_millis(2500)).await;
             let written =
                 format!("INSERT INTO customers VALUES ({id}, 'new', 'r1') RETURNING clock_timestamp()");
@@ -191,8 +191,8 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     });
 }
 
-/// One that is not ended keeps what refreshes replace: whoever reads the log or asks is told which process it is, and how large
-/// the buffers become meanwhile.
+/// A transaction that is not ended keeps the rows that refreshes replace. The log and `doctor` name its
+/// process, and the size that the buffers have reached.
 #[test]
 fn what_holds_cleaning_back_is_named() {
     newest_server(async |db| {
@@ -208,7 +208,7 @@ fn what_holds_cleaning_back_is_named() {
             app.run_sql(db, "UPDATE orders SET amount = amount + 1").await;
         }
         let (_refresher, log) = Refresher::logging(app.command(&[&["run"][..], &long].concat()));
-        // In any order.
+        // The two lines come in any order.
         let (mut open, mut large) = (None, None);
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             open = open.or_else(|| line.contains("a transaction is").then(|| line.clone()));
@@ -235,8 +235,8 @@ fn what_holds_cleaning_back_is_named() {
     });
 }
 
-/// Two that read one table, and one that joins them: where that one fails none of them moves, and whoever reads them over one
-/// snapshot finds that they fit.
+/// Two stream tables that read one table, and one that joins them: where that one fails none of them moves,
+/// and a reader with one snapshot finds that they fit.
 #[test]
 fn linked_tables_move_together_or_not_at_all() {
     const LEFT: &str = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer";
@@ -255,7 +255,7 @@ fn linked_tables_move_together_or_not_at_all() {
         let run = ["run", "--quiet", "--max-consecutive-errors", "0"];
         let refresher = Refresher::start(app.command(&run));
         let done = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'COMPLETED' AND action = 'DIFFERENTIAL'";
-        // From the first time on that all three are refreshed.
+        // Begins when all three have been refreshed for the first time.
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 50 = 0").await;
         until(&w, &holds("joined", TOP)).await;
         let (before, late) = (count(&w, done).await, Instant::now() + Duration::from_secs(60));
@@ -266,7 +266,7 @@ fn linked_tables_move_together_or_not_at_all() {
         }
         until(&w, &holds("joined", TOP)).await;
         drop(refresher);
-        // The last of the three cannot be written: none is.
+        // The last of the three cannot be written, so none is.
         app.run_sql(db, "ALTER TABLE joined ADD CONSTRAINT never CHECK (total < 0) NOT VALID").await;
         let shown = async |of: &str| {
             let text = format!("SELECT coalesce(md5(string_agg(t, ',' ORDER BY t)), '') FROM ({of}) u(t)");
@@ -285,7 +285,7 @@ fn linked_tables_move_together_or_not_at_all() {
         let failed = app.trickle(&["refresh", "joined"]);
         assert!(failed.code == 1 && failed.err.contains("cannot refresh public.joined"), "{failed:?}");
         assert_eq!(shown(all).await, before.0);
-        // On schedule the others go on, until it can be written again.
+        // The refresher goes on with the other two, until the third can be written again.
         let _refresher = Refresher::start(app.command(&run));
         for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT)] {
             until(&w, &holds(name, query)).await;

@@ -1,5 +1,5 @@
-//! `trickle run`: what is made, altered and dropped beside it is noticed, connections and servers may go and come, and it
-//! stops when told to, amid a refresh too.
+//! `trickle run`: it notices stream tables that are created, altered and dropped beside it, survives lost
+//! connections and servers, and stops when told to, within a refresh too.
 
 use super::{BY_REGION, Role, SHOP};
 use crate::support::planted::{self, Said};
@@ -10,10 +10,10 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// How long a refresher may take for what it does within a second or two.
+/// Time that a refresher may take for work of a second or two.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A refresher that ends with the test.
+/// A refresher process that ends with the test.
 pub(super) struct Refresher(Child);
 
 impl Refresher {
@@ -31,7 +31,7 @@ impl Refresher {
         assert!(told.success());
     }
 
-    /// The same, with its log.
+    /// Starts a refresher, and returns its log too.
     pub(super) fn logging(mut command: Command) -> (Refresher, Said<ChildStderr>) {
         let mut refresher = Refresher::start({
             command.stderr(Stdio::piped());
@@ -65,7 +65,7 @@ impl Drop for Refresher {
     }
 }
 
-/// Waits until a query gives true.
+/// Waits until a query returns true.
 pub(super) async fn until(s: &Session, query: &str) {
     let late = Instant::now() + PATIENCE;
     while !s
@@ -80,7 +80,8 @@ pub(super) async fn until(s: &Session, query: &str) {
     }
 }
 
-/// Whether a stream table holds what this query gives; nobody but the refresher brings it up to date.
+/// Returns a query that tells whether a stream table has exactly the rows of `query`; only the refresher
+/// brings it up to date.
 pub(super) fn holds(what: &str, query: &str) -> String {
     format!(
         "SELECT NOT EXISTS (TABLE {what} EXCEPT ALL ({query})) AND NOT EXISTS (({query}) EXCEPT ALL TABLE {what})"
@@ -117,13 +118,14 @@ fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
         app.does(&["alter", "made", "--suspend", "--quiet"]);
         app.does(&["alter", "made", "--resume", "--quiet"]);
         write("made", BY_REGION).await;
-        // The whole catalog goes: there is nothing to refresh in, and it says so.
+        // The whole catalog is gone: the refresher says so and ends.
         app.does(&["uninstall", "--quiet"]);
         assert_eq!(refresher.ended().code(), Some(2));
     });
 }
 
-/// What stands apart from what it reads waits for it, and for no other that reads the same.
+/// A stream table that is refreshed apart from its source waits for that source, and for no other reader of
+/// the source.
 #[test]
 fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
     newest_server(async |db| {
@@ -242,7 +244,8 @@ fn what_is_refreshed_by_hand_is_left_alone_until_a_reader_has_a_schedule() {
     });
 }
 
-/// A time of the clock that passes while no refresher is at work is made good when there is one, before the next.
+/// A time of the clock that passes while no refresher works is made up for once one does, before the next
+/// time.
 #[test]
 fn a_time_of_the_clock_that_was_missed_is_made_good() {
     newest_server(async |db| {
@@ -265,7 +268,7 @@ fn a_time_of_the_clock_that_was_missed_is_made_good() {
     });
 }
 
-/// Each time of the clock comes once, when the clock says it, and not between, whatever changes.
+/// A schedule by the clock refreshes once at each of its times and not between, whatever changes.
 #[test]
 fn times_of_the_clock_come_when_the_clock_says_so() {
     newest_server(async |db| {
@@ -290,14 +293,15 @@ fn times_of_the_clock_come_when_the_clock_says_so() {
     });
 }
 
-/// An hour is one of the time zone that a schedule names: at this hour of Kolkata it is never that of UTC.
+/// An hour is counted in the time zone that the schedule names: at this time the hour in Kolkata is never the
+/// hour in UTC.
 #[test]
 fn hours_are_those_of_the_time_zone() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
-        // Within the test an hour may end.
+        // An hour may end within the test.
         let hours = "SELECT extract(hour FROM clock_timestamp() AT TIME ZONE 'Asia/Kolkata' + n * interval '1 minute')::int8 \
             FROM (VALUES (0), (2)) v(n)";
         let hours: Vec<String> = w
@@ -323,7 +327,7 @@ fn hours_are_those_of_the_time_zone() {
     });
 }
 
-/// A refresher that stood still refreshes once for all that it missed.
+/// A refresher that was stopped refreshes once for all times that it missed.
 #[test]
 fn what_was_missed_is_one_refresh() {
     newest_server(async |db| {
@@ -351,7 +355,8 @@ fn what_was_missed_is_one_refresh() {
     });
 }
 
-/// Who holds a stream table keeps it from being refreshed, and that is no error of it.
+/// A session that locks a stream table keeps it from being refreshed, and that is no error of the stream
+/// table.
 #[test]
 fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     newest_server(async |db| {
@@ -374,7 +379,7 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     });
 }
 
-/// Nor has it to wait for its next time then: here that is next year.
+/// Nor does it wait for its next time, which is next year here.
 #[test]
 fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
     newest_server(async |db| {
@@ -382,7 +387,7 @@ fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
         let (w, user) = (db.session().await, db.session().await);
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "0 0 1 1 *", "--quiet"]);
-        // Its time passed while no refresher was there.
+        // Its time passed while no refresher worked.
         run(&w, "UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '400 days'").await;
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         run(&user, "BEGIN; LOCK TABLE by_region IN SHARE UPDATE EXCLUSIVE MODE").await;
@@ -398,8 +403,8 @@ fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
     });
 }
 
-/// A stream table of the shop with a change that its refresher comes to when it starts, and a user who holds one of the
-/// rows that the delta must write.
+/// Starts a refresher with a change that it refreshes at once, and a user who locks one of the rows that the
+/// delta must write.
 async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {
     let app = Role::owner(db).await;
     let (w, user) = (db.session().await, db.session().await);

@@ -1,4 +1,4 @@
-//! Bad input: exit code 2, a message that says what and where, a hint that says what to do, and nothing changed.
+//! Bad input: exit code 2, a message with the fault and its place, a hint with advice, and nothing changed.
 
 use super::{BY_REGION, Role, inventory};
 use crate::support::{Db, newest_server};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use trickle_client::schema::VERSION;
 use trickle_client::{Settings, Trickle};
 
-/// Runs the program with bad input; standard error must hold these parts.
+/// Runs the program with bad input; standard error must contain these parts.
 async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
     let before = inventory(db).await;
     let ran = role.trickle(args);
@@ -19,7 +19,7 @@ async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
     assert_eq!(inventory(db).await, before, "trickle {args:?} left something");
 }
 
-/// Queries that are none of a stream table's, and what is said of each.
+/// Queries that no stream table can have, and the message about each.
 const QUERIES: &[(&str, &[&str])] = &[
     ("SELEC 1", &["syntax error at or near \"SELEC\"", "query:1:1"]),
     ("", &["syntax error at end of input", "query:1:1"]),
@@ -133,7 +133,7 @@ fn bad_definitions_change_nothing() {
     });
 }
 
-/// A query that fails while it fills leaves nothing of itself: no new stream table, and of one that was there what it was.
+/// A query that fails in its fill leaves nothing behind: no new stream table, and an existing one unchanged.
 #[test]
 fn a_query_that_cannot_fill_changes_nothing() {
     newest_server(async |db| {
@@ -142,12 +142,12 @@ fn a_query_that_cannot_fill_changes_nothing() {
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
         let ranked = "SELECT id, last_value(id) OVER (ORDER BY amount) AS place FROM orders";
         app.trickle(&["create", "ranked", "--query", ranked, "--quiet"]);
-        // A column that is captured already is not captured anew.
+        // A column that is captured already is not captured again.
         let before = inventory(db).await;
         let ran = app.trickle(&["create", "bad", "--query", "SELECT 1 / (customer - 5) AS x FROM orders"]);
         assert!(ran.code == 1 && ran.err.contains("public.bad: division by zero"), "{}", ran.err);
         assert_eq!(inventory(db).await, before);
-        // What was there before is there again.
+        // The existing stream tables have their former properties.
         let standing = || app.trickle(&["status", "by_region", "ranked", "--json"]).json();
         let kept = |all: &Value| {
             let of = |s: &Value| {
@@ -216,7 +216,7 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
         ] {
             refused(db, &stranger, args, &["permission denied for schema pgtrickle", "another role"]).await;
         }
-        // A table that may be read but not captured is read whole, and the reason is said.
+        // A table that may be read but not captured is read whole, and a message gives the reason.
         let grant = format!("GRANT SELECT ON secret TO {}", app.name);
         db.session().await.client().batch_execute(&grant).await.unwrap();
         let ran = app.trickle(&["create", "read", "--query", "SELECT id FROM secret"]);
@@ -232,7 +232,7 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
     });
 }
 
-/// A catalog of another version of the program is left alone, whatever is asked of it.
+/// No command touches a catalog of another version of the program.
 #[test]
 fn a_catalog_of_another_version_is_refused() {
     newest_server(async |db| {
@@ -274,7 +274,8 @@ fn a_catalog_of_another_version_is_refused() {
     });
 }
 
-/// Each step of the catalog has one back: all the way down leaves nothing, and up again it is the same.
+/// Each step of the catalog can be undone: all the way down leaves nothing, and all the way up gives the same
+/// again.
 #[test]
 fn the_catalog_goes_down_and_up_again() {
     newest_server(async |db| {

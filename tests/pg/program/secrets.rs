@@ -1,5 +1,5 @@
-//! The program with a password that a server asks for: it is let in, and nothing that it says, logs, serves
-//! or names itself by tells the password; nor what it says where the password is wrong.
+//! The program with a password that a server asks for: it is let in, and no output, log, served page or name
+//! of a session tells the password. The messages about a wrong password do not tell it either.
 
 use super::Ran;
 use super::refresher::{PATIENCE, Refresher, until};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use trickle_client::throwaway::Server;
 
-/// A server that asks `ann` for the password over TCP; its port.
+/// Starts a server that asks `ann` for the password over TCP, and returns its port.
 async fn asking(binaries: &Path) -> (Server, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let settings = [format!("port={port}"), "listen_addresses=127.0.0.1".to_owned()];
@@ -31,12 +31,12 @@ async fn asking(binaries: &Path) -> (Server, u16) {
     run(&s, &write).await;
     let loaded = count(&s, "SELECT (extract(epoch FROM pg_conf_load_time()) * 1e6)::int8").await;
     run(&s, "SELECT pg_reload_conf()").await;
-    // Whoever is let in after that is judged by the new lines.
+    // Connections after the reload are judged by the new lines.
     until(&s, &format!("SELECT (extract(epoch FROM pg_conf_load_time()) * 1e6)::int8 > {loaded}")).await;
     (server, port)
 }
 
-/// The password as URLs write it, and as `key=value` pairs do.
+/// Returns the password as URLs write it, and as `key=value` pairs do.
 fn written() -> (String, String) {
     let byte = |b: u8| match b.is_ascii_alphanumeric() {
         true => char::from(b).to_string(),
@@ -46,7 +46,7 @@ fn written() -> (String, String) {
     (PASSWORD.bytes().map(byte).collect(), format!("'{quoted}'"))
 }
 
-/// A directory with a password file, gone with the test.
+/// A directory with a password file, removed at the end of the test.
 struct Home(PathBuf);
 
 impl Home {
@@ -67,7 +67,7 @@ impl Drop for Home {
     }
 }
 
-/// All that is served under a path.
+/// Returns the whole response for a path.
 fn served(to: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -77,7 +77,8 @@ fn served(to: SocketAddr, path: &str) -> String {
     text
 }
 
-/// Runs a refresher that tells everything, until it has refreshed; looks through all that it serves.
+/// Runs a refresher that logs everything, until it has refreshed. Asserts that neither the pages that it
+/// serves nor the names of its sessions tell the password.
 async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &str, done: &str) {
     command.args(["run", "-vvv", "--metrics", "127.0.0.1:0"]);
     let (mut refresher, log) = Refresher::logging(command);
@@ -87,7 +88,7 @@ async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &s
         rest.split('/').next()?.parse().ok()
     };
     let to: SocketAddr = lines.by_ref().map_while(Result::ok).find_map(|l| told(&l)).unwrap();
-    // Nobody who looks through it may be dropped before the end.
+    // The log is read to its end, since reading it looks for the password.
     let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
     run(s, change).await;
     until(s, done).await;
@@ -152,7 +153,7 @@ fn a_password_that_lets_in_is_told_nowhere() {
             let done = "SELECT n = (SELECT count(*) FROM t) FROM n";
             refreshes(&s, program(string, *home), "INSERT INTO t SELECT count(*) FROM t", done).await;
         }
-        // Another password than the server's is no more told than its own.
+        // A wrong password is told as little as the right one.
         for args in [&["doctor", "-vvv"][..], &["doctor", "--json"], &["run", "-v"], &["status"]] {
             for wrong in [
                 format!("postgres://ann:{url}wrong@127.0.0.1:{port}/shop"),

@@ -1,5 +1,5 @@
-//! `trickle run --metrics`, its log, and `trickle status --watch`, against real servers: what is served moves with the work, is
-//! what is documented, and whoever asks holds nobody up.
+//! `trickle run --metrics`, its log, and `trickle status --watch`, against real servers: the served values
+//! follow the work and agree with the documentation, and requests hold nobody up.
 
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
@@ -16,18 +16,18 @@ use std::process::{ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a request was answered with.
+/// The answer to a request.
 struct Reply {
     code: u16,
     head: String,
     body: String,
 }
 
-/// Sends these bytes and reads what comes until the other side closes.
+/// Sends these bytes, and reads until the other side closes.
 fn exchange(to: SocketAddr, request: &str) -> Reply {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be refused before it is read to its end.
+    // The request may be refused before it is read to its end.
     let _ = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -42,7 +42,7 @@ fn get(to: SocketAddr, path: &str) -> Reply {
     exchange(to, &format!("GET {path} HTTP/1.1\r\nHost: {to}\r\n\r\n"))
 }
 
-/// A refresher that serves on a free port, which its log names; the log goes on being read.
+/// Starts a refresher that serves on a free port, which its log names; the log goes on being read.
 fn serving(command: Command) -> (Refresher, SocketAddr) {
     let (refresher, log) = Refresher::logging(command);
     let mut lines = BufReader::new(log).lines();
@@ -55,13 +55,13 @@ fn serving(command: Command) -> (Refresher, SocketAddr) {
     (refresher, address)
 }
 
-/// The value of a metric with these labels; 0 where there is none yet.
+/// Returns the value of a metric with these labels; 0 where there is none yet.
 fn value(metrics: &str, with: &str) -> f64 {
     let found = metrics.lines().find_map(|l| l.strip_prefix(with)?.trim().parse().ok());
     found.unwrap_or(0.0)
 }
 
-/// Scrapes until a metric is above this.
+/// Scrapes until a metric is above this value.
 fn above(to: SocketAddr, with: &str, least: f64) -> String {
     let late = Instant::now() + PATIENCE;
     loop {
@@ -74,7 +74,7 @@ fn above(to: SocketAddr, with: &str, least: f64) -> String {
     }
 }
 
-/// The shop with a diamond over it, under a name that is markup.
+/// Makes the shop with a diamond over it; one stream table has markup in its name.
 async fn shop(db: &crate::support::Db) -> Role {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
@@ -91,7 +91,7 @@ async fn shop(db: &crate::support::Db) -> Role {
 
 const CHANGE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
 
-/// The names of the metrics that docs/seeing.md lists.
+/// Returns the names of the metrics that docs/seeing.md lists.
 fn documented() -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/seeing.md");
     let text = std::fs::read_to_string(file).unwrap();
@@ -123,17 +123,18 @@ fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
         ] {
             assert!(value(&text, with) >= least, "{with}:\n{text}");
         }
-        // The lag of the second refresh is known: it is from the look before the change, or the first refresh.
+        // The lag of the second refresh is known, counted from the look before the change, or from the first
+        // refresh.
         let text = above(to, "trickle_lag_seconds_count{table=\"public.by_region\"}", 0.0);
         let served: BTreeSet<String> = text
             .lines()
             .filter_map(|l| Some(l.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned()))
             .collect();
-        // It has values while a stream table is slow alone.
+        // This metric has values only while a stream table is slow.
         let mut always = documented();
         assert!(always.remove("trickle_slowed_period_seconds"));
         assert_eq!(served, always);
-        // A stream table that fails is counted and told, with its name, by page and metrics.
+        // The page and the metrics count a stream table that fails, and show its name.
         app.does(&[
             "create",
             "inverse",
@@ -151,14 +152,14 @@ fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
         );
         above(to, "trickle_consecutive_errors{table=\"public.inverse\"}", 0.0);
         assert!(get(to, "/").body.contains("division by zero"));
-        // Dropped, it is gone.
+        // After the drop its metrics are gone.
         app.does(&["drop", "inverse", "--quiet"]);
         let late = Instant::now() + PATIENCE;
         while get(to, "/metrics").body.contains("public.inverse") {
             assert!(Instant::now() < late);
             std::thread::sleep(Duration::from_millis(100));
         }
-        // Lost connections are got again, of the refresher and of whoever reads for the page.
+        // The refresher and the reader for the page connect again after their connections are lost.
         count(&w, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()").await;
         above(to, "trickle_errors_total{kind=\"connection\"}", 0.0);
         above(to, "trickle_connected", 0.0);
@@ -175,7 +176,7 @@ fn becomes(to: SocketAddr, with: &str, wanted: f64) {
     }
 }
 
-/// Who watches over refreshers is told which of them works, and which has lost its database.
+/// A supervisor of refreshers is told which of them works, and which has lost its database.
 #[test]
 fn which_refresher_works_and_which_has_no_database_is_told() {
     newest_version(async |binaries| {
@@ -257,7 +258,7 @@ fn the_status_page_lists_stream_tables_and_their_edges() {
     });
 }
 
-/// A browser without a window, where there is one (`./x setup` installs it).
+/// Returns a headless browser, where there is one (`./x setup` installs it).
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-headless-shell", "google-chrome", "chrome-headless-shell"];
@@ -269,7 +270,8 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// Catches a page that a browser does not read as it was meant, whose script or style its policy forbids, or that asks others.
+/// Catches a page that a browser shows otherwise than intended, whose script or style its policy forbids, or
+/// that sends requests to other hosts.
 #[test]
 fn a_browser_shows_the_page_and_what_went_wrong() {
     let Some(browser) = browser() else { return };
@@ -314,7 +316,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
             assert!(page.contains(&format!("<th scope=\"row\">{name}</th>")), "{name}: {page}");
         }
         assert!(page.contains("division by zero"), "the last error: {page}");
-        // The picture is one, and not text that was taken for one.
+        // The picture is real SVG, and not text that was escaped.
         let (_, svg) = page.split_once("<svg").expect("a picture");
         let (svg, _) = svg.split_once("</svg>").unwrap();
         assert_eq!(svg.matches("marker-end").count(), 7, "{svg}");
@@ -322,7 +324,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
     });
 }
 
-/// Whether the other side still has this connection open; it has sent nothing.
+/// Returns whether the other side still has this connection open and has sent nothing.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut byte = [0];
@@ -331,14 +333,14 @@ fn is_open(stream: &TcpStream) -> bool {
     is
 }
 
-/// So many connections, each with half a request, beside which others are answered while they are open. Where
-/// the machine is so slow that they are given up before that, it is tried again.
+/// Opens so many connections, each with half a request, while other requests are answered. Tries again where
+/// the machine is so slow that they are closed before that.
 fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) -> Vec<TcpStream> {
     let late = Instant::now() + PATIENCE;
     loop {
         let mut slow: Vec<TcpStream> = (0..many).map(|_| TcpStream::connect(to).unwrap()).collect();
         for stream in &mut slow {
-            // It may have had to go already.
+            // The server may have closed it already.
             let _ = stream.write_all(b"GET / HTT");
         }
         assert_eq!((get(to, "/healthz").code, get(to, "/metrics").code), (200, 200));
@@ -349,7 +351,7 @@ fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) ->
     }
 }
 
-/// Catches a server of pages that shares its patience with the refresher, or in which whoever is slow keeps
+/// Catches a server of pages that uses the refresher's limits of time, or in which slow clients occupy all
 /// places.
 #[test]
 fn a_slow_connection_keeps_no_quick_one_waiting() {
@@ -358,12 +360,13 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
         above(to, "trickle_connected", 0.0);
-        // As many as there are places for: none is given up for a quick one. Then more than that: some stay.
+        // As many connections as the server has places: none is closed for a quick one. Then more than that:
+        // some stay open.
         answered_beside(to, 60, |still_open| still_open == 60);
         let slow = answered_beside(to, 200, |still_open| still_open > 0);
         app.run_sql(db, CHANGE).await;
         until(&w, &holds("by_region", BY_REGION)).await;
-        // Each is given up in the end, also where nobody needs its place.
+        // Each is closed in the end, also where nobody needs its place.
         let late = Instant::now() + PATIENCE;
         while slow.iter().any(is_open) {
             assert!(Instant::now() < late, "half a request is waited for");
@@ -373,7 +376,7 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
     });
 }
 
-/// Catches heads and bodies that are read to whatever end they have.
+/// Catches a server that reads heads and bodies of any length.
 #[test]
 fn a_large_request_is_refused_and_not_read() {
     newest_server(async |db| {
@@ -392,7 +395,7 @@ fn a_large_request_is_refused_and_not_read() {
         for length in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
             let head = format!("GET /healthz HTTP/1.1\r\nHost: {to}\r\n{length}\r\n\r\n");
             assert_eq!(exchange(to, &head).code, 413, "{length}");
-            // More than sockets hold: somebody reads it, or it cannot be sent.
+            // More than the sockets' buffers hold: it can be sent only if the server reads it.
             let mut stream = TcpStream::connect(to).unwrap();
             stream.write_all(head.as_bytes()).unwrap();
             let chunk = format!("{:x}\r\n{filling}\r\n", filling.len());
@@ -403,8 +406,8 @@ fn a_large_request_is_refused_and_not_read() {
     });
 }
 
-/// Catches a page that a site elsewhere can read through a name of its own (DNS rebinding), and a proxy that
-/// is kept out.
+/// Catches a page that a foreign site can read through a name of its own (DNS rebinding), and a proxy that is
+/// refused.
 #[test]
 fn a_request_for_a_foreign_host_is_refused() {
     newest_server(async |db| {
@@ -456,7 +459,7 @@ fn a_port_that_is_taken_is_told() {
     });
 }
 
-/// The documents of a log until one of them is as wanted.
+/// Returns the documents of a log up to the first one that is wanted.
 fn until_logged(log: Said<ChildStderr>, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     for line in BufReader::new(log).lines() {
@@ -497,12 +500,12 @@ fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
     });
 }
 
-/// A terminal with somebody before it.
+/// A terminal, as a user has it.
 struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     keys: Box<dyn Write + Send>,
     child: Box<dyn portable_pty::Child + Send + Sync>,
-    /// Closed with this: what runs in it would hang up.
+    /// Kept open with this value: a program in a closed terminal would hang up.
     _line: Box<dyn portable_pty::MasterPty + Send>,
 }
 
@@ -539,7 +542,7 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Waits until the screen is so.
+    /// Waits until the screen meets a condition.
     fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let began = Instant::now();
         while !is_so(&self.text()) {
@@ -559,7 +562,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         assert!(seen.screen.lock().unwrap().screen().alternate_screen());
         let columns = ["mode", "status", "lag", "last refresh", "rows", "cost", "buffers", "errors"];
         seen.until("all columns", |t| columns.iter().all(|c| t.contains(c)));
-        // What waits, and what a refresh wrote.
+        // The row of a stream table with a pending change, and of one after a refresh.
         let row = |t: &str, what: &[&str]| {
             t.lines().any(|l| l.contains("by_region") && what.iter().all(|w| l.contains(w)))
         };
@@ -567,14 +570,14 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("a change that waits", |t| row(t, &["late"]));
         app.does(&["refresh", "by_region", "--quiet"]);
         seen.until("a refresh", |t| row(t, &["fresh", "ago, DIFFERENTIAL", "+0 ~"]));
-        // What others do is seen without a key.
+        // Changes by other clients are seen without a key.
         app.does(&["alter", "by_region", "--suspend", "--quiet"]);
         seen.until("one that is suspended", |t| {
             t.lines().any(|l| l.contains("by_region") && l.contains("SUSPENDED"))
         });
         app.does(&["alter", "by_region", "--resume", "--quiet"]);
         seen.until("none that is suspended", |t| !t.contains("SUSPENDED"));
-        // Its connections are lost, and it finds others.
+        // Its connections are lost, and it opens others.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
              WHERE application_name LIKE 'trickle%' AND datname = current_database() AND pid <> pg_backend_pid()";
         count(&w, cut).await;
@@ -582,7 +585,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("one that is dropped", |t| t.contains("by_region") && !t.contains("large"));
         seen.press("q");
         assert_eq!(seen.child.wait().unwrap().exit_code(), 0);
-        // What it said last may be on the way still.
+        // Its last output may still be on the way.
         let began = Instant::now();
         let is_as_before = || {
             let screen = seen.screen.lock().unwrap();
@@ -616,7 +619,7 @@ fn who_watches_without_a_terminal_gets_lines_or_is_told() {
             let document: Value = serde_json::from_str(&line.unwrap()).unwrap();
             assert_eq!(document["tables"].as_array().unwrap().len(), 4, "{document}");
         }
-        // Nobody reads any more: it ends by itself, and that is no failure.
+        // Nobody reads its output any more: it ends by itself, and without a failure.
         assert_eq!(watch.wait().unwrap().code(), Some(0));
     });
 }

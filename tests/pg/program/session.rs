@@ -1,4 +1,5 @@
-//! A whole session, from `init` to `uninstall`: exit codes, and the shapes of the documents that scripts rely on.
+//! A whole session, from `init` to `uninstall`: exit codes, and the shapes of the documents that scripts rely
+//! on.
 
 use super::{BY_REGION, Role, inventory, keys};
 use crate::support::newest_server;
@@ -15,7 +16,7 @@ fn a_session_from_init_to_uninstall() {
             made,
             json!({"catalog": VERSION, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")})
         );
-        // Who comes second finds the work done, also at the same time.
+        // The second of two runs finds the work done, also where both run at the same time.
         app.does(&["uninstall"]);
         let both: Vec<_> = (0..2).map(|_| app.command(&["init", "--quiet"]).spawn().unwrap()).collect();
         for mut one in both {
@@ -34,7 +35,7 @@ fn a_session_from_init_to_uninstall() {
 
         let gone = app.trickle(&["drop", "by_region", "--cascade", "--json"]).json();
         assert_eq!(gone, json!({"dropped": ["public.large", "public.by_region"]}));
-        // A view of the user's keeps what it reads, until it is said that it may go.
+        // A user's view keeps the stream table that it reads, until the user allows its drop.
         app.run_sql(db, "CREATE VIEW shown AS SELECT * FROM ranked").await;
         let kept = app.trickle(&["uninstall"]);
         assert_eq!((kept.code, kept.out.as_str()), (2, ""));
@@ -83,7 +84,8 @@ fn created(app: &Role) {
         app.does(&["create", "large", "--query", large, "--no-schedule"])
             .contains("DIFFERENTIAL, 3 rows in ")
     );
-    // What can only be recomputed says why, with the place, where people look; the result stays the result.
+    // A query that can only be recomputed: the reason and its place are on standard error, and standard
+    // output stays the same.
     let ranked = "SELECT id,\n  last_value(id) OVER (ORDER BY amount) AS place FROM orders";
     let ran = app.trickle(&["create", "ranked", "--query", ranked, "--no-initialize"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "public.ranked: FULL, empty until its first refresh\n"));
@@ -186,7 +188,7 @@ async fn checked(db: &crate::support::Db, app: &Role) {
     let all = app.trickle(&["check", "--json"]).json();
     let equal = all.as_array().unwrap().iter().filter(|c| c["equal"] == true).count();
     assert_eq!((equal, all.as_array().unwrap().len()), (3, 3), "{all}");
-    // A row that somebody forced in is found, named, and mended by a full refresh.
+    // A row that somebody forced in is found, named, and removed by a full refresh.
     let forced =
         "BEGIN; SET LOCAL pgtrickle.refreshing = 'on'; INSERT INTO large VALUES ('forged', 1); COMMIT";
     app.run_sql(db, forced).await;
@@ -218,7 +220,7 @@ async fn switched(db: &crate::support::Db, app: &Role) {
     let done = app.trickle(&["refresh", "by_region", "--json"]).json();
     assert_eq!((&done[0]["action"], &done[0]["delta_rows"]), (&json!("DIFFERENTIAL"), &json!(1)), "{done}");
     app.does(&["check", "--quiet"]);
-    // What was typed stays what was typed.
+    // The query is shown as the user typed it.
     assert_eq!(app.trickle(&["status", "by_region", "--json"]).json()[0]["query"], BY_REGION);
 }
 
@@ -257,7 +259,7 @@ fn explained(app: &Role) {
     );
     let json = app.trickle(&["explain", "by_region", "--json"]).json();
     assert_eq!(json["incremental"], true);
-    // A lookup by a key needs no other index.
+    // A lookup by a key needs no further index.
     assert!(
         !app.does(&[
             "explain",
@@ -278,7 +280,8 @@ fn explained(app: &Role) {
     assert!(full.code == 1 && full.out.contains("last_value()"), "{}", full.out);
 }
 
-/// Which index is missing, for which stream tables, and what it would save; once it is there, none is.
+/// Tells which index is missing, for which stream tables, and what it would save; once it exists, none is
+/// missing.
 #[test]
 fn missing_indexes_are_told_with_what_they_would_save() {
     newest_server(async |db| {

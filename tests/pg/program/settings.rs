@@ -1,4 +1,4 @@
-//! Settings reach what they set: from `trickle.toml`, from flags, and from the catalog for all clients.
+//! Settings take effect: from `trickle.toml`, from flags, and from the catalog for all clients.
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory with a file of settings, gone with the test.
+/// A directory with a file of settings, removed at the end of the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -29,14 +29,14 @@ impl Drop for Directory {
     }
 }
 
-/// The exit code and all that was said.
+/// Runs the program, and returns the exit code and the output of both streams.
 fn run_both(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
     let out = planted::output(role.command(args).current_dir(within));
     let said = [out.stdout, out.stderr].concat();
     (out.status.code().unwrap_or(-1), String::from_utf8(said).unwrap())
 }
 
-/// The exit code and what is on standard error.
+/// Runs the program, and returns the exit code and standard error.
 fn run(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
     let out = planted::output(role.command(args).current_dir(within));
     (out.status.code().unwrap_or(-1), String::from_utf8(out.stderr).unwrap())
@@ -57,7 +57,7 @@ fn settings_come_from_the_file_and_from_flags() {
         let limited =
             "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE limit_bytes = 65536 AND trigger_mode = 'ROW'";
         assert_eq!(count(&w, limited).await, 2);
-        // Clients without the file share what is stored.
+        // Clients without the file share the settings in the catalog.
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id = 3").await;
         does(&["refresh", "--quiet"]);
         let by = async |action: &str| {
@@ -115,7 +115,8 @@ fn a_refresher_that_is_not_enabled_refreshes_nothing_and_a_refresh_by_hand_says_
         assert!(said.contains("nothing is refreshed: enabled is false"), "{said}");
         let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trickle run' \
                          AND datname = current_database()";
-        // It asked whether there is a server, and is gone from there; else it would seem to be a refresher.
+        // The refresher connected to see whether there is a server, and has left again; otherwise it would
+        // seem to be at work.
         until(&w, &format!("SELECT ({connected}) = 0")).await;
         let (code, doctor) = run_both(&app, &off.0, &["doctor"]);
         assert!(code == 0 && doctor.contains("enabled is false here"), "{doctor}");
@@ -136,12 +137,12 @@ fn a_refresh_has_the_memory_that_is_set() {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
-        // What it shows is what was in force when it was computed.
+        // The result shows the setting that was in force at its refresh.
         let query = "SELECT current_setting('work_mem') AS memory";
         app.does(&["create", "shown", "--query", query, "--no-schedule", "--quiet"]);
         app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "32"]);
         assert_eq!(count(&w, "SELECT count(*) FROM shown WHERE memory = '32MB'").await, 1);
-        // A full refresh of a query without sources has a row of its own to write.
+        // A full refresh of a query without sources writes only one row.
         app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "2", "--merge-work-mem-max-mb", "64"]);
         assert_eq!(count(&w, "SELECT count(*) FROM shown WHERE memory = '2MB'").await, 1);
         app.does(&["refresh", "--quiet"]);

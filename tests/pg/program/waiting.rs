@@ -1,4 +1,5 @@
-//! `trickle wait` returns when what was committed before is visible: not earlier, and not never.
+//! `trickle wait` returns as soon as the changes committed before the call are visible: not earlier, and it
+//! does return.
 
 use super::{BY_REGION, Role};
 use crate::support::newest_server;
@@ -21,7 +22,7 @@ fn a_wait_ends_when_somebody_has_refreshed() {
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
         app.does(&["create", "large", "--query", "SELECT region FROM by_region WHERE total > 1", "--quiet"]);
-        // Transactions that change nothing of what it reads are no reason to wait.
+        // Transactions that change none of its sources are no reason to wait.
         app.run_sql(db, "CREATE TABLE other (x int); INSERT INTO other VALUES (1)").await;
         let done = app.trickle(&["wait", "large", "--json"]).json();
         assert_eq!((&done["name"], &done["visible"]), (&"large".into(), &true.into()));
@@ -48,7 +49,8 @@ fn a_wait_ends_when_somebody_has_refreshed() {
     });
 }
 
-/// A query that reads the clock always has something to do: only its frontier tells that a refresh came after the call.
+/// A query that reads the clock always has something to do: only its frontier tells that a refresh came after
+/// the call.
 #[test]
 fn a_table_that_is_never_idle_is_waited_for_by_its_frontier() {
     newest_server(async |db| {

@@ -1,4 +1,5 @@
-//! Refreshes from change buffers with frontiers, as a driver runs them: bind parameters, one snapshot for each.
+//! Refreshes from change buffers with frontiers, as a driver runs them: with bind parameters, and in one
+//! snapshot each.
 
 use super::run::{Counts, judge, results};
 use super::script::{Expect, Part, Step, beyond, difference};
@@ -42,7 +43,7 @@ impl ToSql for Text {
     to_sql_checked!();
 }
 
-/// What the last refresh consumed.
+/// The snapshot and transaction up to which the last refresh has consumed changes.
 struct Frontier {
     snapshot: String,
     xid: String,
@@ -55,13 +56,13 @@ struct Run<'a> {
     case: &'a Case,
     table: StreamTable,
     refresher: &'a Client,
-    /// What the clock showed last.
+    /// The time that the clock showed last.
     time: i64,
     counts: Counts,
 }
 
-/// Checks samples that cannot raise, on three connections: the refresher and two writers, of which one commits after a
-/// refresh that began later.
+/// Checks samples that cannot raise an error, on three connections: the refresher and two writers. One writer
+/// commits after a refresh that began later than its change.
 pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("buffered", db.major());
     let sessions = [db.session().await, db.session().await, db.session().await];
@@ -122,7 +123,8 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     counts
 }
 
-/// Whether the query has too many rows for a test in a state that it is refreshed to, by either clock.
+/// Returns whether the query has too many rows for a test in a state that it is refreshed to, by either
+/// clock.
 fn is_beyond(case: &Case) -> bool {
     let db = &case.db;
     let (after, half) = (sum(&db.before, &db.delta), half(db));
@@ -133,12 +135,12 @@ fn is_beyond(case: &Case) -> bool {
         .any(|db| beyond(&case.sample.eval(&db)))
 }
 
-/// The tables whose changes are committed late.
+/// Returns whether the changes of a table are committed late.
 fn is_late(id: TableId) -> bool {
     id.0 <= 2
 }
 
-/// The state when the change of the late tables is not committed yet.
+/// Returns the state while the changes of the late tables are not committed yet.
 fn half(db: &Database) -> State {
     let early = db.delta.iter().filter(|(id, _)| !is_late(**id));
     sum(&db.before, &early.map(|(id, z)| (*id, z.clone())).collect())
@@ -174,7 +176,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Changes tables, and their buffers as a trigger does.
+    /// Returns statements that change tables, and write their buffers as a trigger does.
     fn writes(
         &self,
         which: impl Fn(TableId) -> bool,
@@ -234,7 +236,7 @@ impl Run<'_> {
         sql
     }
 
-    /// One refresh in one snapshot, and what the table holds then.
+    /// Runs one refresh in one snapshot, and compares the table afterwards.
     async fn refresh(
         &mut self,
         how: Refresh,
@@ -249,7 +251,7 @@ impl Run<'_> {
             .await
             .map_err(text)?;
         let high = Frontier { snapshot: row.get(0), xid: row.get(1) };
-        // The clock is set forward and back.
+        // The clock goes forward and back.
         let clock = self.case.db.clock;
         let then = self.time;
         self.time = if low.is_none() || then == clock.now { clock.then } else { clock.now };
@@ -298,7 +300,7 @@ impl Run<'_> {
     }
 }
 
-/// What leads from one state of tables to another.
+/// Returns the change that leads from one state of tables to another.
 pub(super) fn difference_of(tables: &[Arc<TableDef>], to: &State, from: &State) -> State {
     let of = |s: &State, t: &TableDef| s.get(&t.id).cloned().unwrap_or_default();
     tables.iter().map(|t| (t.id, difference(&of(to, t), &of(from, t)))).collect()

@@ -18,18 +18,18 @@ use trickle_core::testing::Limits;
 
 type State = HashMap<TableId, ZSet>;
 
-/// How a change is written: what one statement does.
+/// The part of a change that one statement writes.
 #[derive(Clone, Copy, Debug)]
 enum Writes {
-    /// A table's rows that go, or that come.
+    /// All rows of one table that go, or all that come.
     Tables,
-    /// All rows that go, of all tables; then all that come.
+    /// All rows of all tables that go; then all that come.
     Together,
     /// One row.
     Rows,
 }
 
-/// Checks samples that cannot raise.
+/// Checks samples that cannot raise an error.
 pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("immediate", db.major());
     let session = db.session().await;
@@ -44,7 +44,7 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
         if risky(&case.sample) {
             continue;
         }
-        // A recursion may have no end in a state between.
+        // A recursion may have no end in a state between two statements.
         let writes = match is_recursive(&case) {
             true => Writes::Together,
             false => [Writes::Tables, Writes::Together, Writes::Rows][(seed % 3) as usize],
@@ -77,13 +77,13 @@ async fn keep(
     let path = Setting { name: "search_path".into(), values: vec!["pg_catalog".into()] };
     let made = Immediate::new(&table, 1, table.buffers(), &[path]).and_then(|i| i.install());
     let made = made.map_err(|e| e.to_string())?;
-    // Over empty tables: what the triggers keep is what is there from the first row on.
+    // The tables are empty, so the triggers keep the result from the first row on.
     let empty =
         table.refresh(trickle_core::Refresh::Replace, &table.changing()).map_err(|e| e.to_string())?;
     for statement in table.ddl().iter().chain(&empty).chain(&made) {
         run(client, &print(statement).text).await?;
     }
-    // What tells a stream table from another one of its name.
+    // The trigger by which the statements tell a stream table from another table of its name.
     let guard = "CREATE FUNCTION pgtrickle_changes.pass() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
          CREATE TRIGGER trickle_guard BEFORE INSERT ON immediate.result EXECUTE FUNCTION pgtrickle_changes.pass()";
     run(client, guard).await?;
@@ -124,7 +124,7 @@ fn is_recursive(case: &Case) -> bool {
     graph.reachable(case.sample.root).into_iter().any(|id| matches!(graph.rel(id), Rel::Recursion(_)))
 }
 
-/// Whether the query has too many rows for a test in a state.
+/// Returns whether the query has too many rows for a test in a state.
 fn is_beyond(case: &Case, state: &State) -> bool {
     beyond(&case.sample.eval(&Database { before: state.clone(), ..Database::default() }))
 }
@@ -133,7 +133,7 @@ async fn run(client: &Client, sql: &str) -> Result<(), String> {
     client.batch_execute(sql).await.map_err(|e| format!("{}\n{sql}", text(e)))
 }
 
-/// As one statement, where that is how changes are written.
+/// Returns the statements as one, where a change is written together.
 fn grouped(all: Vec<String>, writes: Writes) -> Vec<String> {
     if all.len() < 2 || !matches!(writes, Writes::Together) {
         return all;
@@ -184,7 +184,7 @@ fn same(t: &TableDef, row: &Row) -> String {
     t.columns.iter().zip(row.iter()).map(column).collect::<Vec<_>>().join(" AND ")
 }
 
-/// The stored table is what the evaluator says.
+/// Asserts that the stored table equals the evaluator's result.
 async fn compare(
     client: &Client,
     space: &Namespace,

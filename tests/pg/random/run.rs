@@ -1,4 +1,4 @@
-//! Runs the steps of a case and judges what they give.
+//! Runs the steps of a case and judges their results.
 
 use super::script::{Expect, Part, Step};
 use std::collections::{BTreeMap, HashSet};
@@ -7,23 +7,24 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::eval::ZSet;
 use trickle_core::types::Type;
 
-/// What happened, over many cases.
+/// Counts of outcomes over many cases.
 #[derive(Clone, Default)]
 pub(super) struct Counts {
     pub(super) cases: u64,
-    /// Results equal, by part.
+    /// Equal results, by part.
     pub(super) queries: u64,
     pub(super) deltas: u64,
     pub(super) tables: u64,
-    /// Both raise; …
+    /// Cases in which both raise an error.
     pub(super) both_raise: u64,
-    /// … with different SQLSTATEs, as evaluation may meet another row first.
+    /// Cases in which both raise an error with different SQLSTATEs, since evaluation may meet another row
+    /// first.
     pub(super) other_state: u64,
-    /// PostgreSQL does not evaluate what the evaluator raises on.
+    /// Cases in which only the evaluator raises an error, in a part that PostgreSQL does not evaluate.
     pub(super) only_evaluator: u64,
-    /// PostgreSQL raises though the evaluator does not.
+    /// Cases in which PostgreSQL raises an error and the evaluator does not.
     pub(super) only_server: u64,
-    /// A delta or refresh raises though the query does not: it would be recomputed.
+    /// Cases in which a delta or refresh raises an error and the query does not: it would be recomputed.
     pub(super) delta_raises: u64,
 }
 
@@ -62,8 +63,8 @@ impl fmt::Display for Counts {
 
 pub(super) type Rows = Vec<Vec<Option<String>>>;
 
-/// Runs a case in a transaction that is rolled back: in one round trip, or where something raised step by step.
-/// `risky` cases may raise.
+/// Runs a case in a transaction that is rolled back: in one round trip, or step by step after an error.
+/// `risky` cases may raise errors.
 pub(super) async fn run(client: &Client, steps: &[Step], risky: bool) -> Result<Counts, String> {
     let mut counts = Counts { cases: 1, ..Counts::default() };
     let mut sql = String::from("BEGIN");
@@ -124,7 +125,7 @@ async fn one_by_one(client: &Client, steps: &[Step], risky: bool, counts: &mut C
     Ok(())
 }
 
-/// The rows of each statement.
+/// Returns the rows of each statement.
 pub(super) fn results(messages: Vec<SimpleQueryMessage>) -> Vec<Rows> {
     let (mut all, mut rows) = (Vec::new(), Rows::new());
     for message in messages {
@@ -158,7 +159,7 @@ pub(super) fn judge(step: &Step, rows: &Rows, counts: &mut Counts) -> Result<(),
     Ok(())
 }
 
-/// Subtracts the expected rows from those found.
+/// Compares the expected rows with those found, by subtracting one from the other.
 fn compare(expected: &ZSet, types: &[Type], weighted: bool, found: &Rows) -> Result<(), String> {
     let mut bag: BTreeMap<Vec<Option<String>>, i64> = BTreeMap::new();
     for (row, w) in expected.iter() {

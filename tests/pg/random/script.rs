@@ -1,4 +1,4 @@
-//! What is done to the server for one sample, and what must come of it.
+//! The statements that are run on the server for one sample, and their expected results.
 
 use super::sources::{Namespace, WeightedTables, delta_name, literal, sum, values};
 use std::collections::{BTreeSet, HashMap};
@@ -17,20 +17,21 @@ use trickle_core::types::Type;
 pub(super) enum Part {
     /// Writes of the test itself.
     Data,
-    /// The query afresh.
+    /// The query run afresh.
     Query,
-    /// The delta by this variant.
+    /// The delta of this variant.
     Delta(usize),
     /// The stored tables and their refreshes.
     Table,
 }
 
 pub(super) enum Expect {
-    /// The statement works.
+    /// The statement succeeds.
     Done,
-    /// These rows, with a weight behind them or each as often as it is, written like that.
+    /// The statement returns these rows in this image: with a weight as the last column, or each as often as
+    /// its weight.
     Rows { rows: ZSet, types: Vec<Type>, weighted: bool },
-    /// The evaluator raised this SQLSTATE.
+    /// The evaluator raised this SQLSTATE, and the statement may.
     Raise(&'static str),
 }
 
@@ -40,12 +41,12 @@ pub(super) struct Step {
     pub(super) expect: Expect,
 }
 
-/// What a case has beside its sample and first change; without it the case is smaller.
+/// Parts of a case beside its sample and first change; without them the case is smaller.
 #[derive(Clone, Default)]
 pub(super) struct More {
     /// Rows that come and go within the first window.
     pub(super) noise: HashMap<TableId, Vec<Row>>,
-    /// States of all tables after the first: the second is reached by delta, the third by difference.
+    /// States of all tables after the first change: the second is reached by delta, the third by difference.
     pub(super) later: Vec<HashMap<TableId, ZSet>>,
 }
 
@@ -62,8 +63,8 @@ fn text(e: trickle_core::Error) -> String {
     format!("{e} {}", e.detail_text().unwrap_or_default())
 }
 
-/// The steps of a case; `variants` are those whose deltas are run on their own. None where the query has too many rows
-/// to be a test, or comes to no end: a server would go on and on.
+/// Returns the steps of a case; `variants` are those whose deltas are run on their own. None where the query
+/// has too many rows for a test, or does not end: a server would go on without end.
 pub(super) fn script(
     space: &Namespace,
     sample: &Sample,
@@ -115,12 +116,12 @@ pub(super) fn script(
     Ok(Some(s.steps))
 }
 
-/// Whether there are too many rows for a test.
+/// Returns whether there are too many rows for a test.
 pub(super) fn beyond(result: &Result<ZSet, trickle_core::Error>) -> bool {
     result.as_ref().is_err_and(|e| e.sqlstate() == "54000")
 }
 
-/// `a − b`
+/// Returns `a − b`.
 pub(super) fn difference(a: &ZSet, b: &ZSet) -> ZSet {
     let mut out = a.clone();
     for (row, w) in b.iter() {
@@ -129,7 +130,7 @@ pub(super) fn difference(a: &ZSet, b: &ZSet) -> ZSet {
     out
 }
 
-/// A database in this state in which nothing changed.
+/// Returns a database in this state in which nothing changed.
 fn still(state: &HashMap<TableId, ZSet>) -> Database {
     Database { before: state.clone(), ..Database::default() }
 }
@@ -155,7 +156,7 @@ impl Script<'_> {
             .map_err(text)
     }
 
-    /// Sets the tables to a state.
+    /// Adds steps that set the tables to a state.
     fn rows(&mut self, state: &HashMap<TableId, ZSet>, clear: bool) {
         for t in &self.space.tables {
             let name = format!("{}.{}", self.space.schema, t.name);
@@ -175,8 +176,8 @@ impl Script<'_> {
         }
     }
 
-    /// Brings the tables to `state`, and writes the change that led there, with rows that come and go. Which tables
-    /// have a change.
+    /// Adds steps that bring the tables to `state`, and write the change that led there, with rows that come
+    /// and go. Returns the tables that have a change.
     fn change(
         &mut self,
         state: &HashMap<TableId, ZSet>,
@@ -267,7 +268,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// One refresh of the stored tables, and what they hold then.
+    /// Adds one refresh of the stored tables, and the comparison of their rows.
     fn refresh(
         &mut self,
         table: &StreamTable,
@@ -299,7 +300,7 @@ impl Script<'_> {
     }
 }
 
-/// The profile of a server.
+/// Returns the profile of a server.
 pub(super) fn profile(major: u32) -> Profile {
     Profile::postgres(major)
 }

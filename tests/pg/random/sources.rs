@@ -1,4 +1,4 @@
-//! Where the plans of random samples are read from.
+//! The tables from which plans of random samples read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Namespace {
         Namespace::of(schema, major, &trickle_core::testing::tables())
     }
 
-    /// With these tables.
+    /// Makes a namespace with these tables.
     pub(super) fn of(schema: &str, major: u32, tables: &[Arc<TableDef>]) -> Namespace {
         let here = |t: &Arc<TableDef>| Arc::new(TableDef { schema: schema.into(), ..(**t).clone() });
         Namespace {
@@ -32,7 +32,7 @@ impl Namespace {
         }
     }
 
-    /// Statements that make the schema, its tables and their weighted changes.
+    /// Returns statements that make the schema, its tables and their weighted changes.
     pub(super) fn create(&self) -> String {
         let mut sql = format!("CREATE SCHEMA {};\n", self.schema);
         for t in &self.tables {
@@ -54,19 +54,19 @@ impl Namespace {
         sql
     }
 
-    /// A statement that empties the files of all tables.
+    /// Returns a statement that empties the files of all tables.
     pub(super) fn truncate(&self) -> String {
         let both = |t: &Arc<TableDef>| format!("{}.{}, {}", self.schema, t.name, delta_name(&self.schema, t));
         format!("TRUNCATE {}", self.tables.iter().map(both).collect::<Vec<_>>().join(", "))
     }
 }
 
-/// The table that holds the weighted change of a table.
+/// Returns the name of the table that holds the weighted change of a table.
 pub(super) fn delta_name(schema: &str, table: &TableDef) -> String {
     format!("{schema}.delta_{}", table.name)
 }
 
-/// A value as its text form, cast to its type.
+/// Returns a value in its text form, cast to its type.
 pub(super) fn literal(datum: &Datum, ty: &Type) -> String {
     match datum.to_text(ty) {
         None => format!("NULL::{}", ty.sql_name()),
@@ -74,7 +74,7 @@ pub(super) fn literal(datum: &Datum, ty: &Type) -> String {
     }
 }
 
-/// `(…)`, for an INSERT.
+/// Returns the values of a row as `(…)`, for an INSERT.
 pub(super) fn values(row: &Row, columns: &[ColumnDef]) -> String {
     let list: Vec<String> = row
         .iter()
@@ -95,7 +95,8 @@ pub(super) fn sum(a: &HashMap<TableId, ZSet>, b: &HashMap<TableId, ZSet>) -> Has
     out
 }
 
-/// Changes from plain tables with a weight column; stored results from named relations or from a layout.
+/// Leaves of plans: changes from plain tables with a weight column, and stored results from named relations
+/// or from a layout.
 pub(super) struct WeightedTables<'a> {
     space: &'a Namespace,
     pub(super) states: HashMap<NodeId, (String, Vec<String>)>,

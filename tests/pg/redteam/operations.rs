@@ -14,18 +14,18 @@ use trickle_client::{
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// How a stream table is kept, and how what it reads is captured.
+/// The mode of a stream table, and the way in which its sources are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Keeping {
-    /// By deltas, captured by triggers for statements in PL/pgSQL.
+    /// Kept by deltas, captured by statement triggers in PL/pgSQL.
     Statement,
-    /// By deltas, captured by triggers for rows.
+    /// Kept by deltas, captured by row triggers.
     Row,
-    /// By deltas, captured in C.
+    /// Kept by deltas, captured in C.
     Copied,
-    /// By full refreshes.
+    /// Kept by full refreshes.
     Full,
-    /// Within the statements of writers.
+    /// Kept within the statements of writers (IMMEDIATE).
     Immediate,
 }
 
@@ -42,7 +42,7 @@ impl Keeping {
 
     fn mode(self) -> Option<RefreshMode> {
         match self {
-            // By deltas where the query can be kept so.
+            // AUTO uses deltas where the query allows it.
             Keeping::Statement | Keeping::Row | Keeping::Copied => None,
             Keeping::Full => Some(RefreshMode::Full),
             Keeping::Immediate => Some(RefreshMode::Immediate),
@@ -56,7 +56,7 @@ impl Keeping {
         Settings { force, capture, lock_timeout_ms: 1000, ..Settings::default() }
     }
 
-    /// As a setting of the extension's.
+    /// Returns the value of the extension's setting for capture in C.
     pub(super) fn native(self) -> &'static str {
         if self == Keeping::Copied { "on" } else { "off" }
     }
@@ -69,15 +69,15 @@ pub(super) enum Operation {
     Refresh,
     RefreshFull,
     Check,
-    /// A refresh that takes away what it has applied.
+    /// A refresh that also drains the changes it has applied.
     Drain,
     Alter,
     Drop,
     Repair,
-    /// Of the catalog: all trigger functions are made anew.
+    /// An upgrade of the catalog, in which all trigger functions are made again.
     Upgrade,
     Explain,
-    /// On schedule, until it was refreshed or is told to fail.
+    /// A refresh on schedule, awaited until it is done or has failed.
     Run,
 }
 
@@ -97,19 +97,20 @@ impl Operation {
         Operation::Run,
     ];
 
-    /// Gives the query anew, and with it agrees to what it names.
+    /// Returns whether the operation gives the query again, by which the owner agrees to the functions that
+    /// it names.
     pub(super) fn gives(self) -> bool {
         matches!(self, Operation::Create | Operation::Replace | Operation::Alter | Operation::Drop)
     }
 }
 
-/// The superuser's stream table.
+/// Returns the declaration of the superuser's stream table.
 pub(super) fn new(what: &str, query: &str, keeping: Keeping) -> NewStreamTable {
     let schedule = Some((keeping != Keeping::Immediate).then(|| "1h".to_owned()));
     NewStreamTable { mode: keeping.mode(), schedule, ..NewStreamTable::new(name(what), query) }
 }
 
-/// Does it to the stream table `kept`, or to another of the same query.
+/// Does an operation on the attacked stream table, or on another one of the same query.
 pub(super) async fn work(
     place: &Place,
     t: &mut Driver,
@@ -168,7 +169,7 @@ pub(super) async fn work(
         Operation::Upgrade if through => {
             say(admin, "SELECT pgtrickle.release_catalog(); DROP EXTENSION pg_trickle").await?;
             let taken = say(admin, "CREATE EXTENSION pg_trickle SCHEMA extensions").await;
-            // Settings are known to a session that has the library.
+            // A session knows the extension's settings once it has loaded the library.
             say(admin, "SELECT * FROM pgtrickle.rebuild_cdc_triggers()").await?;
             taken
         }
@@ -196,13 +197,13 @@ pub(super) async fn work(
     }
 }
 
-/// The server's own workers, until they have refreshed it or failed to.
+/// Waits until the server's own workers have refreshed it or failed to.
 async fn scheduled(admin: &Session, target: &str) -> std::result::Result<(), String> {
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
     let last = crate::support::count(admin, last).await;
     say(admin, &format!("SELECT pgtrickle.alter_stream_table('{target}', schedule => '50ms')")).await?;
     let target_name = target.rsplit('.').next().unwrap();
-    // A schedule that finds nothing to do is told by nobody; so there is something.
+    // A refresh on schedule that finds nothing leaves no history, so the writes before have left a change.
     let done = format!(
         "SELECT count(*) + (SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{target_name}' AND status <> 'ACTIVE') \
          FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -224,7 +225,7 @@ async fn scheduled(admin: &Session, target: &str) -> std::result::Result<(), Str
     failed.map_or(Ok(()), Err)
 }
 
-/// The way to a test's database.
+/// Opens connections to a test's database.
 struct To<'p>(&'p Place);
 
 impl Connect for To<'_> {
@@ -233,7 +234,7 @@ impl Connect for To<'_> {
     }
 }
 
-/// The program's refresher, until it has refreshed it or failed to.
+/// Runs the program's refresher until it has refreshed the stream table or failed to.
 async fn refresher(place: &Place, t: &mut Driver, target: &str) -> Result<std::result::Result<(), String>> {
     let often = Alteration { schedule: Some(Some("50ms".to_owned())), ..Alteration::default() };
     t.alter(&name(target), &often).await?;
@@ -269,7 +270,8 @@ async fn refresher(place: &Place, t: &mut Driver, target: &str) -> Result<std::r
     Ok(failed.into_inner())
 }
 
-/// Stream tables that are nobody's business, over what alice has: theirs is another owner's refresh.
+/// Makes stream tables that no attempt concerns, over a table of alice. Their refresh stands for the refresh
+/// of another owner.
 pub(super) async fn make_calm(place: &Place, t: &mut Driver) {
     if !Driver::is_the_servers() {
         let new = NewStreamTable::new(name("calm"), name_of(place, "SELECT id, word FROM alice.vault"));
@@ -281,7 +283,7 @@ pub(super) async fn make_calm(place: &Place, t: &mut Driver) {
     run_in(place, &s, text).await;
 }
 
-/// Refreshes them, and says what is wrong.
+/// Refreshes them, and returns the fault, if there is one.
 pub(super) async fn calm(place: &Place, t: &mut Driver, admin: &Session) -> Option<String> {
     run_in(place, admin, "INSERT INTO alice.vault SELECT max(id) + 1, 'SECRET' FROM alice.vault").await;
     let calm = if Driver::is_the_servers() { name_of(place, "alice.calm") } else { "public.calm".to_owned() };
@@ -299,7 +301,7 @@ pub(super) async fn calm(place: &Place, t: &mut Driver, admin: &Session) -> Opti
     )
 }
 
-/// A driver over a database with a catalog.
+/// Opens a driver over a database with a catalog.
 pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {
@@ -312,17 +314,17 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     }
     let t = Driver::begin(&first, async || place.session("postgres").await, keeping.settings()).await;
     if Driver::is_the_servers() {
-        // Questions of the library are the superuser's own here, and no part of the extension.
+        // The library's questions are the superuser's own statements here, and no part of the extension.
         run_in(place, t.connection(), "SET search_path = pg_catalog, pg_temp").await;
         return t;
     }
-    // As the program opens a database that has a catalog: with a search path that is safe.
+    // The program opens a database that has a catalog in this way: with a safe search path.
     Driver::of(
         trickle_client::Trickle::open(place.session("postgres").await, keeping.settings()).await.unwrap(),
     )
 }
 
-/// Makes the catalog where somebody has been before; whether that is refused.
+/// Makes the catalog where mallory has been before; returns whether that is refused.
 pub(super) async fn settle(place: &Place, keeping: Keeping) -> bool {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {

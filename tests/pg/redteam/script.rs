@@ -1,4 +1,4 @@
-//! Attempts as they are written down.
+//! The form in which attempts are written down.
 //!
 //! ```text
 //! owner of a source: an implicit cast from a type of the owner's to the column's
@@ -6,38 +6,38 @@
 //!     do ALTER TABLE shop.t ALTER v TYPE mallory.pair USING row(v)
 //! ```
 //!
-//! | step | what |
+//! | step | meaning |
 //! |---|---|
-//! | `before`, `do` | mallory, before and after the stream table is made; succeeds, as mallory may |
-//! | `no` | mallory; is refused |
-//! | `try` | mallory; is refused or not |
-//! | `hold` | mallory, in a transaction that stays open to the end |
-//! | `admin`, `alice`, `wilma` | the superuser, the owner of what mallory may not read, and a writer; succeeds |
-//! | `first` | the superuser, before the stream table is made |
-//! | `write`, `self` | what wilma and mallory write before each operation, `{id}` being another number each time; `-` for nothing |
-//! | `query` | of the stream table |
-//! | `only`, `kept` | with one driver, in one mode |
-//! | `early` | mallory, before there is a catalog, with CREATE on the database |
-//! | `on own` | operations are done to the stream table of mallory's, `own`, over `mallory.m` |
-//! | `expect` | what the stream table is to hold, where others than who made it read something else in its query |
-//! | `named` | the query names what mallory makes, so whoever gives it anew agrees to it, and it is not given anew |
-//! | `breaks` | mallory may break the stream table by it, as its owner, or has what alters it wait, as a writer |
+//! | `before`, `do` | a step of mallory, before and after the stream table is made, that must succeed |
+//! | `no` | a step of mallory that must be refused |
+//! | `try` | a step of mallory that may be refused or not |
+//! | `hold` | a step of mallory in a transaction that stays open to the end |
+//! | `admin`, `alice`, `wilma` | a step of the superuser, of alice or of a writer, that must succeed |
+//! | `first` | a step of the superuser, before the stream table is made |
+//! | `write`, `self` | writes of wilma and of mallory before each operation; `-` for none |
+//! | `query` | the query of the stream table |
+//! | `only`, `kept` | the attempt has one driver only, or one mode only |
+//! | `early` | a step of mallory, before there is a catalog, with CREATE on the database |
+//! | `on own` | operations are done on mallory's stream table `own`, over `mallory.m` |
+//! | `expect` | a query for the expected rows, where `query` gives other roles other rows than its owner |
+//! | `named` | the query names objects of mallory; giving it again would agree to them, so it is not done |
+//! | `breaks` | mallory may break the stream table by this, as its owner, or block operations, as a writer |
 //!
-//! `{source}` and `{mine}` are the numbers of `shop.t` and `mallory.m`, `{database}` is the database.
+//! `{source}` and `{mine}` are the OIDs of `shop.t` and `mallory.m`, `{database}` is the database's name.
+//! `{id}` in a write is another number each time.
 //!
-//! A line that begins further in goes on with the one before. `mallory` stands for a role that the test
-//! names.
+//! A line that is indented further continues the one before. `mallory` stands for a role that the test names.
 
 use super::Driver;
 use super::operations::Keeping;
 use std::path::Path;
 
-/// The attacker, and so the rights that mallory has.
+/// The attacker: the rights that mallory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Actor {
-    /// Owns `shop.t`, which the stream table reads.
+    /// Owns `shop.t`, the source of the stream table.
     Owner,
-    /// Owns a stream table; with the extension one that mallory made.
+    /// Owns a stream table; with the extension mallory also made it.
     Grantee,
     /// Owned `shop.t` until alice got it.
     Former,
@@ -49,7 +49,7 @@ pub(super) enum Actor {
     Creator,
     /// Has nothing but CONNECT and TEMPORARY.
     Guest,
-    /// Nobody in particular: what is PUBLIC's.
+    /// No role in particular: the rights of PUBLIC.
     Public,
 }
 
@@ -79,7 +79,7 @@ impl Actor {
         Some(Actor::ALL[names.iter().position(|n| *n == name)?])
     }
 
-    /// May break what reads the source by what an owner may do.
+    /// Returns whether the actor may break readers of the source by rights of the source's owner.
     pub(super) fn owns_the_source(self) -> bool {
         matches!(self, Actor::Owner | Actor::Former)
     }
@@ -98,7 +98,7 @@ pub(super) enum Wanted {
     Done,
     Refused,
     Either,
-    /// Done, and its transaction stays open.
+    /// Succeeds, and its transaction stays open.
     Held,
 }
 
@@ -121,23 +121,25 @@ pub(super) struct Attempt {
     pub(super) only: Option<Driver>,
     pub(super) kept: Option<Keeping>,
     pub(super) early: Vec<Step>,
-    /// Of the stream table of mallory's.
+    /// Whether operations are done on mallory's stream table.
     pub(super) own: bool,
-    /// The rows that it is to hold, where the query gives others to the superuser who compares.
+    /// A query for the expected rows, where the stream table's query gives other rows to the superuser who
+    /// compares.
     pub(super) expect: Option<String>,
-    /// Its query names what mallory makes: to give it anew is to agree to that.
+    /// Whether the query names objects of mallory: giving it again would agree to them.
     pub(super) named: bool,
     pub(super) breaks: bool,
 }
 
 impl Attempt {
-    /// Whether mallory may break what is attacked: as the owner of it, or of what it reads.
+    /// Returns whether mallory may break the attacked stream table: as its owner, or as the owner of its
+    /// source.
     pub(super) fn may_break(&self) -> bool {
         self.actor.owns_the_source() || self.breaks || self.own
     }
 }
 
-/// The attempts by one way.
+/// Returns the attempts by one way.
 pub(super) fn read(way: &str) -> Vec<Attempt> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/pg/redteam/attempts/{way}.attempts"));

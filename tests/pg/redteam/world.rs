@@ -12,7 +12,8 @@ use tokio_postgres::SimpleQueryMessage;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{NewStreamTable, Session};
 
-/// Workers look often, and nothing is refreshed on schedule but what is to be.
+/// Settings of the servers, and of those with the extension's workers: the workers look often, and only
+/// stream tables with a short schedule are refreshed.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "shared_buffers=64MB",
@@ -27,7 +28,7 @@ const WORKERS: &[&str] = &[
     "max_worker_processes=64",
 ];
 
-/// All servers with their versions: of the extension with its workers.
+/// Returns all servers with their versions; with the extension they have its workers.
 fn servers() -> &'static [(u32, Server)] {
     static SERVERS: OnceLock<Vec<(u32, Server)>> = OnceLock::new();
     SERVERS.get_or_init(|| {
@@ -54,7 +55,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// A database for the attempts by one way, and roles of its own.
 pub(super) struct Place {
     server: &'static Server,
-    /// Its place among the servers.
+    /// The position of its server among the servers.
     pub(super) nth: usize,
     way: String,
     number: AtomicU32,
@@ -70,7 +71,7 @@ impl Place {
         Session::connect(config.user(role)).await.unwrap_or_else(|e| panic!("{role}: {e:?}"))
     }
 
-    /// Another database: for the next attempt nothing is as the last one left it.
+    /// Makes another database, so that an attempt meets nothing of the one before.
     async fn renew(&self) {
         let s = Session::connect(&self.server.config("postgres")).await.unwrap();
         say(&s, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database())).await.unwrap();
@@ -82,14 +83,14 @@ impl Place {
     }
 }
 
-/// A role without anything.
+/// Makes a role without rights, or takes attributes, settings and memberships from it.
 const ROLE: &str = "DO $$ DECLARE g name; BEGIN
     BEGIN CREATE ROLE WHOM LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END;
     ALTER ROLE WHOM NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB; ALTER ROLE WHOM RESET ALL;
     FOR g IN SELECT roleid::regrole FROM pg_auth_members WHERE member = 'WHOM'::regrole LOOP EXECUTE format('REVOKE %s FROM WHOM', g); END LOOP;
 END $$";
 
-/// Runs a test on every server, side by side, and fails with what it gives.
+/// Runs a test on every server, side by side, and fails with the texts that it returns.
 pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> + Sync) {
     let run = |nth: usize, server: &'static Server| {
         let place = Place { server, nth, way: way.to_owned(), number: AtomicU32::new(0) };
@@ -112,7 +113,7 @@ pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> +
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A text with the roles of this place.
+/// Returns a text with the names of this place's roles.
 pub(super) fn name_of(place: &Place, text: &str) -> String {
     let text = text
         .replace("{database}", &place.database())
@@ -126,12 +127,12 @@ pub(super) fn role(place: &Place, role: &str) -> String {
     name_of(place, role)
 }
 
-/// Runs statements; what was said where they fail, all of it.
+/// Runs statements; an error has everything that the server said.
 pub(super) async fn say(s: &Session, sql: &str) -> Result<(), String> {
     tell(s, sql).await.map(drop).map_err(|(code, said)| format!("{code} {said}\n        {sql}"))
 }
 
-/// The rows that statements give; or where they fail the code and all that is said.
+/// Returns the rows of statements; an error has the SQLSTATE and everything that the server said.
 async fn tell(s: &Session, sql: &str) -> Result<String, (String, String)> {
     match s.client().simple_query(sql).await {
         Ok(messages) => {
@@ -159,7 +160,7 @@ pub(super) async fn run_in(place: &Place, s: &Session, sql: &str) {
     say(s, &sql).await.unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// In how many rows two queries differ.
+/// Returns the number of rows in which two queries differ.
 pub(super) async fn different(s: &Session, a: &str, b: &str) -> Result<i64, String> {
     let text = format!("SELECT count(*) FROM (({a} EXCEPT ALL {b}) UNION ALL ({b} EXCEPT ALL {a})) d");
     match s.client().query_one(&text, &[]).await {
@@ -180,8 +181,8 @@ CREATE TABLE shop.t (id int PRIMARY KEY, v int, word text); INSERT INTO shop.t S
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON shop.t TO wilma;
 RESET ROLE";
 
-/// Mallory's functions to begin with: each notes as whom it ran, and tries for more. A sequence notes it
-/// where the transaction is rolled back.
+/// The first functions of mallory: each notes as whom it ran, and tries to get more rights. A sequence keeps
+/// the note where the transaction is rolled back.
 const MALLORY: &str = "
 CREATE FUNCTION mallory.note(what text) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN
     INSERT INTO public.ran VALUES (current_user, what);
@@ -202,7 +203,7 @@ CREATE FUNCTION mallory.give(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $f
 CREATE FUNCTION mallory.fire() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN PERFORM mallory.note('trigger'); IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $f$;
 GRANT USAGE ON SCHEMA mallory TO PUBLIC";
 
-/// Makes an attempt, and gives what it got.
+/// Makes an attempt, and returns its achievements.
 pub(super) async fn make(
     place: &Place,
     a: &Attempt,
@@ -277,7 +278,7 @@ async fn go(
             Err(e) => got.push(format!("the stream table cannot be compared: {e}")),
         }
     }
-    // Code that the comparison ran is the superuser's own doing.
+    // Code that the comparison ran does not count: the superuser typed that query.
     say(&s.admin, "RESET search_path; RESET statement_timeout").await?;
     run_in(place, &s.admin, FORGOTTEN).await;
     drop(t);
@@ -285,7 +286,7 @@ async fn go(
     got.extend(operations::calm(place, &mut t, &s.admin).await);
     ran(place, &s.admin, got, "another's refresh").await;
     drop(t);
-    // All that mallory can read, and has heard.
+    // Everything that mallory can read, and was told before.
     secrets(place, &s.mallory, &mut heard).await;
     for line in heard.lines().filter(|l| l.contains("SECRET")) {
         got.push(format!("mallory reads: {}", line.chars().take(200).collect::<String>()));
@@ -293,10 +294,10 @@ async fn go(
     Ok(())
 }
 
-/// The query of a stream table of mallory's.
+/// The query of mallory's stream table.
 const OWN: &str = "SELECT id, v FROM mallory.m";
 
-/// Makes the world; nothing where what mallory did before there was a catalog keeps one from being made.
+/// Makes the world; returns nothing where mallory's earlier steps keep the catalog from being made.
 async fn begin(
     place: &Place,
     a: &Attempt,
@@ -340,7 +341,7 @@ async fn begin(
     Ok(Some(s))
 }
 
-/// Makes the stream tables; the query of the one that is attacked.
+/// Makes the stream tables, and returns the query of the attacked one.
 async fn keep(
     place: &Place,
     a: &Attempt,
@@ -378,18 +379,18 @@ async fn keep(
     Ok(query)
 }
 
-/// The stream table that is attacked, and how it is kept.
+/// The attacked stream table, and its mode.
 pub(super) struct Kept<'a> {
     pub(super) keeping: Keeping,
     pub(super) target: &'a str,
     pub(super) query: &'a str,
 }
 
-/// Wilma's writes, where the attempt says nothing.
+/// Writes of wilma, where the attempt names none.
 const WRITE: &str = "INSERT INTO shop.t (id, v, word) VALUES ({id}, 3, 'w'); UPDATE shop.t SET v = 4 WHERE id = {id}; \
      DELETE FROM shop.t WHERE id = {id} - 1";
 
-/// Does the operations, with writes before each; whether it was refreshed after them.
+/// Does the operations, with writes before each; returns whether the last refresh succeeded.
 async fn operate(
     place: &Place,
     a: &Attempt,
@@ -402,11 +403,11 @@ async fn operate(
     let told = std::env::var("TRICKLE_ATTEMPT").is_ok();
     let write = a.write.as_deref().unwrap_or(WRITE);
     let writes = [("wilma", &s.wilma, write), ("mallory", &s.mallory, a.own_write.as_deref().unwrap_or("-"))];
-    // A lock that somebody holds is held to the end.
+    // A lock that a role holds is held to the end of the attempt.
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
     let patience = Duration::from_secs(if held { 2 } else { 30 });
     if held {
-        // A statement that nobody waits for any more is not to wait on either.
+        // A statement must end soon after the test has given up waiting for it.
         let short = "SET statement_timeout = '2s'";
         for session in [&s.admin, t.connection()] {
             run_in(place, session, short).await;
@@ -432,7 +433,7 @@ async fn operate(
         }
         refreshed = matches!(done, Ok(Ok(())));
         match done {
-            // An actor that may break it may hold it too.
+            // An actor that may break it may also block it.
             Err(_) if !a.may_break() => got.push(format!("{operation:?} waits")),
             Ok(Err(e)) if !a.may_break() || e.starts_with("wrong") => {
                 got.push(format!("{operation:?} fails: {e}"));
@@ -444,7 +445,7 @@ async fn operate(
     refreshed
 }
 
-/// Takes a step, as it is wanted to go.
+/// Takes a step, and checks that it succeeds or is refused as wanted.
 async fn take(
     place: &Place,
     s: &Sessions,
@@ -475,7 +476,7 @@ async fn take(
         heard.push_str(&said);
         heard.push('\n');
     }
-    // Objects of some modes alone may not be there.
+    // Hidden objects that only some modes have may be missing.
     let there = sql.contains("pgtrickle_changes.");
     let typo = |c: &str| {
         ["42601", "42883", "42703"].contains(&c) || ["42P01", "42704", "3F000"].contains(&c) && !there
@@ -491,7 +492,7 @@ async fn take(
     Ok(())
 }
 
-/// Adds what ran as somebody who is neither mallory nor a writer.
+/// Adds the code that ran as a role other than mallory and the writer.
 async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) {
     let text = name_of(
         place,
@@ -505,10 +506,10 @@ async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) 
     run_in(place, admin, FORGOTTEN).await;
 }
 
-/// Nothing has run yet.
+/// Removes the notes of code that ran.
 const FORGOTTEN: &str = "DELETE FROM public.ran; ALTER SEQUENCE public.as_postgres RESTART; ALTER SEQUENCE public.as_alice RESTART";
 
-/// The rows of the catalog that are not mallory's.
+/// Returns the rows of the catalog that are not mallory's.
 async fn catalog(place: &Place, admin: &Session) -> Vec<String> {
     let text = name_of(
         place,
@@ -518,7 +519,7 @@ async fn catalog(place: &Place, admin: &Session) -> Vec<String> {
     admin.client().query(&text, &[]).await.unwrap().iter().map(|r| r.get(0)).collect()
 }
 
-/// All that mallory may read, and what functions that mallory may call tell.
+/// Adds all rows that mallory may read, and the results of functions that mallory may call.
 async fn secrets(place: &Place, mallory: &Session, heard: &mut String) {
     let _ = say(mallory, "ROLLBACK; RESET ROLE; SET statement_timeout = '10s'").await;
     let readable = "SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \

@@ -1,5 +1,5 @@
-//! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each has its tables, its data, one cycle
-//! of changes, and its queries in a directory of tests/.
+//! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each suite has its
+//! tables, its data, one cycle of changes, and its queries in a directory of tests/.
 
 mod plans;
 
@@ -11,11 +11,11 @@ use trickle_core::refresh::Action;
 
 struct Suite {
     schema: &'static str,
-    /// Data; `:scale` is a number.
+    /// Statements that fill the tables; `:scale` is a number.
     fill: &'static str,
-    /// What changes in a cycle; `:cycle` is its number, from 0.
+    /// Changes of a cycle; `:cycle` is its number, from 0.
     change: &'static str,
-    /// Names and texts.
+    /// Names and texts of the queries.
     queries: &'static [(&'static str, &'static str)],
 }
 
@@ -44,7 +44,8 @@ async fn run(client: &Client, text: &str, variable: &str, value: usize) {
     client.batch_execute(&text).await.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
 }
 
-/// All queries are kept by deltas, and every refresh leaves what the query gives.
+/// Asserts that all queries are kept by deltas, and that after every refresh the stream table equals its
+/// query.
 fn is_kept_by_deltas(suite: &Suite) {
     newest_server(async |db| {
         let writer = db.session().await;

@@ -1,10 +1,10 @@
-//! The deltas of the suites read what a change touches.
+//! Deltas of the suites read only rows that a change touches.
 
 use super::{NEXMARK, Suite, TPCDS, run};
 use crate::plans::{Benchmark, Reviewed};
 use tokio_postgres::Client;
 
-/// Ten bids are of one auction, and 500 of the ten seconds in which the greatest is sought.
+/// An auction has ten bids, and the ten seconds in which the greatest is sought have 500.
 const OF_NEXMARK: Benchmark = Benchmark {
     schema: NEXMARK.schema,
     queries: NEXMARK.queries,
@@ -19,7 +19,7 @@ const OF_NEXMARK: Benchmark = Benchmark {
     ],
     most: 2_000.0,
     reviewed: &[
-        // Keys that a change brings are expected to be 200, a fifth of all.
+        // The server expects 200 keys from a change, a fifth of all.
         Reviewed("q5", "bid", "state_", "few windows, of which many are expected"),
     ],
 };
@@ -27,8 +27,8 @@ const OF_NEXMARK: Benchmark = Benchmark {
 const OF_TPCDS: Benchmark = Benchmark {
     schema: TPCDS.schema,
     queries: TPCDS.queries,
-    // One of a store is none of few rows: a 13th of all sales is its. Days are as many at every scale, so where there are ten
-    // times the sales a tenth of the days change.
+    // One store has many rows: a 13th of all sales. The number of days is the same at every scale, so with
+    // ten times the sales a tenth of the days change.
     changes: &[
         (
             "date_dim",
@@ -60,7 +60,7 @@ const OF_TPCDS: Benchmark = Benchmark {
     ],
     most: 5_000.0,
     reviewed: &[
-        // A table of a few pages, and tens of rows are sought in it.
+        // The table has a few pages, and tens of its rows are sought.
         Reviewed("brands rollup neighbours spread", "date_dim", "item", "the planner's choice"),
         Reviewed("spread", "item store_sales", "item", "the planner's choice"),
         Reviewed("neighbours share", "item", "date_dim", "the planner's choice"),
@@ -76,18 +76,18 @@ const OF_TPCDS: Benchmark = Benchmark {
             "customer store_sales state_",
             "the greatest of a 7th of all",
         ),
-        // Of the one changed row that a condition leaves the server expects two.
+        // A condition leaves one changed row, and the server expects two.
         Reviewed("somewhere_else", "date_dim", "web_sales catalog_sales", "the planner's choice"),
         Reviewed("everywhere", "date_dim", "state_", "the planner's choice"),
-        // No index of the user's finds customers by name, or sales by brand.
+        // The user has no index that finds customers by name, or sales by brand.
         Reviewed("everywhere", "customer date_dim store_sales", "customer", "customers of a name"),
         Reviewed("everywhere", "customer", "store_sales web_sales catalog_sales", "customers of a name"),
         Reviewed("spread", "date_dim item store_sales", "store_sales", "deviations that are computed anew"),
-        // The partition is a COALESCE of both sides of a full join, so no restriction goes below it. And a weight is unfolded
-        // by generate_series, of which the server expects 1,000 rows.
+        // The partition is a COALESCE of both sides of a full join, so no restriction can be moved below it.
+        // A weight is unfolded by generate_series, from which the server expects 1,000 rows.
         Reviewed("cumulative", "date_dim store_sales web_sales", "state_", "a window over a full join"),
-        // Of a join of two CTEs by three columns the server expects a row where thousands come. So it joins what is joined
-        // next by trying all pairs.
+        // The server expects one row from a join of two CTEs by three columns, and thousands come. So it
+        // joins the next relation by trying all pairs.
         Reviewed("neighbours", "date_dim item", "state_ pairs_refused", "joins of CTEs"),
         Reviewed("neighbours", "store_sales", "pairs_refused", "joins of CTEs"),
         Reviewed("spread", "date_dim item", "state_ pairs_refused", "joins of CTEs"),

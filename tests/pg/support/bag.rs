@@ -5,11 +5,11 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use trickle_client::Session;
 
-/// At most so many differing rows are shown.
+/// Most differing rows that are shown.
 const SHOWN: usize = 20;
 
-/// Asserts that two queries give the same columns (by type) and the same rows as often, by PostgreSQL's own
-/// equality.
+/// Asserts that two queries give the same columns (by type) and the same rows equally often, by PostgreSQL's
+/// own equality.
 #[track_caller]
 pub(crate) fn assert_same_bag<'a>(
     session: &'a Session,
@@ -23,9 +23,9 @@ pub(crate) fn assert_same_bag<'a>(
     }
 }
 
-/// How two queries differ as bags, for people; empty if they do not. `EXCEPT ALL` both ways in one statement,
-/// so both are read from one snapshot. Columns of types that cannot be compared (json, xml, point …) are
-/// compared as text.
+/// Returns how two queries differ as bags, for people; empty if they do not. `EXCEPT ALL` both ways in one
+/// statement, so both are read from one snapshot. Columns of types that cannot be compared (json, xml, point
+/// …) are compared as text.
 pub(crate) async fn difference(session: &Session, actual: &str, expected: &str) -> String {
     let client = session.client();
     let actual_types = types(session, actual).await;
@@ -65,13 +65,13 @@ pub(crate) async fn difference(session: &Session, actual: &str, expected: &str) 
     text
 }
 
-/// The column types of a query.
+/// Returns the column types of a query.
 async fn types(session: &Session, query: &str) -> Vec<Type> {
     let statement = session.client().prepare(query).await.unwrap_or_else(|e| panic!("{e:?}\n{query}"));
     statement.columns().iter().map(|c| c.type_().clone()).collect()
 }
 
-/// Whether rows with such a column can be compared: PostgreSQL's own answer.
+/// Returns whether rows with such a column can be compared: PostgreSQL's own answer.
 async fn comparable(session: &Session, ty: &Type) -> bool {
     const COMMON: [Type; 9] = [
         Type::BOOL,
@@ -95,7 +95,7 @@ async fn comparable(session: &Session, ty: &Type) -> bool {
     }
 }
 
-/// A type's name, qualified and quoted.
+/// Returns a type's name, qualified and quoted.
 fn type_name(ty: &Type) -> String {
     format!("\"{}\".\"{}\"", ty.schema().replace('"', "\"\""), ty.name().replace('"', "\"\""))
 }

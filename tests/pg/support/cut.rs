@@ -1,5 +1,4 @@
-//! A connection that breaks after a number of messages: the program that dies at any point of whatever it
-//! does.
+//! A connection that breaks after a number of messages, as if the program died at that point.
 
 use super::Db;
 use std::io::{Read, Write};
@@ -11,32 +10,32 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tokio_postgres::{Config, NoTls};
 use trickle_client::Session;
 
-/// How many more messages the server gets; below 0 the connection is cut.
+/// Number of messages that may still pass to the server; below 0 the connection is cut.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<AtomicI64>);
 
 impl Budget {
-    /// From now on so many messages pass.
+    /// Lets so many messages pass from here on.
     pub(crate) fn set(&self, messages: i64) {
         self.0.store(messages, Ordering::SeqCst);
     }
-    /// How many may still pass.
+    /// Returns how many messages may still pass.
     pub(crate) fn left(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
-    /// Whether it was used up, and the connection cut.
+    /// Returns whether the budget was used up, and the connection cut.
     pub(crate) fn is_spent(&self) -> bool {
         self.0.load(Ordering::SeqCst) < 0
     }
 }
 
-/// A connection to a test's database, unlimited at first.
+/// Connects to a test's database, without a limit at first.
 pub(crate) async fn connect(db: &Db) -> (Session, Budget) {
     let (config, path) = db.socket();
     connect_to(&config, &path).await
 }
 
-/// The same to any database of a server, by its socket.
+/// Connects to any database of a server by its socket, without a limit at first.
 pub(crate) async fn connect_to(config: &Config, path: &Path) -> (Session, Budget) {
     let budget = Budget(Arc::new(AtomicI64::new(i64::MAX)));
     let server = UnixStream::connect(path).unwrap();
@@ -61,7 +60,8 @@ pub(crate) async fn connect_to(config: &Config, path: &Path) -> (Session, Budget
     (Session::new(client), budget)
 }
 
-/// Passes messages on until the budget is spent: the first has a length only, all others a letter before it.
+/// Passes messages on until the budget is spent: the first message has only a length, all others a letter
+/// before it.
 fn forward(mut from: &UnixStream, mut to: &UnixStream, budget: &Budget) -> std::io::Result<()> {
     let mut letter = false;
     loop {

@@ -1,5 +1,5 @@
-//! How tests work with stream tables: through the library or, where a run asks for it, through the SQL API of
-//! the extension. No test knows which.
+//! The driver of the tests: the library or, where a run asks for it, the SQL API of the extension. No test
+//! knows which.
 
 use super::{Db, run, sql_api};
 use std::ops::{Deref, DerefMut};
@@ -10,10 +10,9 @@ use trickle_client::{
 };
 use trickle_engine::db::Connections;
 
-/// A connection of the library whose operations are those of the SQL API where that is meant and has them.
-/// The rest is the library's, over the same catalog: what is only looked at, capture that is switched
-/// off and on, a refresh whose statements are watched, or that says what only who refreshes on schedule has
-/// to say.
+/// A connection of the library that uses the SQL API where a run asks for it and the API has the operation.
+/// The library does the rest, over the same catalog: reading, switching capture off and on, a refresh whose
+/// statements are watched, and a refresh with options of the schedule.
 pub(crate) struct Driver {
     trickle: Trickle,
     by_sql: bool,
@@ -34,23 +33,24 @@ impl DerefMut for Driver {
 }
 
 impl Driver {
-    /// Over what is there.
+    /// Takes a connection with its catalog.
     pub(crate) fn of(trickle: Trickle) -> Driver {
         Driver { trickle, by_sql: sql_api::is_meant() }
     }
 
-    /// The same, through the SQL API or not, for a test that goes from one to the other.
+    /// Takes a connection with its catalog, through the SQL API or not, for a test that changes between the
+    /// two.
     pub(crate) fn through(trickle: Trickle, by_sql: bool) -> Driver {
         Driver { trickle, by_sql }
     }
 
-    /// A connection to a test's database, which gets a catalog.
+    /// Connects to a test's database, and makes a catalog.
     pub(crate) async fn open(db: &Db, settings: Settings) -> Driver {
         Driver::begin(&db.session().await, async || db.session().await, settings).await
     }
 
-    /// The same to any database: by `first` it is made ready, and what `connect` gives is as the settings
-    /// say.
+    /// Makes a catalog in any database: `first` installs the extension where it is meant, and `connect` opens
+    /// the driver's session afterwards, which then has the settings.
     pub(crate) async fn begin(
         first: &Session,
         connect: impl AsyncFnOnce() -> Session,
@@ -64,14 +64,14 @@ impl Driver {
         Driver::beside_statements(trickle).await
     }
 
-    /// Over what is there, for a test that runs statements of its own over the same connection: under the
-    /// path that its role has.
+    /// Takes a connection for a test that also runs statements of its own over it: with the search path of
+    /// its role.
     pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver::of(trickle)
     }
 
-    /// The same as a role that is no superuser, and is let in.
+    /// Opens a driver as a role that is no superuser, and is let in.
     pub(crate) async fn open_as(db: &Db, role: &str, settings: Settings) -> Driver {
         let admin = db.session().await;
         let create =
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     pub(crate) async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
-        // Copies of what is not captured, and settings of somebody else's, are the program's.
+        // Only the program has copies of sources that are not captured, and settings of another role.
         if self.by_sql && !new.snapshots && new.settings.is_none() {
             return sql_api::create(&self.trickle, new).await;
         }
@@ -129,7 +129,7 @@ impl Driver {
         self.trickle.refresh(names, options).await
     }
 
-    /// All of the current role's.
+    /// Refreshes all stream tables of the current role.
     pub(crate) async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         let names = sql_api::own(&self.trickle).await?;
         if self.by_sql && sql_api::has(&self.trickle, &names, options).await? {
@@ -138,8 +138,7 @@ impl Driver {
         self.trickle.refresh_all(options).await
     }
 
-    /// Takes the catalog out with all that belongs to it: from the server, with all that depends on the
-    /// extension.
+    /// Removes the catalog with all its objects; with the extension also every object that depends on it.
     pub(crate) async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         if self.by_sql {
             let gone = sql_api::own(&self.trickle).await?;
@@ -149,24 +148,24 @@ impl Driver {
         self.trickle.uninstall(cascade).await
     }
 
-    /// Whether it is the SQL API.
+    /// Returns whether tests go through the SQL API.
     pub(crate) fn is_the_servers() -> bool {
         sql_api::is_meant()
     }
 
-    /// Whether anybody's refresh is run with the rights of the stream table's owner; the library refuses it
-    /// to others.
+    /// Returns whether a refresh by any role runs with the rights of the stream table's owner; the library
+    /// refuses it to other roles.
     pub(crate) fn refreshes_as_owner() -> bool {
         sql_api::is_meant()
     }
 
-    /// Whether a table that is dropped takes what belongs to it along: by event triggers.
+    /// Returns whether dropping a table also drops its hidden objects: by event triggers.
     pub(crate) fn is_told_of_drops() -> bool {
         sql_api::is_meant()
     }
 
-    /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that
-    /// it did.
+    /// Returns whether the note of a failed refresh stays: the failed call of a function rolls back
+    /// everything that it did.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()
     }

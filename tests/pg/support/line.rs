@@ -1,5 +1,5 @@
-//! A line to a server that can go dead: no byte passes either way, and neither end is told. What a cut cable
-//! or a firewall that forgets is to a client, which a closed connection is not.
+//! A line to a server that can go dead: no byte passes either way, and neither end is told. It acts like a
+//! cut cable or a firewall that forgets a connection, unlike a connection that is closed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How soon a line that is cut passes nothing any more, and how soon it ends with its owner.
+/// Time within which a cut line passes nothing any more, and within which it ends with its owner.
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
@@ -18,14 +18,14 @@ struct State {
     gone: AtomicBool,
 }
 
-/// From a port of this machine's to a server's socket.
+/// A line from a port of this machine to a server's socket.
 pub(crate) struct Line {
     port: u16,
     state: Arc<State>,
 }
 
 impl Line {
-    /// To the server that listens on this socket.
+    /// Makes a line to the server that listens on this socket.
     pub(crate) fn to(socket: PathBuf) -> Line {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let line = Line { port: listener.local_addr().unwrap().port(), state: Arc::default() };
@@ -47,14 +47,14 @@ impl Line {
         self.port
     }
 
-    /// From here on nothing passes, of old connections and of new ones.
+    /// Stops all bytes from here on, of old connections and of new ones.
     pub(crate) fn cut(&self) {
         self.state.dead.store(true, Ordering::Relaxed);
-        // Whoever was passing something on is done with it.
+        // By then a thread that was passing bytes on is done with them.
         std::thread::sleep(TICK * 3);
     }
 
-    /// What was sent meanwhile arrives.
+    /// Lets bytes pass again, also those that were sent meanwhile.
     pub(crate) fn mend(&self) {
         self.state.dead.store(false, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ fn connect(client: TcpStream, socket: &PathBuf, state: &Arc<State>) {
     });
 }
 
-/// Passes on what comes until one end closes, in pieces that are not begun while the line is dead.
+/// Passes bytes on until one end closes, in pieces that are not begun while the line is dead.
 fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
     let mut bytes = [0; 16 << 10];
     while !state.gone.load(Ordering::Relaxed) {
@@ -98,7 +98,7 @@ fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => return,
         };
-        // What was read as the line went dead waits with the rest.
+        // Bytes that were read as the line went dead wait with the others.
         while state.dead.load(Ordering::Relaxed) && !state.gone.load(Ordering::Relaxed) {
             std::thread::sleep(TICK);
         }

@@ -4,8 +4,8 @@ use super::{Db, Driver, sql_api};
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// A connection to a database with a catalog, whose refreshes are deltas wherever a query has one: tables as
-/// small as those of tests would often be computed anew sooner, and the delta never run.
+/// Opens a driver that refreshes by deltas wherever a query has one. Tables as small as those of tests would
+/// often be recomputed, and the delta would never run.
 pub(crate) async fn open(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
@@ -28,7 +28,7 @@ pub(crate) async fn try_refresh(t: &mut Driver, what: &str) -> Result<Vec<Refres
     if sql_api::is_meant() {
         return t.refresh(&[name(what)], &RefreshOptions::default()).await;
     }
-    // By its full name a connection that refreshed it before knows it.
+    // A connection remembers a stream table that it refreshed by its full name.
     let full = Name { schema: Some("public".to_owned()), ..name(what) };
     if name(what).schema.is_none() && t.find(&full).await.is_ok() {
         return t.refresh(&[full], &RefreshOptions::default()).await;
@@ -40,16 +40,17 @@ pub(crate) async fn refresh(t: &mut Driver, what: &str) -> Vec<Refreshed> {
     try_refresh(t, what).await.unwrap_or_else(|e| panic!("{what}: {e:?}"))
 }
 
-/// The end of every window: up to date, and equal to the query in the same snapshot.
+/// Asserts at the end of a window that a stream table, brought up to date, equals its query in the same
+/// snapshot.
 pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
-    // A check brings it up to date first, and is the library's.
+    // The check is the library's, and would itself refresh first.
     let mut left = None;
     if sql_api::is_meant() {
         refresh(t, what).await;
         left = Some(sql_api::applied(t).await);
     }
     let e = t.find(&name(what)).await.unwrap();
-    // The library reads buffers as the catalog's owner alone.
+    // The library can read buffers only as the catalog's owner.
     let owner = "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pgtrickle'";
     if left.is_some() && !t.db().query_one(owner, &[]).await.unwrap().get::<bool>(0) {
         let table = format!("TABLE {}", trickle_client::registry::shown(&e));
@@ -63,14 +64,14 @@ pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
     }
     let checked = t.check(&e, 10).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert_eq!(checked.different, 0, "{checked:?}");
-    // Time goes on between the two.
+    // Time passes between the refresh and the check.
     let timed = t.registry().await.unwrap().entries().any(|e| e.reads_clock);
     if let Some(before) = left.filter(|_| !timed) {
         assert_eq!(sql_api::applied(t).await, before, "{what}: a check found what a refresh had left");
     }
 }
 
-/// The mode in force and why it is not another.
+/// Returns the mode in force and the reason for it.
 pub(crate) async fn mode(t: &Trickle, what: &str) -> (String, String) {
     let e = t.find(&name(what)).await.unwrap();
     (e.mode.to_string(), e.mode_reason.unwrap_or_default())
@@ -80,12 +81,12 @@ pub(crate) async fn run(s: &Session, sql: &str) {
     s.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
 }
 
-/// The one number that a query gives.
+/// Returns the one number that a query gives.
 pub(crate) async fn count(s: &Session, sql: &str) -> i64 {
     s.client().query_one(sql, &[]).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}")).get(0)
 }
 
-/// The server process behind a connection.
+/// Returns the process id of the server process behind a connection.
 pub(crate) async fn pid(client: &tokio_postgres::Client) -> i32 {
     client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }

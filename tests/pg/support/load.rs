@@ -5,7 +5,7 @@ use trickle_core::catalog::TableDef;
 use trickle_core::eval::ZSet;
 use trickle_core::types::{Datum, Type};
 
-/// Rows per INSERT.
+/// Rows of one INSERT.
 const BATCH: usize = 500;
 
 /// Creates tables with their keys, then the validated foreign keys between them.
@@ -39,8 +39,8 @@ pub(crate) async fn create_tables(session: &Session, tables: &[&TableDef]) {
     run(session, &sql).await;
 }
 
-/// Applies a change, which may be a first load: rows of negative weight are deleted that many times, then
-/// those of positive weight inserted. Rows are found by their image, so 1.0 never stands for 1.00.
+/// Applies a change, which may be a first fill: rows of negative weight are deleted as often as that weight
+/// says, then rows of positive weight inserted. Rows are found by their image, so 1.0 never stands for 1.00.
 pub(crate) async fn apply_change(session: &Session, table: &TableDef, change: &ZSet) {
     let mut sql = String::new();
     for (row, weight) in change.iter().filter(|(_, w)| *w < 0) {
@@ -79,7 +79,7 @@ async fn run(session: &Session, sql: &str) {
     session.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
 }
 
-/// A value as its text form, cast to the column's type.
+/// Returns a value in its text form, cast to the column's type.
 fn literal(datum: &Datum, ty: &Type) -> String {
     match datum.to_text(ty) {
         None => format!("NULL::{}", ty.sql_name()),
@@ -96,7 +96,7 @@ fn columns(table: &TableDef, positions: &[usize]) -> String {
     names.join(", ")
 }
 
-/// Always quoted, so no name needs a second thought.
+/// Returns a name in quotes, always, so that no name needs a special case.
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,17 +1,18 @@
-//! The program as tests run it: with a password that it must not tell. Whatever test runs it, all that it
-//! says is looked through.
+//! The program as tests run it: with a password that it must not tell. Whatever test runs it, its whole
+//! output is searched for the password.
 
 use std::io::{self, Read};
 use std::process::{Command, Output};
 
-/// Has what URLs, `key=value` pairs and password files write in another way. Servers of tests ask for none,
-/// unless a test has them ask for this one.
+/// A password with characters that URLs, `key=value` pairs and password files escape. Servers of tests ask
+/// for none, unless a test makes them ask for this one.
 pub(crate) const PASSWORD: &str = "Tulip%zz @/:?Otter'\\=Maple";
 
-/// What stays of it, however it is written.
+/// Parts of the password that stay the same, however it is escaped.
 const PIECES: [&str; 3] = ["Tulip", "Otter", "Maple"];
 
-/// The program with no variable of this machine's that it would heed, and with the password.
+/// Returns a command for the program with the password, and without environment variables of this machine
+/// that would change its behaviour.
 pub(crate) fn program() -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
     for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
@@ -31,13 +32,13 @@ pub(crate) fn output(program: &mut Command) -> Output {
     out
 }
 
-/// That nothing of the password is in a text, in whatever way it is written.
+/// Asserts that no part of the password is in a text, however it is escaped.
 #[track_caller]
 pub(crate) fn assert_hidden(text: &str) {
     assert!(!PIECES.iter().any(|p| text.contains(p)), "a password is told: {text}");
 }
 
-/// What the program says while it runs.
+/// A stream of the program's output, searched for the password while it is read.
 #[derive(Debug)]
 pub(crate) struct Said<R> {
     from: R,
@@ -55,7 +56,7 @@ impl<R: Read> Read for Said<R> {
         let n = self.from.read(to)?;
         self.last.extend_from_slice(&to[..n]);
         assert_hidden(&String::from_utf8_lossy(&self.last));
-        // A piece may come in two.
+        // A part of the password may come in two pieces.
         let kept = self.last.len().saturating_sub(PASSWORD.len());
         self.last.drain(..kept);
         Ok(n)

@@ -1,5 +1,5 @@
-//! A real PgBouncer between a test and its server: of a test's own, in a directory of its own, reached by a
-//! socket or a loopback port, gone with the test process however that ends.
+//! A real PgBouncer between a test and its server. It belongs to one test, has a directory of its own, and is
+//! reached by a socket or a loopback port. It ends with the test process, however that ends.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
-/// Starts the pooler as a child and waits until standard input ends; each line of it starts the pooler anew.
-/// Arguments: directory, program, and its own.
+/// Starts the pooler as a child and waits until standard input ends; each line of input kills it and starts
+/// it again. Arguments: the directory, the program, and the program's arguments.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1
@@ -32,7 +32,7 @@ rm -rf "$dir"
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many server processes one database and role get.
+/// Number of server processes that one database and role get.
 pub(crate) const POOL: usize = 3;
 
 /// A pooler that ends with the test.
@@ -42,14 +42,14 @@ pub(crate) struct Pooler {
     keeper: Child,
 }
 
-/// Where the distribution's package puts it: not everybody has the second in PATH.
+/// Returns the path of pgbouncer, also where the distribution's package puts it outside of PATH.
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/opt/homebrew/bin"].map(PathBuf::from));
     dirs.map(|d| d.join("pgbouncer")).find(|p| p.is_file())
 }
 
-/// Whether tests can have a pooler. Those that are to show something (CI) fail without one.
+/// Returns whether tests can have a pooler. In continuous integration a missing one is a failure.
 pub(crate) fn is_there() -> bool {
     let there = program().is_some();
     let text =
@@ -66,15 +66,16 @@ fn id(args: &[&str]) -> Option<String> {
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Whom it runs as: nobody else where we are no root, and as root the same as the server.
+/// Returns the user that the pooler runs as: the same as the server's where tests run as root, otherwise the
+/// user of the tests.
 fn user() -> Option<&'static str> {
     (id(&["-u"]).as_deref() == Some("0")).then_some(())?;
     ["postgres", "nobody"].into_iter().find(|name| id(&["-u", name]).is_some())
 }
 
 impl Pooler {
-    /// Before the server that these options name, for clients with these lines of `auth_file`, with these
-    /// settings. Paths in them may begin with `DIR`, its directory.
+    /// Starts a pooler before the server that these options name, for clients with these lines of
+    /// `auth_file`, with these settings. Paths in them may begin with `DIR`, its directory.
     pub(crate) async fn start(
         server: &str,
         users: &[&str],
@@ -85,7 +86,7 @@ impl Pooler {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = PathBuf::from(format!("/tmp/trickle-{}-pool-{n}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // Nobody else has the port while it is asked for.
+        // The system gives the port to nobody else in between.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let users: Vec<String> = users
             .iter()
@@ -125,16 +126,16 @@ impl Pooler {
         }
     }
 
-    /// Kills it and starts it again: all connections through it are lost.
+    /// Kills the pooler and starts it again: all connections through it are lost.
     pub(crate) async fn restart(&mut self) {
         let socket = self.dir.join(format!(".s.PGSQL.{}", self.port));
-        // It is made anew by the next.
+        // The next pooler makes the socket again.
         std::fs::remove_file(&socket).unwrap();
         self.keeper.stdin.as_mut().unwrap().write_all(b"again\n").unwrap();
         self.ready().await;
     }
 
-    /// How a program connects through it by the socket, but for role and database.
+    /// Returns how a program connects through it by the socket, without role and database.
     pub(crate) fn settings(&self) -> String {
         format!("host={} port={}", self.dir.display(), self.port)
     }
@@ -143,7 +144,7 @@ impl Pooler {
         self.port
     }
 
-    /// A plain client of it, another than trickle.
+    /// Opens a plain client of it, which is not trickle.
     pub(crate) async fn client(&self, user: &str, database: &str) -> Client {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.dir).port(self.port).user(user).dbname(database).application_name("another");
@@ -160,7 +161,8 @@ impl Drop for Pooler {
     }
 }
 
-/// The first value that a plain client gets, without anything that outlives its transaction.
+/// Returns the first values of the rows that a plain client gets, by a statement that leaves nothing behind
+/// its transaction.
 pub(crate) async fn said(client: &Client, text: &str) -> Vec<String> {
     let rows = client.simple_query(text).await.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let value = |m| match m {
@@ -170,7 +172,7 @@ pub(crate) async fn said(client: &Client, text: &str) -> Vec<String> {
     rows.into_iter().filter_map(value).collect()
 }
 
-/// Clients that hold all server processes of a pool at once, each in a transaction.
+/// Opens clients that hold all server processes of a pool at once, each in a transaction.
 pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..POOL {
@@ -181,8 +183,8 @@ pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec
     clients
 }
 
-/// The leftovers of earlier sessions in a server process: settings, statements, temporary tables,
-/// locks. A pooler itself sets what it tells its clients of at the beginning.
+/// The leftovers of earlier sessions in a server process: settings, statements, temporary tables, locks,
+/// channels. The settings left out are those that a pooler itself sets for each client.
 const LEFT: &str = "\
     SELECT 'setting ' || name || ' = ' || setting FROM pg_settings WHERE source = 'session' AND name NOT IN \
         ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings') \
@@ -191,7 +193,7 @@ const LEFT: &str = "\
     UNION ALL SELECT 'lock ' || locktype FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' \
     UNION ALL SELECT 'channel ' || c FROM pg_listening_channels() c";
 
-/// What was left in any server process of a pool. All of them are looked at.
+/// Returns the leftovers in all server processes of a pool.
 pub(crate) async fn left(pooler: &Pooler, user: &str, database: &str) -> Vec<String> {
     let (mut found, mut pids) = (Vec::new(), BTreeSet::new());
     let all = hold_all(pooler, user, database).await;
@@ -204,7 +206,7 @@ pub(crate) async fn left(pooler: &Pooler, user: &str, database: &str) -> Vec<Str
     found
 }
 
-/// Gives the server processes back, which are ended where a client goes amid a transaction.
+/// Gives the server processes back: the pooler ends a process whose client goes within a transaction.
 pub(crate) async fn release(clients: Vec<Client>) {
     for client in &clients {
         client.batch_execute("ROLLBACK").await.unwrap();

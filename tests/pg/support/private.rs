@@ -1,4 +1,4 @@
-//! Servers of one test alone: to be killed, or to tell from one another.
+//! Servers for one test alone: to be killed, or to be told apart.
 
 use super::Driver;
 use super::live::run;
@@ -8,24 +8,25 @@ use std::path::Path;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Session, Settings};
 
-/// Little, but everything that another server's database can be fed from; commits are there after a crash.
+/// Small servers, but with a log from which another database can be fed, and with commits that survive a
+/// crash.
 const SETTINGS: &[&str] =
     &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
 
-/// Whether a server came with one of its tools; in continuous integration nothing is left out for want of
-/// one.
+/// Returns whether a server came with one of its tools; in continuous integration a missing tool is a
+/// failure.
 pub(crate) fn has(binaries: &Path, tool: &str) -> bool {
     let there = binaries.join(tool).exists();
     assert!(there || std::env::var_os("CI").is_none(), "{} has no {tool}", binaries.display());
     there
 }
 
-/// A new server with these binaries.
+/// Starts a new server with these binaries.
 pub(crate) async fn start(binaries: &Path, name: &str) -> Server {
     start_with(binaries, name, &[]).await
 }
 
-/// The same with more settings.
+/// Starts a new server with these binaries and more settings.
 pub(crate) async fn start_with(binaries: &Path, name: &str, more: &[&str]) -> Server {
     let mut server = Server::start(binaries, name, &[SETTINGS, more].concat()).unwrap();
     server.ready().await.unwrap_or_else(|e| panic!("{e}"));
@@ -43,7 +44,7 @@ pub(crate) fn each_version(test: impl AsyncFn(&Path)) {
     }
 }
 
-/// The same side by side.
+/// Runs a test with the binaries of every version, side by side.
 pub(crate) fn each_version_beside(test: impl AsyncFn(&Path) + Sync) {
     let (found, test) = (throwaway::find().unwrap(), &test);
     let run = |binaries: &Path| catch_unwind(AssertUnwindSafe(|| block_on(test(binaries)))).is_ok();
@@ -81,7 +82,7 @@ pub(crate) async fn connect(server: &Server, database: &str) -> Session {
     Session::connect(&server.config(database)).await.unwrap()
 }
 
-/// A connection to a database with a catalog.
+/// Opens a driver over a database with a catalog.
 pub(crate) async fn open(server: &Server, database: &str, settings: Settings) -> Driver {
     let connect = async || connect(server, database).await;
     Driver::begin(&connect().await, connect, settings).await
@@ -90,7 +91,7 @@ pub(crate) async fn open(server: &Server, database: &str, settings: Settings) ->
 /// Makes a new server a standby of another.
 pub(crate) async fn follow(server: &mut Server, primary: &Server) {
     let (from, to) = (primary.directory().display(), server.directory().display());
-    // As the user of the server, whose files these are.
+    // The server's own user copies, since the files belong to it.
     let copied = format!(
         "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
          && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 use trickle_client::{Session, throwaway};
 
-/// Room for concurrent tests and every CDC mode. Of queries over few rows, compiling them would be most of
-/// the work.
+/// Settings with room for concurrent tests and every CDC mode. Just-in-time compilation is off: over few rows
+/// it would be most of the work.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "max_prepared_transactions=20",
@@ -18,7 +18,7 @@ const SETTINGS: &[&str] = &[
     "jit=off",
 ];
 
-/// Databases are copied from here: pristine, and nobody can be connected to it.
+/// The database that tests' databases are copied from: pristine, and without connections.
 const TEMPLATE: &str = "template0";
 
 struct Server {
@@ -26,7 +26,7 @@ struct Server {
     server: throwaway::Server,
 }
 
-/// All servers, started together by the first test that asks.
+/// Returns all servers, which the first test that asks starts together.
 fn servers() -> &'static [Server] {
     static SERVERS: OnceLock<Vec<Server>> = OnceLock::new();
     SERVERS.get_or_init(|| {
@@ -49,7 +49,7 @@ impl Server {
         self.server.config(database)
     }
 
-    /// Runs a statement that works on databases from outside.
+    /// Runs a statement about databases, from another database.
     fn administer(&self, sql: &str) {
         runtime().block_on(async {
             let s = Session::connect(&self.config("postgres")).await.unwrap();
@@ -62,14 +62,14 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which nothing is left to one of
-/// the servers.
+/// Returns whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which every server runs
+/// everything.
 pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
-/// Whether the nth of a list is in the part of it that runs today: one in `of`, another each day, and all in the long
-/// run. Through the SQL API half as many, as the program has run the others.
+/// Returns whether the nth of a list is in the part of it that runs today: one in `of`, others each day, and
+/// all in the long run. Through the SQL API half as many, as the program has run the others.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
     is_nightly() || nth as u64 % of == today() % of
@@ -96,37 +96,37 @@ impl Db {
         Db { server, name }
     }
 
-    /// The server's major version.
+    /// Returns the server's major version.
     pub(crate) fn major(&self) -> u32 {
         self.server.major
     }
 
-    /// How a program connects to it as the owner.
+    /// Returns how a program connects to it as the owner.
     pub(crate) fn settings(&self) -> String {
         format!("host={} user=postgres dbname={}", self.server.server.directory().display(), self.name)
     }
 
-    /// The same for a connection made by hand: the owner's settings, and the server's socket.
+    /// Returns the owner's settings and the server's socket, for a connection made by hand.
     pub(crate) fn socket(&self) -> (tokio_postgres::Config, std::path::PathBuf) {
         (self.server.config(&self.name), self.server.server.directory().join(".s.PGSQL.5432"))
     }
 
-    /// The directory of the server's programs.
+    /// Returns the directory of the server's programs.
     pub(crate) fn binaries(&self) -> &std::path::Path {
         self.server.server.binaries()
     }
 
-    /// Whether no older server was found.
+    /// Returns whether no older server was found.
     pub(crate) fn is_oldest(&self) -> bool {
         servers().iter().all(|s| s.major >= self.server.major)
     }
 
-    /// Whether no newer server was found.
+    /// Returns whether no newer server was found.
     pub(crate) fn is_newest(&self) -> bool {
         servers().iter().all(|s| s.major <= self.server.major)
     }
 
-    /// A new connection as the owner of the database.
+    /// Opens a new connection as the owner of the database.
     pub(crate) async fn session(&self) -> Session {
         self.try_session().await.unwrap()
     }
@@ -142,7 +142,7 @@ impl Drop for Db {
     }
 }
 
-/// Runs a test on every server, side by side, each time in a database of its own; then says on which it
+/// Runs a test on every server, side by side, each time in a database of its own; then tells on which it
 /// failed.
 pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
@@ -167,8 +167,8 @@ pub(super) fn todays(of: usize) -> usize {
     (lot % of.max(1) as u64) as usize
 }
 
-/// Runs a test on the newest server, and on every one in the long run of `just nightly`: tests of processes,
-/// clocks and messages, which meet little that differs between servers, and long ones.
+/// Runs a test on the newest server, and on every one in the long run of `just nightly`. For tests of
+/// processes, clocks and messages, to which servers make little difference, and for long tests.
 pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let newest = all.iter().map(|s| s.major).max().unwrap_or_default();

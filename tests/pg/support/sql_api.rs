@@ -1,6 +1,6 @@
 //! The same tests through the SQL API of the extension, where a run asks for that:
-//! `TRICKLE_THROUGH=extension`. Stream tables are made, altered, refreshed and dropped by its functions then;
-//! what was stored is still compared by the library.
+//! `TRICKLE_THROUGH=extension`. Its functions then create, alter, refresh and drop stream tables; the library
+//! still compares the stored rows.
 
 use super::{count, run};
 use std::sync::OnceLock;
@@ -15,13 +15,13 @@ use trickle_core::refresh::{Action, MemberReport, Phases};
 use trickle_engine::Error;
 use trickle_engine::db::Refusal;
 
-/// Whether tests go through the extension.
+/// Returns whether tests go through the extension.
 pub(crate) fn is_meant() -> bool {
     static MEANT: OnceLock<bool> = OnceLock::new();
     *MEANT.get_or_init(|| std::env::var("TRICKLE_THROUGH").is_ok_and(|t| t == "extension"))
 }
 
-/// Makes the extension, and the settings those of all sessions that come.
+/// Makes the extension, and gives the settings to all later sessions.
 pub(crate) async fn install(s: &Session, settings: &Settings) {
     let there = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
     if !s.client().query_one(there, &[]).await.unwrap().get::<_, bool>(0) {
@@ -41,7 +41,7 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
         ("change_buffer_unlogged", unlogged),
         ("segment_bytes", &segment),
     ] {
-        // The library knows the settings' names once it is loaded.
+        // The session knows the names of the settings once it has loaded the library.
         let text = format!(
             "SELECT pgtrickle.version(); \
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_trickle.{setting} = {value}', current_database()); END $$"
@@ -50,11 +50,11 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
     }
 }
 
-/// Calls a function; what it refuses is the library's error of that.
+/// Calls a function, and returns its refusal as the library's error.
 async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<()> {
     let client = t.connection().client();
     let path: String = client.query_one("SHOW search_path", &[]).await.unwrap().get(0);
-    // A client calls it under a path of its own, whatever the library asks under.
+    // A client calls it under its own search path, whatever path the library uses.
     let is_shut = path == "pg_catalog, pg_temp";
     if is_shut {
         client.batch_execute("RESET search_path").await.unwrap();
@@ -71,19 +71,19 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
         ..Refusal::new(db.code().code(), db.message())
     };
     let said = Error::server("call a function", refusal).saying(db.message());
-    // An error without a code of its own is raised as an invalid parameter; a refused query has the codes of
-    // syntax and features.
+    // The extension raises an error without an SQLSTATE of its own as an invalid parameter; a refused query
+    // has SQLSTATEs of syntax and features.
     let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));
     Err(if is_input { said.blamed_on_input() } else { said })
 }
 
-/// What became of a stream table.
+/// Returns the properties of a stream table after a call.
 async fn made(t: &Trickle, name: &Name, made: bool) -> Result<Created> {
     let e = t.find(name).await?;
     Ok(Created { id: e.id, name: e.relation.name.to_string(), made, mode: e.mode, reasons: Vec::new() })
 }
 
-/// As `diamond_consistency` says it.
+/// Returns the value of `diamond_consistency`.
 fn consistency(apart: Option<bool>) -> Option<&'static str> {
     apart.map(|apart| if apart { "none" } else { "atomic" })
 }
@@ -118,7 +118,7 @@ pub(crate) async fn alter(t: &Trickle, name: &Name, wanted: &Alteration) -> Resu
     made(t, name, true).await
 }
 
-/// Which stream tables went.
+/// Drops a stream table, and returns the names of all that were dropped.
 pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<String>> {
     let before = own(t).await?;
     let text = "SELECT pgtrickle.drop_stream_table($1::text, $2::bool)";
@@ -127,8 +127,8 @@ pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<
     Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
 }
 
-/// Whether the SQL API has such a refresh. Some options are of who refreshes on schedule; and what writers
-/// keep is computed anew by repairing it, which waits for all of them.
+/// Returns whether the SQL API has such a refresh. Some options are for refreshes on schedule only. A full
+/// refresh of an IMMEDIATE stream table is a repair, which waits for all writers.
 pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
     for name in names {
         if options.full && t.find(name).await?.is_immediate() {
@@ -140,15 +140,15 @@ pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -
         && options.lease.is_none())
 }
 
-/// The current role's stream tables.
+/// Returns the current role's stream tables.
 pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
     let registry = t.registry().await?;
     registry.entries().filter(|e| e.own && e.exists).map(|e| Name::parse(e.relation.name.as_ref())).collect()
 }
 
-/// All in one statement, which is one moment for the clock. What the history says was done of each the first
-/// time: a stream table that several read is looked at with each of them. To compute anew where nothing
-/// changed is to repair.
+/// Refreshes all in one statement, so that the clock has one time. The report of each is its first one in the
+/// history: a stream table with several readers is looked at for each of them. A recompute where nothing
+/// changed is a repair.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
@@ -177,7 +177,7 @@ pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<V
     for name in names {
         let e = t.find(name).await?;
         if done.iter().all(|d| d.report.id != e.id) {
-            // That nothing changed is not noted.
+            // The history has no row where nothing changed.
             done.push(Refreshed {
                 report: MemberReport::no_data(e.id, &e.relation),
                 shared: Phases::default(),
@@ -187,7 +187,7 @@ pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<V
     Ok(done)
 }
 
-/// How many refreshes by deltas brought something, so far.
+/// Returns how many refreshes by deltas have changed something so far.
 pub(crate) async fn applied(t: &Trickle) -> i64 {
     let text = "SELECT count(*) FROM pgtrickle.pgt_refresh_history \
          WHERE action = 'DIFFERENTIAL' AND rows_inserted + rows_updated + rows_deleted > 0";

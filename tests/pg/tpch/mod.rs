@@ -1,4 +1,5 @@
-//! The 22 queries of TPC-H (ORDER BY without LIMIT left out) as stream tables, with data by the rules of its specification.
+//! The 22 queries of TPC-H (without ORDER BY where there is no LIMIT) as stream tables, with data by the
+//! rules of its specification.
 
 mod plans;
 
@@ -10,10 +11,10 @@ use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
 const CYCLES: usize = 5;
-/// Of this many orders per scale, RF1 makes new ones and RF2 deletes old ones.
+/// Number of orders that RF1 adds and RF2 deletes, at the scale of this test.
 const REFRESHED: usize = 15;
 
-/// RF1, RF2, and updates of every table, those of the smaller ones in some cycles.
+/// Does RF1, RF2, and updates of every table; the smaller tables are updated only in some cycles.
 async fn change(client: &Client, cycle: usize, new: &Increment) {
     client.batch_execute("BEGIN").await.unwrap();
     copy(client, "orders", new.orders.iter().cloned()).await.unwrap();

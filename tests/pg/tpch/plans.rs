@@ -1,4 +1,4 @@
-//! The deltas of TPC-H read what a change touches.
+//! Deltas of TPC-H read only rows that a change touches.
 
 use crate::plans::{Benchmark, Reviewed};
 use trickle_bench::tpch::{QUERIES, SCHEMA, fill};
@@ -6,7 +6,7 @@ use trickle_bench::tpch::{QUERIES, SCHEMA, fill};
 const TPCH: Benchmark = Benchmark {
     schema: SCHEMA,
     queries: &QUERIES,
-    // One of a nation is none of few rows: a 25th of all customers and suppliers, and what hangs on them, is its.
+    // One nation has many rows: a 25th of all customers and suppliers, and the rows that refer to them.
     changes: &[
         ("part", "p_partkey IN (9, 90)", "p_brand = 'Brand#23', p_container = 'MED BOX', p_type = 'PROMO'"),
         ("supplier", "s_suppkey IN (7, 70)", "s_nationkey = 6, s_comment = 'Customer Complaints'"),
@@ -15,7 +15,8 @@ const TPCH: Benchmark = Benchmark {
         ("orders", "o_orderkey IN (7, 70)", "o_orderdate = o_orderdate - 1, o_orderpriority = '1-URGENT'"),
         ("lineitem", "l_orderkey IN (7, 70)", "l_quantity = l_quantity + 1, l_shipdate = l_shipdate - 1"),
     ],
-    // A supplier has 600 items, and the change moves two of them from one nation to another. Tables have up to 600,000.
+    // A supplier has 600 items, and the change moves two suppliers from one nation to another. Tables have up
+    // to 600,000 rows.
     most: 5_000.0,
     reviewed: &[
         // One of the first rows leaves, and the next one is sought among all.
@@ -23,9 +24,9 @@ const TPCH: Benchmark = Benchmark {
         Reviewed("q15", "lineitem", "state_", "refill of the greatest revenue"),
         // Reading all parts of one type costs less than 1,200 probes.
         Reviewed("q08", "supplier", "part", "the planner's choice"),
-        // No index of the user's finds parts by brand, type and size.
+        // The user has no index that finds parts by brand, type and size.
         Reviewed("q16", "part supplier partsupp", "part", "groups that are counted anew"),
-        // Every row is compared with what changed.
+        // Every row is compared with the changed sum.
         Reviewed("q11", "partsupp", "state_", "a sum over all parts"),
     ],
 };
