@@ -82,7 +82,7 @@ fn a_query_that_can_only_be_recomputed_is_a_no() {
 }
 
 #[test]
-fn a_query_that_no_stream_table_can_have_is_refused_as_by_create() {
+fn explain_refuses_the_queries_that_create_refuses() {
     let ran = explain("SELECT id, random() AS lot FROM customers", "text");
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("cannot be kept equal to the volatile function random()"), "{}", ran.err);

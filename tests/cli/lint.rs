@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 #[test]
-fn findings_for_programs_have_place_severity_code_message_and_help() {
+fn lint_json_has_place_severity_code_message_and_help() {
     let ran =
         run(&["lint", "--json", "--schema", "schema.sql", "volatile_function.sql", "unknown_table.sql"]);
     assert_eq!((ran.code, ran.err.as_str()), (2, ""));
@@ -41,7 +41,7 @@ fn nothing_to_say_is_an_empty_array_and_success() {
 }
 
 #[test]
-fn the_tables_may_stand_in_the_files_themselves_and_files_may_read_each_other() {
+fn lint_reads_tables_and_stream_tables_of_the_linted_files() {
     let dir = std::env::temp_dir().join(format!("trickle-lint-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();

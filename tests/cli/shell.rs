@@ -40,7 +40,7 @@ fn wrong_usage_is_exit_code_2_with_nothing_on_standard_output() {
 }
 
 #[test]
-fn what_cannot_be_watched_or_served_is_refused_before_anything_is_asked() {
+fn bad_watch_and_metrics_options_are_refused_before_connecting() {
     for (args, says) in [
         (&["run", "--metrics", "nowhere"][..], "127.0.0.1:9187"),
         (&["run", "--metrics", "127.0.0.1"], "127.0.0.1:9187"),

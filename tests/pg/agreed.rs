@@ -140,7 +140,7 @@ fn a_function_of_a_stranger_needs_the_owners_consent() {
 }
 
 #[test]
-fn consent_is_to_give_the_query_again() {
+fn giving_the_query_again_is_consent() {
     todays_server(async |db| {
         let (app, of) = (Role::owner(db).await, Role::create(db, "bob").await);
         app.does(&["init", "--quiet"]);

@@ -43,7 +43,7 @@ async fn transactions(t: &mut Driver) -> i64 {
 }
 
 #[test]
-fn each_that_stands_apart_takes_a_transaction_of_its_own() {
+fn each_unlinked_table_has_a_transaction_of_its_own() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;
@@ -64,7 +64,7 @@ fn each_that_stands_apart_takes_a_transaction_of_its_own() {
 }
 
 #[test]
-fn what_replaces_one_that_stands_apart_does_so_too() {
+fn replacing_an_unlinked_table_keeps_it_unlinked() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["best"]).await;
@@ -86,7 +86,7 @@ fn what_replaces_one_that_stands_apart_does_so_too() {
 /// A refresh that fails keeps back the stream tables that are linked to the failed one, and no other. A
 /// stream table that is not linked shows the state that its sources have.
 #[test]
-fn a_failure_keeps_back_what_it_is_linked_to() {
+fn a_failure_keeps_back_only_linked_tables() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means"]).await;
@@ -117,7 +117,7 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
 /// One look tells which of many stream tables need no refresh. A reader of a stream table that may change in
 /// the same call is not among these.
 #[test]
-fn one_that_reads_what_is_refreshed_in_the_same_call_is_too() {
+fn an_unlinked_reader_is_refreshed_in_the_call_of_its_source() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;

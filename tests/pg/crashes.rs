@@ -125,7 +125,7 @@ fn the_server_dies_at_every_step_of_a_delta() {
 }
 
 #[test]
-fn the_server_dies_at_every_step_of_a_delta_over_unlogged_buffers() {
+fn the_server_dies_at_every_step_of_an_unlogged_delta() {
     newest_version(async |binaries| {
         let mut server = start(binaries, "crashu").await;
         crash_everywhere(&mut server, true, false).await;
@@ -145,7 +145,7 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
 /// Nobody wrote or refreshed since the crash: the cheap question alone notices that the crash emptied the
 /// buffers.
 #[test]
-fn whoever_looks_for_changes_sees_that_a_crash_emptied_the_buffers() {
+fn the_cheap_question_notices_buffers_emptied_by_a_crash() {
     newest_version(async |binaries| {
         let mut server = start(binaries, "crashp").await;
         let settings = Settings {

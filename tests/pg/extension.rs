@@ -61,7 +61,7 @@ async fn assert_totals(s: &Session) {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_a_transaction_wrote_is_counted_once_whenever_it_refreshes() {
+fn own_writes_of_a_refreshing_transaction_count_once() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
@@ -109,7 +109,7 @@ fn a_snapshot_that_is_older_than_the_stream_table_is_refused() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_fails_is_undone_where_a_function_catches_it() {
+fn a_caught_error_rolls_back_the_failed_refresh() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
@@ -182,7 +182,7 @@ fn errors_say_what_why_and_what_to_do() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
+fn the_extension_adopts_the_catalog_of_the_program() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let s = db.session().await;
@@ -275,7 +275,7 @@ fn a_cancelled_call_leaves_nothing() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
+fn an_old_snapshot_captures_and_drains_no_unseen_changes() {
     todays_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, ORDERS).await;
@@ -294,7 +294,7 @@ fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_somebody_broke_is_told_and_made_anew() {
+fn health_check_finds_broken_triggers_and_rebuild_repairs_them() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
@@ -338,7 +338,7 @@ fn what_somebody_broke_is_told_and_made_anew() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_stands_on_what_and_when_it_is_computed_anew_is_told() {
+fn sql_functions_tell_dependencies_and_reasons_for_recomputes() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;

@@ -109,7 +109,7 @@ fn a_load_in_parts_equals_a_load_in_one() {
 }
 
 #[test]
-fn what_is_not_a_sum_over_ranges_is_loaded_on_one_connection() {
+fn queries_that_ranges_cannot_split_fill_on_one_connection() {
     newest_server(async |db| {
         let s = db.session().await;
         run(&s, SOURCES).await;
@@ -394,7 +394,7 @@ fn an_error_of_the_query_is_told_once() {
 
 /// A unique index of the user, which the result violates: connections do not wait for each other for ever.
 #[test]
-fn rows_that_exclude_each_other_end_in_the_error_of_one_connection() {
+fn a_unique_violation_in_a_parallel_fill_fails_without_deadlock() {
     newest_server(async |db| {
         let s = db.session().await;
         run(&s, SOURCES).await;
@@ -432,7 +432,7 @@ impl Progress for Heard {
 }
 
 #[test]
-fn whoever_stands_in_the_way_is_named() {
+fn the_process_that_a_fill_waits_for_is_named() {
     newest_server(async |db| {
         let s = db.session().await;
         run(&s, SOURCES).await;

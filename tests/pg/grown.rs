@@ -129,7 +129,7 @@ fn the_type_of_rows_grows_with_its_table() {
 
 /// An alteration that adds a column and does something else is planned again, and recomputed.
 #[test]
-fn whatever_else_is_altered_is_noticed_beside_a_new_column() {
+fn other_alterations_beside_a_new_column_are_noticed() {
     newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         for altered in [

@@ -46,7 +46,7 @@ async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
 }
 
 #[test]
-fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
+fn disabled_capture_stays_off_until_the_user_enables_it() {
     newest_server(async |db| {
         let mut t = open_with(db, by_deltas()).await;
         let w = db.session().await;
@@ -132,7 +132,7 @@ fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
 /// Capture that stopped because its readers do not fit the table any more was not switched off by the user.
 /// `enable` does not help; another query does, or the next refresh of a reader that fits.
 #[test]
-fn what_stopped_by_itself_is_not_held() {
+fn capture_that_stopped_by_itself_comes_back() {
     newest_server(async |db| {
         let mut t = open_with(db, by_deltas()).await;
         let w = db.session().await;

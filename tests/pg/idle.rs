@@ -301,7 +301,7 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
 
 /// A group that changed among many that did not, and one that was altered: none is passed over.
 #[test]
-fn what_is_idle_hides_nothing() {
+fn changes_are_found_among_many_idle_stream_tables() {
     newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;

@@ -96,7 +96,7 @@ fn each_kind_of_statement_is_applied_as_it_ends() {
 
 /// Cascades, and triggers of the user that write from within a statement, before and after trickle's.
 #[test]
-fn what_a_statement_sets_off_is_applied_once() {
+fn cascades_and_triggers_of_a_statement_are_applied_once() {
     todays_server(async |db| {
         let mut t = open(db).await;
         run(
@@ -152,7 +152,7 @@ fn what_a_statement_sets_off_is_applied_once() {
 /// A trigger's statement on the same table ends before the statement that fired it. It can delete rows of
 /// that statement before their insert is applied.
 #[test]
-fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
+fn changes_by_triggers_of_a_statement_are_applied_with_it() {
     todays_server(async |db| {
         let mut t = open(db).await;
         run(
@@ -191,7 +191,7 @@ fn what_a_trigger_does_to_the_rows_of_its_statement_is_applied_with_them() {
 }
 
 #[test]
-fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
+fn immediate_tables_follow_rollbacks_and_prepared_transactions() {
     todays_server(async |db| {
         let mut t = keep_all(db).await;
         keep(&mut t, "divided", "SELECT a.id, 100 / b.w AS q FROM a JOIN b USING (k)").await;
@@ -426,7 +426,7 @@ fn after_a_storm_of_writers_all_are_equal() {
 /// An IMMEDIATE stream table may read another one and a table beside it. Writers take the locks for it and
 /// for the stream tables over the same tables in one order.
 #[test]
-fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
+fn writers_under_stacked_immediate_tables_do_not_deadlock() {
     todays_server(async |db| {
         let mut t = open(db).await;
         run(t.connection(), SOURCES).await;
@@ -528,7 +528,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
 /// A trigger that somebody switched off, or a source that was replaced by another table, is noticed and
 /// repaired by the next refresh.
 #[test]
-fn what_was_broken_is_noticed_by_the_next_refresh() {
+fn the_next_refresh_repairs_broken_immediate_tables() {
     todays_server(async |db| {
         let mut t = keep_all(db).await;
         let s = db.session().await;
@@ -581,7 +581,7 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
 }
 
 #[test]
-fn readers_of_what_writers_keep() {
+fn readers_of_immediate_tables_refresh_by_deltas() {
     todays_server(async |db| {
         let mut t = keep_all(db).await;
         let s = db.session().await;

@@ -61,7 +61,7 @@ fn a_transaction_open_across_two_refreshes_is_counted_once() {
 /// Neither the order of writes nor that of transaction numbers is the order of commits, and not every write
 /// is committed.
 #[test]
-fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
+fn late_commits_savepoints_and_prepared_changes_count_once() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let (first, second, other) = (db.session().await, db.session().await, db.session().await);
@@ -110,7 +110,7 @@ fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
 /// Changes in the buffer are rolled back with their statement when another trigger refuses it, and the rest
 /// of its transaction stays.
 #[test]
-fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
+fn captured_changes_of_a_failed_statement_are_rolled_back() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
@@ -240,7 +240,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
 
 /// A writer that began before a source, or another column of it, was captured: the creation waits for it.
 #[test]
-fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
+fn creations_wait_for_writers_that_began_before_capture() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let (writer, admin) = (db.session().await, db.session().await);
@@ -403,7 +403,7 @@ fn truncate_alone_with_inserts_and_of_one_side() {
 /// Two readers of one source, and a reader of a reader, while segments are rotated and dropped as often as
 /// possible.
 #[test]
-fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
+fn segment_rotation_loses_no_change_of_a_slow_reader() {
     todays_server(async |db| {
         let mut t = open_with(db, Settings { segment_bytes: 1, ..Settings::default() }).await;
         let w = db.session().await;

@@ -26,7 +26,7 @@ fn is_so(told: f64, passed: f64) -> bool {
 }
 
 #[test]
-fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
+fn lag_is_from_the_first_commit_to_the_end_of_the_refresh() {
     newest_version(async |binaries| {
         let server = start_with(binaries, "lag", &["track_commit_timestamp=on"]).await;
         let by_deltas = Settings { force: Some(Force::Incremental), ..Settings::default() };
@@ -65,7 +65,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
 
 /// The commit time of a transaction from before the server tracked commit times is unknown.
 #[test]
-fn what_was_not_tracked_is_not_told() {
+fn lag_is_unknown_for_commits_that_were_not_tracked() {
     newest_version(async |binaries| {
         let mut server = start_with(binaries, "tracked", &[]).await;
         let mut t = open(&server, "postgres", Settings::default()).await;
@@ -89,7 +89,7 @@ fn what_was_not_tracked_is_not_told() {
 
 /// Transactions from another server have the time of that server's clock, an hour off here.
 #[test]
-fn what_was_committed_elsewhere_is_not_told() {
+fn lag_is_unknown_for_commits_of_another_server() {
     newest_version(async |binaries| {
         let server = start_with(binaries, "elsewhere", &["track_commit_timestamp=on"]).await;
         let mut t = open(&server, "postgres", Settings::default()).await;

@@ -70,7 +70,7 @@ fn a_chain_of_stream_tables_follows_its_sources() {
 }
 
 #[test]
-fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
+fn a_plan_of_another_layout_is_compiled_again_before_use() {
     newest_server(async |db| {
         let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
@@ -93,7 +93,7 @@ fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
 }
 
 #[test]
-fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
+fn the_error_for_the_name_of_an_unfilled_table_gives_advice() {
     newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
@@ -139,7 +139,7 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
 
 /// Neither a new plan nor a refresh by hand resumes a stream table that the user suspended.
 #[test]
-fn what_the_user_suspended_stays_so_until_it_is_resumed() {
+fn a_suspended_stream_table_stays_so_until_resumed() {
     newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
@@ -226,7 +226,7 @@ fn columns_that_a_user_altered_are_named_and_made_anew() {
 }
 
 #[test]
-fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named() {
+fn replacing_keeps_the_schedule_and_mode_that_are_not_given() {
     newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
@@ -319,7 +319,7 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
 /// A connection remembers the stream tables that it refreshed, and compares that with the catalog under the
 /// locks of each refresh. Changes by others are noticed by the next refresh, and counted once.
 #[test]
-fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_again() {
+fn a_connection_notices_changes_that_others_made() {
     newest_server(async |db| {
         let (mut t, mut other, w) = (open(db).await, open(db).await, db.session().await);
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, i FROM generate_series(1, 9) i").await;
@@ -393,7 +393,7 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
 /// tables come and go. Otherwise a stream table could be remembered as having no sources, and never be
 /// refreshed.
 #[test]
-fn what_is_listed_is_whole() {
+fn the_registry_reads_the_catalog_at_one_moment() {
     newest_server(async |db| {
         let (mut maker, reader) = (open(db).await, open(db).await);
         let w = db.session().await;
@@ -467,7 +467,7 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
 }
 
 #[test]
-fn nobody_who_looks_waits_for_who_alters_a_table_under_a_view() {
+fn looks_do_not_wait_for_an_alter_under_a_view() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;

@@ -100,7 +100,7 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
 }
 
 #[test]
-fn a_buffer_that_nobody_drains_stays_below_its_limit_by_statement() {
+fn an_undrained_buffer_stays_below_its_limit_by_statement() {
     todays_server(async |db| stays_below(db, Mode::Statement, false).await);
 }
 

@@ -40,7 +40,7 @@ fn a_composite_with_nulls_in_it_is_a_value() {
 /// Facts that only the server knows: bits, defaults of arguments, variadic functions, operators of users and
 /// of extensions before ANY.
 #[test]
-fn what_only_the_server_resolves_is_kept_by_deltas() {
+fn names_that_only_the_server_resolves_are_kept_by_deltas() {
     todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
@@ -143,7 +143,7 @@ fn a_table_with_an_enum_can_be_truncated() {
 /// Facts about types that only the server knows: their operators, the fields of composites, functions of any
 /// range, collations.
 #[test]
-fn what_types_can_do_is_asked_of_the_server() {
+fn properties_of_types_are_asked_of_the_server() {
     todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
@@ -216,7 +216,7 @@ fn what_types_can_do_is_asked_of_the_server() {
 
 /// Under a nondeterministic collation different texts can be equal, and so can the texts computed from them.
 #[test]
-fn what_is_made_of_a_collated_text_compares_as_it_does() {
+fn texts_computed_from_collated_texts_compare_like_them() {
     todays_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;

@@ -96,7 +96,7 @@ fn caught(stranger: &str) -> String {
 }
 
 #[test]
-fn what_strangers_put_in_the_search_path_is_not_run() {
+fn functions_of_strangers_in_the_search_path_are_not_run() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let guest = Role::create(db, "guest").await;

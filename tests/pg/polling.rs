@@ -33,7 +33,7 @@ async fn id(t: &Trickle, what: &str) -> TableId {
 }
 
 #[test]
-fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
+fn uncaptured_sources_count_as_changed_when_somebody_asks() {
     newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         let all = [name("polled"), name("reader"), name("aged")];
@@ -82,7 +82,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
 }
 
 #[test]
-fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
+fn queries_without_sources_are_recomputed_when_due() {
     newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         create(&mut t, "clock", "SELECT now() AS at").await;

@@ -16,7 +16,7 @@ async fn kept(t: &Trickle) -> i64 {
 }
 
 #[test]
-fn what_comes_again_is_prepared_once() {
+fn repeated_statements_are_prepared_once() {
     newest_server(async |db| {
         let s = db.session().await;
         run(&s, "CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a SELECT i, i % 3, i FROM generate_series(1, 50) i")

@@ -193,7 +193,7 @@ const REMADE: [&str; 21] = [
 /// Catches changes behind a name of the query: in the function of an operator, of a cast, of an aggregate, or
 /// in the body of another function.
 #[test]
-fn what_the_values_of_a_query_rest_on_may_be_remade() {
+fn functions_behind_the_names_of_a_query_may_be_replaced() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 

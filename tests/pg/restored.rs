@@ -120,7 +120,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, 
 }
 
 #[test]
-fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
+fn stream_tables_of_a_restored_dump_are_rebuilt() {
     each_version(async |binaries| {
         if !has(binaries, "pg_dump") {
             return;
@@ -247,7 +247,7 @@ fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
 }
 
 #[test]
-fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
+fn a_renamed_database_goes_on_and_a_copied_one_is_rebuilt() {
     each_version(async |binaries| {
         let server = start(binaries, "rename").await;
         let admin = connect(&server, "postgres").await;

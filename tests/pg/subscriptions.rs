@@ -52,7 +52,7 @@ async fn mode_of(s: &Session, table: &str) -> String {
 }
 
 #[test]
-fn what_a_subscription_writes_is_captured() {
+fn writes_of_a_subscription_are_captured() {
     each_version(async |binaries| {
         let server = start(binaries, "logical").await;
         run(&connect(&server, "postgres").await, "CREATE DATABASE here").await;

@@ -219,7 +219,7 @@ fn buffers_are_drained_behind_the_slowest_reader() {
 /// Capture is switched off, and comes on again by `enable` or by a new stream table: no change in between is
 /// missed.
 #[test]
-fn what_happens_while_capture_is_off_is_not_missed() {
+fn changes_while_capture_is_off_are_not_missed() {
     each_server(async |db| {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;

@@ -25,7 +25,7 @@ const UNSEEN: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn what_no_trigger_sees_is_noticed() {
+fn changes_that_no_trigger_sees_are_noticed() {
     todays_server(async |db| {
         let mut t = open(db).await;
         for (what, change) in UNSEEN {
@@ -49,7 +49,7 @@ fn what_no_trigger_sees_is_noticed() {
 }
 
 #[test]
-fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
+fn every_reader_is_recomputed_after_a_crash_emptied_its_buffer() {
     todays_server(async |db| {
         let capture = CaptureOptions { unlogged: true, ..CaptureOptions::default() };
         let mut t =
@@ -79,7 +79,7 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
 /// A statement fires only the statement triggers of the table that it names. Rows written through a parent
 /// are seen on the child all the same, also where the parent is captured too, or came later.
 #[test]
-fn what_is_written_through_a_parent_is_seen_on_the_child() {
+fn writes_through_a_parent_are_seen_on_the_child() {
     todays_server(async |db| {
         let mut t = open(db).await;
         let tables = "CREATE TABLE ev (id int, day int) PARTITION BY RANGE (day);
@@ -116,7 +116,7 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
 }
 
 #[test]
-fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
+fn a_lagging_reader_is_recomputed_and_buffers_stay_small() {
     todays_server(async |db| {
         let limits =
             Settings { segment_bytes: 8 << 10, buffer_limit_bytes: Some(64 << 10), ..Settings::default() };

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_time_brings_is_found_by_the_column_that_is_compared_with_it() {
+    fn clock_changes_are_found_by_the_column_compared_with_now() {
         let reads = |condition: &str| {
             let query = format!("SELECT id FROM e JOIN a USING (id) WHERE {condition}");
             let catalog =

@@ -195,7 +195,7 @@ fn each_refusal_says_what_to_do_in_sql() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_asked_for_takes_effect() {
+fn arguments_of_the_sql_api_take_effect() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
@@ -309,7 +309,7 @@ fn nobody_writes_a_stream_table_by_himself() {
 /// Lists what any role may do with the extension and its buffers without being granted anything.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
+fn public_has_no_rights_and_definer_functions_pin_their_path() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
@@ -343,7 +343,7 @@ const DEFINERS: [&str; 5] =
 /// Functions that run with the rights of the catalog's owner, beside the ones that capture changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_has_more_rights_than_its_caller_is_listed() {
+fn security_definer_functions_are_listed() {
     todays_server(async |db| {
         let s = installed(db).await;
         let definers = "SELECT replace(p.oid::regprocedure::text, 'pgtrickle.', '') FROM pg_proc p \
@@ -412,7 +412,7 @@ fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
 
 /// All unsafe code of the crate is in one module, so a reviewer of pointers has one place to read.
 #[test]
-fn what_is_unsafe_is_in_one_module() {
+fn unsafe_code_is_in_one_module() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trickle-pgrx/src");
     let mut left = vec![source];
     let mut read = 0;

@@ -100,7 +100,7 @@ async fn both(s: &Session, change: &str) {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_copied_is_what_a_statement_writes() {
+fn copied_rows_equal_the_rows_that_a_statement_writes() {
     todays_server(async |db| {
         let s = pair(db).await;
         let modes = rows(&s, "SELECT source_relid::regclass, trigger_mode FROM pgtrickle.pgt_buffers").await;
@@ -212,7 +212,7 @@ fn s_name(db: &Db) -> String {
 /// and generated columns that are computed when they are read.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn partitions_and_columns_that_are_not_stored_are_copied_as_they_are_read() {
+fn reordered_partitions_and_virtual_columns_are_captured() {
     todays_server(async |db| {
         let s = installed(db).await;
         let computed = if db.major() >= 18 {

@@ -133,7 +133,7 @@ fn a_refresh_that_is_ended_leaves_nothing() {
 /// Changes that were made before the savepoint stay, and are counted with the others.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_refresh_that_is_ended_in_a_savepoint_leaves_the_transaction() {
+fn ending_a_refresh_in_a_savepoint_keeps_the_transaction() {
     newest_server(async |db| {
         make(&installed(db).await).await;
         let cast = Cast::of(db).await;
@@ -244,7 +244,7 @@ const FOLLOWED: [&str; 5] = [
 /// Stream tables that triggers keep show the committed rows at each moment, without any refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_write_that_triggers_follow_and_whose_process_dies_never_was() {
+fn a_write_to_immediate_tables_that_dies_leaves_nothing() {
     newest_version(async |binaries| {
         let mut server = start_with(binaries, "followed", &[]).await;
         let s = connect(&server, "postgres").await;

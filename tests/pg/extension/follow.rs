@@ -347,7 +347,7 @@ fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
 /// Partitions come and go with their rows, and an IMMEDIATE stream table shows that when the command is done.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_writers_keep_follows_partitions_at_once() {
+fn immediate_tables_follow_partitions_at_once() {
     const QUERY: &str = "SELECT v, count(*) AS n, sum(id) AS s FROM p GROUP BY v";
     todays_server(async |db| {
         let s = installed(db).await;
@@ -387,7 +387,7 @@ fn what_writers_keep_follows_partitions_at_once() {
 /// that, and its next refresh is right.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
+fn immediate_tables_note_a_merge_that_moves_rows() {
     const QUERY: &str = "SELECT v, count(*) AS n, sum(id) AS s FROM p GROUP BY v";
     const MARKED: &str = "SELECT count(*) FROM pgtrickle.pgt_marks WHERE reason LIKE 'a MERGE%'";
     newest_server(async |db| {
@@ -414,7 +414,7 @@ fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
 /// source is done.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_writers_keep_is_made_anew_at_once() {
+fn immediate_tables_are_rebuilt_by_the_command_that_alters() {
     todays_server(async |db| {
         let s = installed(db).await;
         let query = "SELECT a.k, sum(f(a.v) + b.w) AS s FROM a JOIN v_b b USING (k) GROUP BY a.k";
@@ -455,7 +455,7 @@ fn what_writers_keep_is_made_anew_at_once() {
 /// A writer must not fail because a function is gone that only the triggers need.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn writers_go_on_when_a_function_is_dropped_that_a_stream_table_calls() {
+fn dropping_a_called_function_fails_no_writer() {
     todays_server(async |db| {
         let s = installed(db).await;
         let made = "CREATE FUNCTION f(x int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT x + 1'";

@@ -194,7 +194,7 @@ fn a_snapshot_stays_the_transactions_wherever_others_write() {
 /// snapshot.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_computed_instead_of_a_delta_is_of_the_same_snapshot() {
+fn a_recompute_after_a_failed_delta_reads_the_same_snapshot() {
     const FAILS: &str = "CREATE SEQUENCE calls; CREATE FUNCTION fails(x bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
          $$ BEGIN IF nextval('public.calls') = 1 THEN RAISE division_by_zero; END IF; RETURN x; END $$";
     const QUERY: &str = "SELECT a.id, gate(1, fails(a.v)) AS v, b.w FROM a JOIN b ON a.k = b.k";
@@ -268,7 +268,7 @@ fn a_mark_for_a_rebuild_is_not_lost() {
 /// transaction goes on. Such objects are history that is dropped, and unlogged buffers that are looked at.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
+fn shared_locks_end_with_the_refresh_and_not_the_transaction() {
     newest_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, "SET pg_trickle.change_buffer_unlogged = on; CREATE TABLE u (id int PRIMARY KEY, v int); CREATE TABLE p (id int PRIMARY KEY); \

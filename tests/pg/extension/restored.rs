@@ -74,7 +74,7 @@ fn a_restored_catalog_finds_its_tables_by_itself() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
+fn a_restored_catalog_is_unused_until_its_tables_are_found() {
     todays_version(async |binaries| {
         if !has(binaries, "pg_dump") {
             return;

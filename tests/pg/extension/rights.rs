@@ -66,7 +66,7 @@ const FOREIGN: &str = "SELECT count(*) FROM (
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_hidden_belongs_to_the_catalogs_owner() {
+fn hidden_objects_belong_to_the_catalogs_owner() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "hidden").await;
         run(&admin, "CREATE TABLE loot (who text); CREATE ROLE guest; GRANT app TO guest").await;

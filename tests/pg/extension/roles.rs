@@ -90,7 +90,7 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
 /// own row.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
+fn a_forged_catalog_name_leads_to_no_foreign_table() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "names").await;
         run(
@@ -152,7 +152,7 @@ CREATE FUNCTION climb(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN 
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_a_query_calls_gets_no_rights_but_its_owners() {
+fn functions_of_a_query_have_only_the_owners_rights() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "climb").await;
         run(&admin, "CREATE SCHEMA secret; CREATE TABLE secret.loot (who text)").await;
@@ -189,7 +189,7 @@ fn what_a_query_calls_gets_no_rights_but_its_owners() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn nobody_writes_in_the_catalog_what_is_anothers() {
+fn no_role_writes_catalog_rows_of_another() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "rows").await;
         run(
@@ -249,7 +249,7 @@ fn nobody_writes_in_the_catalog_what_is_anothers() {
 /// When one makes the triggers again, the stream table of the other is recomputed.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn who_reads_the_same_table_loses_nothing_by_the_other() {
+fn two_roles_that_read_one_table_lose_no_changes() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "both").await;
         run(&admin, "CREATE ROLE report; GRANT app TO report; CREATE SCHEMA report AUTHORIZATION report; SELECT pgtrickle.grant_to('report')").await;
@@ -304,7 +304,7 @@ fn row_security_of_the_owner_holds_whoever_refreshes() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn who_may_maintain_a_table_may_refresh_it() {
+fn a_role_with_maintain_may_refresh() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "maintain").await;
         run(&app, "SELECT pgtrickle.pause_scheduler(); UPDATE t SET k = 5").await;
@@ -336,7 +336,7 @@ fn who_may_maintain_a_table_may_refresh_it() {
 /// nothing that the caller has in its temporary schema, or first in its search_path.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
+fn functions_first_in_the_callers_path_are_not_called() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "shadow").await;
         run(
@@ -395,7 +395,7 @@ fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
 /// write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
+fn copy_functions_write_only_tables_that_their_owner_may_write() {
     todays_version(async |binaries| {
         let (_server, admin, app) = let_in(binaries, "copied").await;
         run(&admin, "CREATE TABLE secret (xid xid8, w int2, id int, k int); CREATE ROLE nobody; GRANT CREATE ON SCHEMA public TO PUBLIC; \
@@ -475,7 +475,7 @@ END $do$"#;
 /// run the functions that the role put before the server's own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
+fn capture_runs_no_functions_first_in_the_writers_path() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "writers").await;
         run(&admin, "CREATE ROLE guest LOGIN; CREATE SCHEMA evil AUTHORIZATION guest").await;

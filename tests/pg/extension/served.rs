@@ -21,7 +21,7 @@ async fn set(s: &Session, setting: &str, value: &str) {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn refreshes_that_fail_hurt_no_process_and_are_tried_ever_more_seldom() {
+fn failing_refreshes_are_retried_less_often_in_the_same_process() {
     newest_version(async |binaries| {
         let settings = ["shared_preload_libraries=pg_trickle", "pg_trickle.scheduler_interval_ms=50"];
         let server = start_with(binaries, "unhurt", &settings).await;

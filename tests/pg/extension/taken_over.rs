@@ -108,7 +108,7 @@ fn the_catalog_of_an_ordinary_role_is_taken_over_and_adopted() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_catalog_of_an_older_version_is_taken_over_and_brought_up_to_date() {
+fn taking_over_an_older_catalog_upgrades_it() {
     todays_version(async |binaries| {
         let (server, admin, mut t) = made(binaries, "elder").await;
         t.migrate(1).await.unwrap();

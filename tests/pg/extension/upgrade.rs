@@ -83,7 +83,7 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
 /// after it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_written_before_the_update_is_followed_after_it() {
+fn changes_before_an_extension_update_are_applied_after_it() {
     each_version(async |binaries| {
         let server = scheduled(binaries, "upwrite").await;
         let s = connect(&server, "postgres").await;
@@ -153,7 +153,7 @@ const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
 /// that were not altered are kept with their changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_roles_had_hidden_becomes_the_catalogs_owners() {
+fn an_update_gives_hidden_objects_to_the_catalogs_owner() {
     each_version(async |binaries| {
         let server = scheduled(binaries, "handed").await;
         let s = connect(&server, "postgres").await;

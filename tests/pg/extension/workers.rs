@@ -87,7 +87,7 @@ fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
+fn a_failing_stream_table_is_suspended_and_delays_no_other() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "fails").await;
         let s = connect(&server, "postgres").await;
@@ -147,7 +147,7 @@ fn a_statement_that_takes_too_long_is_cancelled_and_told() {
 /// soon after a write. Writes in another database do not concern it.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn where_nobody_writes_nothing_is_asked() {
+fn idle_schedulers_start_few_transactions() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "still").await;
         let s = connect(&server, "postgres").await;
@@ -369,7 +369,7 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
 /// the source.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
+fn server_refreshes_unlinked_tables_after_their_own_sources() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "apart").await;
         let s = connect(&server, "postgres").await;
@@ -421,7 +421,7 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
 /// A process of the server can take any role, and the functions that a query calls must not change its role.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
+fn functions_of_a_query_cannot_change_the_workers_role() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "acts").await;
         let s = connect(&server, "postgres").await;
@@ -469,7 +469,7 @@ fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_could_be_put_off_until_a_refresh_is_committed_fails_it_alone() {
+fn a_deferred_constraint_fails_only_its_own_refresh() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "put").await;
         let s = connect(&server, "postgres").await;
@@ -493,7 +493,7 @@ fn what_could_be_put_off_until_a_refresh_is_committed_fails_it_alone() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
+fn schedulers_follow_extension_setting_and_database() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "comes").await;
         let admin = connect(&server, "postgres").await;
@@ -535,7 +535,7 @@ fn stale() -> String {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
+fn a_refresher_that_dies_is_replaced_and_its_refresh_done() {
     newest_version(async |binaries| {
         let mut server = scheduled(binaries, "sdies").await;
         let s = connect(&server, "postgres").await;
@@ -572,7 +572,7 @@ fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
 /// that one stops.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
+fn trickle_run_takes_over_when_the_servers_scheduler_stops() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "both").await;
         let s = connect(&server, "postgres").await;
@@ -609,7 +609,7 @@ fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
 /// `trickle bench --latency --extension` has the server refresh, and no program.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn how_soon_the_server_shows_a_change_is_measured() {
+fn bench_measures_the_latency_of_the_servers_workers() {
     let idle = crate::program::bench::latency(&["--extension"]);
     assert!(idle["refresher_cpu_ms_per_second"].is_null(), "{idle}");
 }

@@ -22,7 +22,7 @@ fn scanned(plan: &Value) -> f64 {
 /// This holds also for buffers with many old changes, from whose size the server estimates the number of new
 /// ones.
 #[test]
-fn a_row_that_goes_down_a_chain_is_found_by_its_key_in_each_table() {
+fn a_change_down_a_chain_is_looked_up_by_key_in_each_table() {
     newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;

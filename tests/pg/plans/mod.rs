@@ -133,7 +133,7 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
 /// IS NOT DISTINCT FROM, which PostgreSQL can only try pair by pair, would try 100,000,000 pairs. So would a
 /// plan for the one row that the server expects in a buffer that it found empty.
 #[test]
-fn many_groups_of_a_large_result_are_found_by_keys_that_may_be_null() {
+fn groups_of_a_large_result_are_looked_up_by_nullable_keys() {
     const TABLES: &str = "CREATE TABLE f (id int PRIMARY KEY, k int, l int, v int NOT NULL);
         CREATE TABLE d (id int PRIMARY KEY, k int, name text);";
     const DATA: &str =

@@ -46,7 +46,7 @@ const TIMED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_enters_and_leaves_with_time_is_found_through_an_index() {
+fn rows_that_enter_or_leave_with_time_are_found_by_index() {
     newest_server(async |db| {
         let tables = Tables::filled(db, EVENTS, EVENTS_DATA).await;
         let mut found = Vec::new();

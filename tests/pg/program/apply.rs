@@ -74,7 +74,7 @@ async fn oid(s: &Session, name: &str) -> i64 {
 }
 
 #[test]
-fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
+fn apply_makes_the_declared_tables_and_touches_no_others() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         app.does(&["create", "by_hand", "--query", "SELECT id FROM customers", "--quiet"]);
@@ -256,7 +256,7 @@ fn a_file_that_has_another_name_renames() {
 }
 
 #[test]
-fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
+fn apply_remakes_incompatible_tables_only_with_allow_drop() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.remove("large.sql");
@@ -318,7 +318,7 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
+fn apply_reports_faults_of_files_before_the_first_step() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let dir = files.0.display().to_string();
@@ -359,7 +359,7 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
 
 /// The plan names the steps that cannot be done: a dry run that succeeds can be done.
 #[test]
-fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
+fn apply_reports_what_blocks_its_plan_before_the_first_step() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("more.sql", "SELECT id, name, region FROM customers");
@@ -409,7 +409,7 @@ fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
 
 /// Every setting in the comments takes effect, and can be taken back.
 #[test]
-fn what_the_comments_say_is_done() {
+fn settings_in_comments_of_declarations_take_effect() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let in_force = async || {

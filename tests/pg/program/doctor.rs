@@ -26,7 +26,7 @@ fn says(role: &Role, name: &str, code: i32, result: &str, parts: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_is_seen_and_the_advice_helps() {
+fn doctor_finds_faults_and_its_advice_helps() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         says(&app, "catalog", 0, "warning", &["trickle init"]);
@@ -124,7 +124,7 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
 
 /// A user who looks for the cause of a wait must not wait in the same queue.
 #[test]
-fn who_looks_waits_for_nobody_and_names_who_is_waited_for() {
+fn doctor_and_status_take_no_locks_and_name_the_blocker() {
     newest_server(async |db| {
         let mut app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);

@@ -55,7 +55,7 @@ const ORPHANS: &str = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgt
     WHERE pgt_id::text = split_part(c.relname, '_', 2))";
 
 #[test]
-fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
+fn the_former_query_stays_until_the_new_one_is_built() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         run(&s, "CREATE VIEW shown AS SELECT region, total FROM totals; SELECT pg_advisory_lock(42)").await;
@@ -100,7 +100,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
 }
 
 #[test]
-fn a_reader_sees_what_was_there_or_what_comes() {
+fn a_reader_sees_the_former_or_the_new_rows() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let writer = db.session().await;
@@ -157,7 +157,7 @@ fn a_reader_sees_what_was_there_or_what_comes() {
 
 /// Where the columns stay, a changed query writes only the rows that differ.
 #[test]
-fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
+fn a_changed_query_writes_only_the_rows_that_differ() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("single.sql", "SELECT id, amount FROM orders WHERE id > 10");
@@ -230,7 +230,7 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
 
 /// A table built beside by a client that died is dropped by a refresher, five minutes later.
 #[test]
-fn what_was_left_beside_is_dropped_by_a_refresher() {
+fn a_refresher_drops_tables_that_dead_clients_built_beside() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         run(&s, "SELECT pg_advisory_lock(42)").await;
@@ -262,7 +262,7 @@ fn written(refreshed: &Value) -> i64 {
 /// A source is altered so that the stored rows have other types, or another key: nobody sees columns without
 /// values.
 #[test]
-fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
+fn former_rows_stay_until_an_altered_source_is_recomputed() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("single.sql", "SELECT id, amount FROM orders");
@@ -305,7 +305,7 @@ fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
 
 /// An error of the query over the altered source is a failure of a refresh, and the next refresh may succeed.
 #[test]
-fn what_cannot_be_computed_of_what_a_source_became_leaves_what_was_there() {
+fn a_failed_recompute_over_an_altered_source_keeps_the_rows() {
     newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         app.run_sql(

@@ -52,7 +52,7 @@ async fn followed(db: &Db, app: &Role, w: &Session) {
 }
 
 #[test]
-fn one_of_several_works_and_is_followed_by_another() {
+fn one_of_several_refreshers_works_and_another_takes_over() {
     newest_server(async |db| {
         let (app, w) = shop(db).await;
         let mut first = refresher(&app);
@@ -110,7 +110,7 @@ async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
 
 /// No byte goes to or from the first refresher any more, within a refresh, and nobody closes its connections.
 #[test]
-fn one_whose_lines_go_dead_is_followed_within_seconds() {
+fn a_refresher_with_dead_connections_is_replaced_in_seconds() {
     newest_server(async |db| {
         let (app, w) = shop(db).await;
         let line = Line::to(db.socket().1);
@@ -144,7 +144,7 @@ fn one_whose_lines_go_dead_is_followed_within_seconds() {
 
 /// Nobody waits for ever for the locks of a refresher that is stopped within a refresh.
 #[test]
-fn one_that_stands_still_amid_a_refresh_holds_nobody_up() {
+fn a_stopped_refresher_holds_its_locks_for_seconds_only() {
     newest_server(async |db| stands_still(db, Role::owner(db).await).await);
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
 /// A refresher that lost the lease fails at its commit, under whichever snapshot it asks. A lease whose end
 /// is further off than its length counts as ended.
 #[test]
-fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
+fn a_lease_is_held_by_its_number_and_survives_no_clock_change() {
     newest_server(async |db| {
         let (app, w) = shop(db).await;
         let take = async |s: &Session, who: &str| {
@@ -198,7 +198,7 @@ fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
 /// A refresher that is stopped within a refresh, while another takes over, rolls the refresh back when it
 /// goes on.
 #[test]
-fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
+fn a_refresh_under_a_lost_lease_is_not_committed() {
     newest_server(async |db| {
         let (app, w, first, mut second) = two(db, Role::owner(db).await).await;
         let begun = "SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE application_name = 'trickle run' \

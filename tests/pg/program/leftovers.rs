@@ -66,7 +66,7 @@ async fn texts(w: &Session, query: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_refresh_leaves_in_its_session_is_gone_after_it() {
+fn leftovers_of_a_refresh_are_gone_from_its_session() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -91,7 +91,7 @@ fn what_a_refresh_leaves_in_its_session_is_gone_after_it() {
 }
 
 #[test]
-fn what_a_refresh_that_fails_leaves_is_gone_too() {
+fn leftovers_of_a_failed_refresh_are_gone_from_its_session() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;

@@ -108,7 +108,7 @@ fn everything_works_where_each_session_has_a_server_process() {
 /// Other clients take and give back server processes all the while, so that no transaction gets the process
 /// of the one before.
 #[test]
-fn everything_works_where_each_transaction_has_another_server_process_and_nothing_stays_there() {
+fn transaction_pooling_works_and_leaves_nothing_in_processes() {
     if !pooler::is_there() {
         return;
     }
@@ -207,7 +207,7 @@ fn a_refresher_survives_its_pooler() {
 /// The holder of the lease is noted in a row and not in a session, so a pooler that gives each transaction
 /// another process does not get around it.
 #[test]
-fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
+fn two_refreshers_through_a_pooler_share_one_lease() {
     if !pooler::is_there() {
         return;
     }
@@ -242,7 +242,7 @@ fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
 /// The pooler keeps the connection of a refresher that is stopped: the server ends its transaction all the
 /// same.
 #[test]
-fn one_that_stands_still_behind_a_pooler_holds_nobody_up() {
+fn a_stopped_refresher_behind_a_pooler_loses_its_locks() {
     if !pooler::is_there() {
         return;
     }

@@ -29,7 +29,7 @@ async fn slow_shop(db: &Db, schedule: &str) -> (Role, Session) {
 }
 
 #[test]
-fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
+fn a_statement_timeout_suspends_with_advice() {
     newest_server(async |db| {
         let (app, w) = slow_shop(db, "1h").await;
         app.run_sql(db, "UPDATE speed SET seconds = 30").await;
@@ -64,7 +64,7 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
 
 /// The log of a refresher says once which stream table is suspended, why, and how it goes on.
 #[test]
-fn what_is_suspended_is_logged_with_why_and_the_way_on() {
+fn a_suspension_is_logged_with_reason_and_advice() {
     newest_server(async |db| {
         let (app, _w) = slow_shop(db, "200ms").await;
         app.run_sql(db, "UPDATE speed SET seconds = 30").await;
@@ -114,7 +114,7 @@ fn a_refresher_computes_anew_what_an_outsized_delta_would_bring() {
 }
 
 #[test]
-fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
+fn a_refresh_longer_than_its_period_is_slowed_and_reported() {
     newest_server(async |db| {
         let (app, w) = slow_shop(db, "100ms").await;
         app.run_sql(db, "UPDATE speed SET seconds = 0.3").await;
@@ -194,7 +194,7 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
 /// A transaction that is not ended keeps the rows that refreshes replace. The log and `doctor` name its
 /// process, and the size that the buffers have reached.
 #[test]
-fn what_holds_cleaning_back_is_named() {
+fn an_open_transaction_that_holds_back_cleaning_is_named() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--buffer-limit-bytes", "2000000", "--quiet"]);

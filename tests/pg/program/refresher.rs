@@ -89,7 +89,7 @@ pub(super) fn holds(what: &str, query: &str) -> String {
 }
 
 #[test]
-fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
+fn a_running_refresher_notices_create_alter_and_drop() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -127,7 +127,7 @@ fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
 /// A stream table that is refreshed apart from its source waits for that source, and for no other reader of
 /// the source.
 #[test]
-fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
+fn unlinked_tables_wait_only_for_their_own_sources() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -213,7 +213,7 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
 }
 
 #[test]
-fn what_is_refreshed_by_hand_is_left_alone_until_a_reader_has_a_schedule() {
+fn a_manual_table_is_refreshed_only_for_a_scheduled_reader() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -329,7 +329,7 @@ fn hours_are_those_of_the_time_zone() {
 
 /// A refresher that was stopped refreshes once for all times that it missed.
 #[test]
-fn what_was_missed_is_one_refresh() {
+fn a_refresher_makes_up_for_missed_times_by_one_refresh() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -381,7 +381,7 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
 
 /// Nor does it wait for its next time, which is next year here.
 #[test]
-fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
+fn a_refresh_that_met_a_lock_is_retried_before_its_next_time() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let (w, user) = (db.session().await, db.session().await);
@@ -425,7 +425,7 @@ const OPEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name
      AND datname = current_database() AND backend_xid IS NOT NULL";
 
 #[test]
-fn told_to_stop_amid_a_refresh_it_finishes_that() {
+fn a_stopping_refresher_finishes_its_refresh() {
     newest_server(async |db| {
         let (app, w, user, mut refresher) = amid(db).await;
         assert_eq!(count(&w, OPEN).await, 1);
@@ -438,7 +438,7 @@ fn told_to_stop_amid_a_refresh_it_finishes_that() {
 }
 
 #[test]
-fn told_to_stop_amid_a_refresh_that_does_not_end_it_cancels_that() {
+fn a_stopping_refresher_cancels_a_refresh_that_does_not_end() {
     newest_server(async |db| {
         let (app, w, user, mut refresher) = amid(db).await;
         refresher.terminate();

@@ -178,7 +178,7 @@ fn a_query_that_cannot_fill_changes_nothing() {
 }
 
 #[test]
-fn what_a_role_may_not_is_said_with_whom_to_ask() {
+fn missing_rights_are_reported_with_the_grant_that_helps() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let stranger = Role::create(db, "stranger").await;

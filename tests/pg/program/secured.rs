@@ -169,7 +169,7 @@ fn works(settings: &str) {
 }
 
 #[test]
-fn a_server_is_reached_over_tls_with_a_password_bound_to_it_or_a_certificate() {
+fn a_server_is_reached_over_tls_with_password_or_certificate() {
     newest_version(async |binaries| {
         let certificates = Certificates::make();
         let files = Files::of(&certificates, &format!("server-{}", binaries.display()).replace('/', "-"));
@@ -216,7 +216,7 @@ fn a_server_is_reached_over_tls_with_a_password_bound_to_it_or_a_certificate() {
 }
 
 #[test]
-fn a_pooler_is_reached_over_tls_with_a_password_and_reaches_its_server_so() {
+fn tls_and_password_work_on_both_sides_of_a_pooler() {
     if !pooler::is_there() {
         return;
     }

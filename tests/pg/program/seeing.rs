@@ -101,7 +101,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
+fn metrics_follow_the_work_and_match_the_documentation() {
     newest_server(async |db| {
         let app = shop(db).await;
         let w = db.session().await;
@@ -178,7 +178,7 @@ fn becomes(to: SocketAddr, with: &str, wanted: f64) {
 
 /// A supervisor of refreshers is told which of them works, and which has lost its database.
 #[test]
-fn which_refresher_works_and_which_has_no_database_is_told() {
+fn health_tells_working_waiting_and_disconnected_refreshers() {
     newest_version(async |binaries| {
         let server = start(binaries, "health").await;
         let s = connect(&server, "postgres").await;
@@ -475,7 +475,7 @@ fn until_logged(log: Said<ChildStderr>, wanted: impl Fn(&Value) -> bool) -> Vec<
 }
 
 #[test]
-fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
+fn the_json_log_has_a_span_for_each_refresh_and_its_phases() {
     newest_server(async |db| {
         let app = shop(db).await;
         let (_refresher, log) = Refresher::logging(app.command(&["run", "-vv", "--log-format", "json"]));
@@ -599,7 +599,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
 }
 
 #[test]
-fn who_watches_without_a_terminal_gets_lines_or_is_told() {
+fn watch_without_a_terminal_prints_json_lines_or_is_refused() {
     newest_server(async |db| {
         let app = shop(db).await;
         let refused = app.trickle(&["status", "--watch"]);

@@ -97,7 +97,7 @@ fn a_file_that_is_wrong_is_refused_by_what_reads_it() {
 }
 
 #[test]
-fn a_refresher_that_is_not_enabled_refreshes_nothing_and_a_refresh_by_hand_says_so() {
+fn enabled_false_stops_the_refresher_and_not_refreshes_by_hand() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;

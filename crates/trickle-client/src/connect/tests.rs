@@ -27,7 +27,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn the_string_wins_over_variables_and_variables_fill_what_it_leaves_open() {
+fn connection_string_wins_and_variables_fill_its_gaps() {
     let env = [("PGHOST", "h"), ("PGPORT", "7"), ("PGUSER", "u"), ("PGDATABASE", "d")];
     assert_eq!(described(None, &env), "h:7 as user \"u\", database \"d\"");
     assert_eq!(described(Some("postgres://x/y"), &env), "x:7 as user \"u\", database \"y\"");

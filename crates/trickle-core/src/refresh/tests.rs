@@ -451,7 +451,7 @@ fn conflicts_start_again_a_bounded_number_of_times() {
 }
 
 #[test]
-fn whatever_fails_at_whatever_step_the_last_statement_is_rollback() {
+fn a_failure_at_any_step_ends_in_rollback() {
     for orders in [0, 5] {
         let mut healthy = Server::new(facts(orders, 0, 3));
         let _ = report(healthy.drive(plan()));
@@ -533,7 +533,7 @@ fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
 }
 
 #[test]
-fn what_changes_without_its_sources_is_recomputed_when_it_is_polled_for_that_reason() {
+fn a_clock_reader_is_recomputed_only_when_polled() {
     for polled in [true, false] {
         let mut p = plan();
         for m in &mut p.members {
@@ -551,7 +551,7 @@ fn what_changes_without_its_sources_is_recomputed_when_it_is_polled_for_that_rea
 }
 
 #[test]
-fn each_member_works_with_memory_by_its_size_for_this_transaction_alone() {
+fn work_mem_is_set_locally_for_each_member_by_its_size() {
     let mut p = plan();
     p.work_mem = WorkMem::between(Some(2), Some(64));
     let incremental = Policy { force: Some(Force::Incremental), ..Policy::default() };
@@ -566,7 +566,7 @@ fn each_member_works_with_memory_by_its_size_for_this_transaction_alone() {
 
 /// The second question looks once into each buffer, however many frontiers there are, and finds it by halves.
 #[test]
-fn the_second_question_grows_with_the_sources_and_not_with_their_square() {
+fn the_second_question_grows_linearly_with_the_sources() {
     let text = |n: u32| {
         let one = |i: u32| member(i64::from(i), "st", 5000 + i, vec![source(i, "s", TableKind::Table)]);
         let members: Vec<Member> = (1..=n).map(one).collect();

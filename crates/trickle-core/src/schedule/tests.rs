@@ -215,7 +215,7 @@ fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
 
 /// Table 11 reads 10, of which nobody can tell whether it changed.
 #[test]
-fn what_polls_is_computed_anew_only_in_its_time_or_where_somebody_asks() {
+fn polled_tables_are_recomputed_when_due_or_when_a_reader_is() {
     let d = dag(&[(10, vec![1]), (11, vec![10, 2])]);
     let at = |reader: Option<Schedule>, now: i64| {
         let mut tasks: BTreeMap<TableId, Task> = [
@@ -257,7 +257,7 @@ fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
 
 /// Tables 11 and 12 read 10, and 13 joins them. Tables with one period are only refreshed together.
 #[test]
-fn what_is_linked_and_as_often_comes_together_from_the_first_time_on() {
+fn linked_tables_with_equal_periods_refresh_together() {
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])]);
     let o = Options::default();
     let fresh = |since| Status { since: Time(since), ..Status::default() };
@@ -374,7 +374,7 @@ fn many_stream_tables_do_not_start_together() {
 
 /// The slowest table starts first, so that all are done soonest; but no table waits for ever for slower ones.
 #[test]
-fn what_takes_longest_starts_first_unless_another_has_waited_for_a_period() {
+fn longest_refresh_starts_first_unless_another_waited_a_period() {
     let d = dag(&[(10, vec![1]), (11, vec![2]), (12, vec![3])]);
     let one = Options { max_concurrent: 1, ..exact() };
     // Each took so many seconds, and was started so that all are due within their period of 100 s.
@@ -398,7 +398,7 @@ fn what_takes_longest_starts_first_unless_another_has_waited_for_a_period() {
 
 /// The last refresh tells a new scheduler which cron time was served last.
 #[test]
-fn a_time_of_the_clock_that_passed_while_nobody_looked_is_made_good_once() {
+fn a_missed_clock_time_is_made_up_for_once() {
     let d = dag(&[(10, vec![1])]);
     let daily = || Some(Schedule::parse("0 6 * * *").unwrap());
     let (five, seven) = (time("2026-11-23T05:00:00Z"), time("2026-11-23T07:00:00Z"));
@@ -455,7 +455,7 @@ fn errors_back_off_then_suspend_and_block_what_is_downstream() {
 }
 
 #[test]
-fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
+fn a_thousand_equal_periods_are_spread_by_jitter() {
     let edges: Vec<(u32, Vec<u32>)> = (10..1010).map(|i| (i, vec![1])).collect();
     let d = dag(&edges);
     let tasks: BTreeMap<TableId, Task> =
@@ -569,7 +569,7 @@ proptest! {
 /// Tables with periods of seconds need seven seconds of work. A table that asks once in 55 s waits for one of
 /// its periods, not for as many as the others miss.
 #[test]
-fn what_asks_seldom_is_not_kept_waiting_by_what_asks_for_too_much() {
+fn a_long_period_is_kept_while_short_ones_overload_refreshers() {
     let edges = (10..18).map(|id| (id, vec![if id == 11 { 10 } else { 1 }])).collect();
     let often = || every(1);
     let calculated = || Some(Schedule::Calculated);

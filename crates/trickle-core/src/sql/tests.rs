@@ -129,7 +129,7 @@ FROM changes_by_region"
 }
 
 #[test]
-fn touched_rows_are_found_from_the_keys_and_null_keys_by_is_null() -> Result<()> {
+fn touched_rows_are_looked_up_by_key_and_null_keys_by_is_null() -> Result<()> {
     let mut g = Graph::new();
     let d = g.add(orders().at(Version::Delta))?;
     let o = g.add(orders())?;

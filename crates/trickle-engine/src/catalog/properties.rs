@@ -150,7 +150,10 @@ pub const PROPERTIES: &[Property] = &[
         used: "what has no equality is compared as text or computed anew; what cannot be hashed or sorted is not",
         holds: "by the default operator classes of the type, whose operators stand where the query's path finds them (pg_opclass)",
         read: "TYPES",
-        without: &[("types without some of them", "named_types::what_types_can_do_is_asked_of_the_server")],
+        without: &[(
+            "types without some of them",
+            "named_types::properties_of_types_are_asked_of_the_server",
+        )],
     },
     Property {
         name: "Row security hides rows",

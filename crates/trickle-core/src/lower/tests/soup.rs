@@ -222,7 +222,7 @@ fn deep_nesting_is_lowered_or_refused_in_time() {
 
 /// A megabyte each, where a careless walk takes minutes.
 #[test]
-fn endless_lists_and_numbers_are_refused_as_postgresql_refuses_them() {
+fn huge_lists_and_numbers_are_refused_as_by_postgresql() {
     let digits = "9".repeat(1_000_000);
     for (sql, message) in [
         (format!("SELECT id{} FROM a", ", id".repeat(250_000)), "target lists can have at most 1664 entries"),
