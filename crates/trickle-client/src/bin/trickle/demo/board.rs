@@ -107,6 +107,11 @@ impl Board {
         Ok(())
     }
 
+    /// Whether each stream table was refreshed at least once.
+    pub(crate) fn is_refreshed(&self) -> bool {
+        self.tables.values().all(|s| s.last.is_some())
+    }
+
     /// Describes every stream table after this many seconds of writing.
     pub(crate) fn lines(&self, second: u64, written: u64) -> String {
         let written = count(usize::try_from(written).unwrap_or(usize::MAX), "row", "rows");
