@@ -1,9 +1,10 @@
-//! From SQL text to the SQL of its delta, by operator: what a query costs once, when its plan is made. No PostgreSQL.
+//! From SQL text to the SQL of its delta, by operator: what a query costs once, when its plan is made. No
+//! PostgreSQL.
 //!
-//! Three figures for each query, from the same text: `parse` is sqlparser alone, `plan` everything after it (lower,
-//! prepare, delta, optimize, layout, render, print), `delta` the differentiation and optimisation inside that. The
-//! target is that `plan` takes no longer than `parse`. A construct that cannot be maintained yet gives a verdict:
-//! its `plan` is the time to say so, under the name `verdict`.
+//! Three figures for each query, from the same text: `parse` is sqlparser alone, `plan` everything after it
+//! (lower, prepare, delta, optimize, layout, render, print), `delta` the differentiation and optimisation
+//! inside that. The target is that `plan` takes no longer than `parse`. A construct that cannot be maintained
+//! yet gives a verdict: its `plan` is the time to say so, under the name `verdict`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;

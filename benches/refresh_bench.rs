@@ -1,4 +1,5 @@
-//! What surrounds a delta: names, printed lists, hashes, frontiers, schedules, dependency graphs. No PostgreSQL.
+//! What surrounds a delta: names, printed lists, hashes, frontiers, schedules, dependency graphs. No
+//! PostgreSQL.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

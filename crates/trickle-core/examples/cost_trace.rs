@@ -1,12 +1,12 @@
-//! Replays what refreshes cost, and says what the cost model's choices would have cost, beside the best in hindsight and
-//! beside always doing the same.
+//! Replays what refreshes cost, and says what the cost model's choices would have cost, beside the best in
+//! hindsight and beside always doing the same.
 //!
 //! ```console
 //! $ cargo run -p trickle-core --example cost_trace [TRACE.csv]
 //! ```
 //!
-//! A trace has a line for each refresh: the query's name, the change rows, and the milliseconds of a full refresh and of a
-//! delta. Without a file it is the one that the tests hold the model to.
+//! A trace has a line for each refresh: the query's name, the change rows, and the milliseconds of a full
+//! refresh and of a delta. Without a file it is the one that the tests hold the model to.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 

@@ -1,14 +1,14 @@
-//! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store: each list of them is an enum with one
-//! spelling of each word. A word that is not in its list is an error and never taken for another one: a catalog that
-//! a later version wrote must not be misread.
+//! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store: each list of them is an enum
+//! with one spelling of each word. A word that is not in its list is an error and never taken for another
+//! one: a catalog that a later version wrote must not be misread.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 
 /// Declares an enum of words, or gives one that stands elsewhere its words.
 ///
-/// `words! { impl Kind: "kind of source" { Table = "TABLE" } }` adds `Kind::ALL`, `Kind::name` and `Kind::parse`; the
-/// text in quotes says in an error what kind of word was not known.
+/// `words! { impl Kind: "kind of source" { Table = "TABLE" } }` adds `Kind::ALL`, `Kind::name` and
+/// `Kind::parse`. The text in quotes tells in an error which list the unknown word is not in.
 macro_rules! words {
     ($(#[$attr:meta])* pub enum $name:ident: $what:literal { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$attr])*

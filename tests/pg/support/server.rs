@@ -148,8 +148,9 @@ pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
 }
 
-/// Runs a test on one of the servers, chosen by its name and the day, and on every one in the long run of `just nightly`: tests
-/// of what might differ between servers and has differed only where the traps look, which run on each.
+/// Runs a test on one of the servers, chosen by its name and the day, and on every one in the long run of
+/// `just nightly`: tests of what might differ between servers and has differed only where the traps look,
+/// which run on each.
 pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let todays = todays(all.len());
@@ -159,8 +160,8 @@ pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
     );
 }
 
-/// The place of the server among so many on which the test of this thread runs today. It is drawn as by lot, so that each part of
-/// a list (`is_todays`) meets each server in time.
+/// The place of the server among so many on which the test of this thread runs today. It is drawn as by lot,
+/// so that each part of a list (`is_todays`) meets each server in time.
 pub(super) fn todays(of: usize) -> usize {
     let name = std::thread::current().name().unwrap_or_default().bytes().map(u64::from).sum::<u64>();
     let lot = (name + today()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
