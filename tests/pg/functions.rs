@@ -1,7 +1,7 @@
 //! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed,
 //! resolved or named otherwise than by PostgreSQL, and one that is kept by deltas though it must not be.
 
-use crate::support::{assert_equal, create, mode, name, open, run, todays_server};
+use crate::support::{assert_equal, create, each_server, mode, name, open, run, todays_server};
 use trickle_client::NewStreamTable;
 
 const TABLES: &str = r#"
@@ -76,6 +76,60 @@ fn functions_that_are_not_kept() {
                 refused.to_string().contains("the volatile operator public.<+>(integer,integer)"),
                 "{refused}"
             );
+        }
+    });
+}
+
+/// Aggregates of a user that have names of PostgreSQL's own and do not behave like these: they return NULL for
+/// rows without NULL, and depend on how equal values are written.
+const NAMESAKES: &str = "
+CREATE SCHEMA app;
+CREATE FUNCTION app.nothing(state bigint, v int) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT NULLIF(coalesce(state, 0) + v, 3)';
+CREATE AGGREGATE app.count(int) (SFUNC = app.nothing, STYPE = bigint);
+CREATE AGGREGATE app.sum(int) (SFUNC = app.nothing, STYPE = bigint);
+CREATE AGGREGATE app.bool_or(int) (SFUNC = app.nothing, STYPE = bigint);
+CREATE FUNCTION app.joined(state text, v numeric) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT greatest(state, v::text)';
+CREATE AGGREGATE app.max(numeric) (SFUNC = app.joined, STYPE = text);
+CREATE TABLE n (id int PRIMARY KEY, k int NOT NULL, v int NOT NULL, w numeric NOT NULL);
+INSERT INTO n VALUES (1, 1, 3, 1.0), (2, 2, 1, 1.00), (3, 2, 1, 2), (4, 3, 5, 1.000);";
+
+#[test]
+fn aggregates_named_as_the_servers_are_not_taken_for_them() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, NAMESAKES).await;
+        let mut made = Vec::new();
+        for aggregate in ["count", "sum", "bool_or"] {
+            for (what, query) in [
+                ("shown", "SELECT k, app.{}(v) AS a FROM n GROUP BY k"),
+                ("null", "SELECT k FROM (SELECT k, app.{}(v) AS a FROM n GROUP BY k) x WHERE a IS NULL"),
+                ("filtered", "SELECT k FROM n GROUP BY k HAVING app.{}(v) IS NOT NULL"),
+                (
+                    "over",
+                    "SELECT id FROM (SELECT id, app.{}(v) OVER (PARTITION BY k) AS a FROM n) x WHERE a IS NULL",
+                ),
+                (
+                    "least",
+                    "SELECT min(coalesce(a, -1)) AS m FROM (SELECT k, app.{}(v) AS a FROM n GROUP BY k) x",
+                ),
+            ] {
+                let what = format!("{what}_{aggregate}");
+                create(&mut t, &what, &query.replace("{}", aggregate)).await;
+                made.push(what);
+            }
+        }
+        create(&mut t, "written", "SELECT k, app.max(w) AS a FROM n GROUP BY k").await;
+        made.push("written".to_owned());
+        for change in [
+            "UPDATE n SET v = v + 1",
+            "DELETE FROM n WHERE id = 2; INSERT INTO n VALUES (5, 2, 2, 2.0), (6, 4, 3, 3)",
+            "UPDATE n SET w = w * 1.0, v = 3 WHERE k IN (1, 2)",
+        ] {
+            run(&w, change).await;
+            for what in &made {
+                assert_equal(&mut t, what).await;
+            }
         }
     });
 }

@@ -5,7 +5,7 @@ mod reach;
 
 pub use reach::Reach;
 
-use crate::agg::{AggCall, family};
+use crate::agg::{AggCall, OrderOf, facts};
 use crate::expr::{Expr, FuncKind, FuncSig, Volatility};
 use crate::graph::Schema;
 use crate::types::Type;
@@ -232,6 +232,6 @@ impl WindowCall {
 
     /// Whether the value of the aggregate depends on the order of its rows.
     fn minds_order(&self) -> bool {
-        family(&self.call.sig).minds_order()
+        facts(&self.call.sig).order != OrderOf::Free
     }
 }

@@ -1,6 +1,6 @@
 //! `avg(x)`: the sum over the count, divided as PostgreSQL divides numerics.
 
-use super::{AggCall, Family, Linear, Upkeep, aggregate, sum};
+use super::{AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, sum};
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig};
 use crate::types::{Datum, Type};
@@ -11,6 +11,10 @@ pub(super) struct Average;
 impl Family for Average {
     fn names(&self) -> &'static [&'static str] {
         &["avg"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts::of(ValueOf::Total)
     }
 
     fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {

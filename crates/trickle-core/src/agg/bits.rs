@@ -1,6 +1,6 @@
 //! `bit_and`, `bit_or` and `bit_xor` of integers.
 
-use super::{AggCall, Family, aggregate};
+use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -10,6 +10,10 @@ pub(super) struct Bits;
 impl Family for Bits {
     fn names(&self) -> &'static [&'static str] {
         &["bit_and", "bit_or", "bit_xor"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts { null: NullValue::Unknown, ..Facts::of(ValueOf::Function) }
     }
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {

@@ -1,6 +1,6 @@
 //! `bool_and`, `bool_or` and `every`: counts of true and false values.
 
-use super::{Acc, AggCall, Family, Linear, Upkeep, aggregate, also};
+use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::types::{Datum, Type};
@@ -14,6 +14,10 @@ fn is_or(sig: &FuncSig) -> bool {
 impl Family for Boolean {
     fn names(&self) -> &'static [&'static str] {
         &["bool_and", "bool_or", "every"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts::of(ValueOf::Function)
     }
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {

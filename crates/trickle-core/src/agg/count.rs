@@ -1,6 +1,6 @@
 //! `count(*)` and `count(x)`.
 
-use super::{Acc, AggCall, Family, Linear, Upkeep, aggregate, also};
+use super::{Acc, AggCall, Facts, Family, Linear, NullValue, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -14,6 +14,10 @@ pub(super) fn signature(args: &[Type]) -> FuncSig {
 impl Family for Count {
     fn names(&self) -> &'static [&'static str] {
         &["count"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts { null: NullValue::Never, ..Facts::of(ValueOf::Total) }
     }
 
     fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {

@@ -1,6 +1,6 @@
 //! `min` and `max`.
 
-use super::{AggCall, Family, Upkeep, aggregate};
+use super::{AggCall, Facts, Family, Upkeep, ValueOf, aggregate};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -14,6 +14,10 @@ fn greatest(sig: &FuncSig) -> bool {
 impl Family for Extremum {
     fn names(&self) -> &'static [&'static str] {
         &["min", "max"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts::of(ValueOf::Pick)
     }
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {

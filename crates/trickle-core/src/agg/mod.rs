@@ -119,6 +119,77 @@ pub struct Linear {
     pub finish: fn(&AggCall, &[Expr]) -> Expr,
 }
 
+/// Facts of the value of an aggregate, on which plans and comparisons of results rely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// When the value over a group that has rows is NULL.
+    pub null: NullValue,
+    /// How the value depends on the values of the arguments.
+    pub value: ValueOf,
+    /// How the value depends on the order of the rows, beyond the last bits of a sum of floats.
+    pub order: OrderOf,
+}
+
+/// When the value of an aggregate over a group that has rows is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NullValue {
+    /// Never.
+    Never,
+    /// Where no argument has a value.
+    WithoutValues,
+    /// Not known.
+    Unknown,
+}
+
+/// How the value of an aggregate depends on the values of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueOf {
+    /// It is a number of rows, or a sum or mean of all values.
+    Total,
+    /// It is one of the values.
+    Pick,
+    /// It is a list of the values.
+    List,
+    /// It is a list of the values as text.
+    TextList,
+    /// It holds the values as text, in another form than a list.
+    Texts,
+    /// It is another function of the values.
+    Function,
+    /// Not known: it may depend on how equal values are written.
+    Unknown,
+}
+
+/// How the value of an aggregate depends on the order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderOf {
+    /// It is the same for each order.
+    Free,
+    /// It may differ, and SQL leaves open which value it is.
+    Open,
+    /// It differs, and an ORDER BY says which value it is.
+    Minded,
+}
+
+impl Facts {
+    /// The facts of an aggregate that is none of PostgreSQL's own.
+    pub const UNKNOWN: Facts =
+        Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Minded };
+
+    /// The facts of an aggregate that is NULL only where no argument has a value, and is the same for each order.
+    const fn of(value: ValueOf) -> Facts {
+        Facts { null: NullValue::WithoutValues, value, order: OrderOf::Free }
+    }
+}
+
+/// Returns the facts of an aggregate.
+pub fn facts(sig: &FuncSig) -> Facts {
+    match &sig.schema {
+        None => family(sig).facts(&sig.name),
+        Some(_) => Facts::UNKNOWN,
+    }
+}
+
 /// A family of aggregates.
 pub trait Family: Sync {
     /// Returns the names of its aggregates.
@@ -144,10 +215,8 @@ pub trait Family: Sync {
         false
     }
 
-    /// Whether the value depends on the order of the rows, beyond the last bits of a sum of floats.
-    fn minds_order(&self) -> bool {
-        false
-    }
+    /// Returns the facts of the value of `name`, an aggregate of this family.
+    fn facts(&self, name: &str) -> Facts;
 
     /// Returns how a call is kept up to date. Callers never ask for DISTINCT aggregates or for calls with
     /// volatile arguments.
@@ -216,13 +285,13 @@ impl AggCall {
 
     /// Whether the aggregate is PostgreSQL's own `min` or `max`.
     pub(crate) fn is_extremum(&self) -> bool {
-        self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
+        facts(&self.sig).value == ValueOf::Pick && matches!(&*self.sig.name, "min" | "max")
     }
 
     /// Returns the expressions of whose equal values any one may be picked: the ones that DISTINCT, `min`,
     /// `max` and WITHIN GROUP compare.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
-        let counts = self.sig.schema.is_none() && &*self.sig.name == "count";
+        let counts = facts(&self.sig).null == NullValue::Never;
         let (args, keys) = match self.within_group {
             true => (false, true),
             false => (self.is_extremum() || (self.distinct && !counts), false),
@@ -253,12 +322,13 @@ impl AggCall {
 
     /// Whether the result may be NULL for a group that has rows.
     pub fn nullable(&self, grouped: bool, input: &crate::graph::Schema) -> bool {
-        if &*self.sig.name == "count" {
-            return false;
+        match facts(&self.sig).null {
+            NullValue::Never => false,
+            NullValue::WithoutValues => {
+                !grouped || self.filter.is_some() || self.args.iter().any(|a| a.nullable(input))
+            }
+            NullValue::Unknown => true,
         }
-        let total =
-            matches!(&*self.sig.name, "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every");
-        !(total && grouped && self.filter.is_none() && self.args.iter().all(|a| !a.nullable(input)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! aggregates return the place that a row would have among the others: `rank`, `dense_rank`, `percent_rank`,
 //! `cume_dist`.
 
-use super::{AggCall, Family, aggregate};
+use super::{AggCall, Facts, Family, NullValue, OrderOf, ValueOf, aggregate};
 use crate::error::{Error, Result};
 use crate::eval::aggregates::by_keys;
 use crate::eval::compare;
@@ -51,6 +51,14 @@ impl Family for Ordered {
         &["mode", "percentile_cont", "percentile_disc", "rank", "dense_rank", "percent_rank", "cume_dist"]
     }
 
+    fn facts(&self, name: &str) -> Facts {
+        let value = match name {
+            "mode" | "percentile_disc" => ValueOf::Pick,
+            _ => ValueOf::Function,
+        };
+        Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
+    }
+
     /// Returns `None`, since the types of the keys decide too: see [`signature`].
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
@@ -67,10 +75,6 @@ impl Family for Ordered {
     fn is_opaque(&self, call: &AggCall) -> bool {
         call.sig.ret.element().is_some()
             || (&*call.sig.name, &call.sig.ret) == ("percentile_cont", &Type::Interval)
-    }
-
-    fn minds_order(&self) -> bool {
-        true
     }
 
     /// Computes the value. NULL keys are ignored, except by the hypothetical-set aggregates.

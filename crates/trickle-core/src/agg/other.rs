@@ -1,35 +1,59 @@
 //! Every aggregate that is kept by recomputing its touched groups, user-defined ones included.
 
-use super::{AggCall, Family, aggregate};
+use super::OrderOf::{self, Minded, Open};
+use super::ValueOf::{self, Function, List, Pick, TextList, Texts};
+use super::{AggCall, Facts, Family, NullValue, aggregate};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
 
 pub(super) struct Other;
 
+/// The aggregates of this family that are PostgreSQL's own. An object of jsonb with unique keys is the same for
+/// each order, since jsonb sorts its keys.
+const AGGREGATES: [(&str, ValueOf, OrderOf); 19] = [
+    ("array_agg", List, Minded),
+    ("string_agg", TextList, Minded),
+    ("json_agg", TextList, Minded),
+    ("json_agg_strict", TextList, Minded),
+    ("jsonb_agg", List, Minded),
+    ("jsonb_agg_strict", List, Minded),
+    ("json_object_agg", Texts, Minded),
+    ("json_object_agg_strict", Texts, Minded),
+    ("json_object_agg_unique", Texts, Minded),
+    ("json_object_agg_unique_strict", Texts, Minded),
+    ("jsonb_object_agg", Function, Minded),
+    ("jsonb_object_agg_strict", Function, Minded),
+    ("jsonb_object_agg_unique", Function, Open),
+    ("jsonb_object_agg_unique_strict", Function, Open),
+    ("any_value", Pick, Open),
+    ("xmlagg", TextList, Minded),
+    ("range_agg", Function, Open),
+    ("range_intersect_agg", Function, Open),
+    ("sum", Function, Open),
+];
+
 impl Family for Other {
     fn names(&self) -> &'static [&'static str] {
-        &[
-            "array_agg",
-            "string_agg",
-            "json_agg",
-            "json_agg_strict",
-            "jsonb_agg",
-            "jsonb_agg_strict",
-            "json_object_agg",
-            "json_object_agg_strict",
-            "json_object_agg_unique",
-            "json_object_agg_unique_strict",
-            "jsonb_object_agg",
-            "jsonb_object_agg_strict",
-            "jsonb_object_agg_unique",
-            "jsonb_object_agg_unique_strict",
-            "any_value",
-            "xmlagg",
-            "range_agg",
-            "range_intersect_agg",
-            "sum",
-        ]
+        const NAMES: [&str; AGGREGATES.len()] = {
+            let mut names = [""; AGGREGATES.len()];
+            let mut i = 0;
+            while i < names.len() {
+                names[i] = AGGREGATES[i].0;
+                i += 1;
+            }
+            names
+        };
+        &NAMES
+    }
+
+    fn facts(&self, name: &str) -> Facts {
+        let found = AGGREGATES.iter().find(|(known, ..)| *known == name);
+        found.map_or(Facts::UNKNOWN, |(_, value, order)| Facts {
+            null: NullValue::Unknown,
+            value: *value,
+            order: *order,
+        })
     }
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
@@ -67,10 +91,6 @@ impl Family for Other {
             _ => false,
         };
         call.sig.schema.is_some() || !known
-    }
-
-    fn minds_order(&self) -> bool {
-        true
     }
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {

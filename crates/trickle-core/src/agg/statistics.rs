@@ -2,7 +2,7 @@
 //! recomputed: sums of squares of floats do not return to their earlier value when a value is taken out
 //! again.
 
-use super::{AggCall, Family, aggregate};
+use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -36,6 +36,10 @@ impl Family for Statistics {
             "regr_sxy",
             "regr_syy",
         ]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts { null: NullValue::Unknown, ..Facts::of(ValueOf::Function) }
     }
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {

@@ -1,6 +1,6 @@
 //! `sum(x)`: linear for integers and for numerics of a few known scales, otherwise recomputed.
 
-use super::{Acc, AggCall, Family, Linear, Upkeep, aggregate, also};
+use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncSig};
@@ -12,6 +12,10 @@ pub(super) struct Sum;
 impl Family for Sum {
     fn names(&self) -> &'static [&'static str] {
         &["sum"]
+    }
+
+    fn facts(&self, _name: &str) -> Facts {
+        Facts::of(ValueOf::Total)
     }
 
     fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {

@@ -1,7 +1,7 @@
 //! The parts of a query's result that SQL leaves open.
 
 use super::{ColSet, Graph, NodeId, NodeMap};
-use crate::agg::AggCall;
+use crate::agg::{AggCall, ValueOf, facts};
 use crate::expr::Expr;
 use crate::graph::Schema;
 use crate::rel::{Rel, Window};
@@ -233,7 +233,7 @@ fn groups(
 
 /// Whether the call adds up floats, and so rounds after each step.
 fn adds(call: &AggCall) -> bool {
-    let picks = call.within_group || call.is_extremum() || &*call.sig.name == "any_value";
+    let picks = call.within_group || facts(&call.sig).value == ValueOf::Pick;
     call.sig.ret.is_float() && !picks && call.args.iter().any(|e| e.ty().is_float())
 }
 
@@ -244,21 +244,21 @@ fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
 
 /// Whether the call makes a list of values in the order in which it reads them.
 fn lists(call: &AggCall) -> bool {
-    let known =
-        ["array_agg", "string_agg", "json_agg", "jsonb_agg", "json_agg_strict", "jsonb_agg_strict", "xmlagg"];
-    call.sig.schema.is_none() && !call.distinct && known.contains(&&*call.sig.name)
+    !call.distinct && matches!(facts(&call.sig).value, ValueOf::List | ValueOf::TextList)
 }
 
 /// Whether the call picks one of several equal values, or depends on the order among them.
 fn chooses(call: &AggCall) -> bool {
-    let total = matches!(&*call.sig.name, "sum" | "avg" | "count") && !call.distinct;
+    let total = facts(&call.sig).value == ValueOf::Total && !call.distinct;
     !total && call.exprs().any(|e| !e.is_exact())
 }
 
 /// Whether the value of the call depends on how equal values are written, or on which of them comes first.
 fn depends(call: &AggCall, open: &Unsettled) -> bool {
-    let known = call.sig.schema.is_none();
-    let texts = !known || matches!(&*call.sig.name, "string_agg" | "json_agg" | "json_object_agg");
+    let texts = match facts(&call.sig).value {
+        ValueOf::TextList | ValueOf::Texts | ValueOf::Unknown => true,
+        ValueOf::Total | ValueOf::Pick | ValueOf::List | ValueOf::Function => false,
+    };
     let ordered = !call.within_group && call.order_by.iter().any(|k| !k.expr.is_exact());
     let picked = call.distinct && call.args.iter().any(|e| !e.is_exact());
     call.exprs().any(|e| open.decides(e))

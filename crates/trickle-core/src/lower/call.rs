@@ -5,7 +5,7 @@ use super::expr::Cx;
 use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
-use crate::agg::{AggCall, FAMILIES, family, is_aggregate, resolve, resolve_ordered};
+use crate::agg::{AggCall, FAMILIES, OrderOf, facts, is_aggregate, resolve, resolve_ordered};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::expr::functions::{resolve_function, signatures};
@@ -68,15 +68,6 @@ const RANDOM: &[&str] = &[
     "pg_notify",
     "pg_advisory_lock",
     "pg_try_advisory_lock",
-];
-/// Aggregates that return the same value, or may return any value, whatever the order of their rows.
-const UNORDERED: &[&str] = &[
-    "any_value",
-    "range_agg",
-    "range_intersect_agg",
-    "sum",
-    "jsonb_object_agg_unique",
-    "jsonb_object_agg_unique_strict",
 ];
 /// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
@@ -497,8 +488,8 @@ impl Lowerer<'_> {
     /// Orders an aggregate by the order of FROM, where its value depends on the order of its rows and it has
     /// no ORDER BY.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
-        let any = call.sig.schema.is_none() && UNORDERED.contains(&&*call.sig.name);
-        if call.order_by.is_empty() && !call.distinct && !any && family(&call.sig).minds_order() {
+        let minds = facts(&call.sig).order == OrderOf::Minded;
+        if call.order_by.is_empty() && !call.distinct && minds {
             call.order_by = self.order_of_from(&format!("{}()", call.sig.name), place);
         }
     }
