@@ -4,7 +4,7 @@ use super::{Differ, negate, sum};
 use crate::error::Result;
 use crate::expr::Moment;
 use crate::graph::NodeId;
-use crate::rel::{Join, Keys, Rel, Union};
+use crate::rel::{Keys, Rel, Union};
 
 /// Applies `Δop(R) = op(ΔR)`.
 pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
@@ -48,29 +48,27 @@ fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<
     made.map(|made| cx.graph.add(made)).transpose()
 }
 
-/// Applies `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`. It reads current states only, and each term is driven by
-/// a delta.
+/// Applies `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`, with the operator itself for ⋈. It reads current states
+/// only, and each term is driven by a delta.
 pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
-    let (rel, inputs) = (node.rel(), node.inputs());
-    let (a, b) = (inputs[0], inputs[1]);
-    let (da, db) = (cx.delta(a)?, cx.delta(b)?);
-    let on = match rel {
-        Rel::Join(j) => j.on().clone(),
-        _ => return Err(crate::Error::plan(format!("{} is not bilinear", rel.as_operator().name()))),
+    let &[a, b] = node.inputs() else {
+        return Err(crate::Error::plan(format!("{} is bilinear and has not two inputs", node.op().name())));
     };
+    let (da, db) = (cx.delta(a)?, cx.delta(b)?);
+    let of = |left, right| node.op().with_inputs(&[left, right]);
     let (changes_a, changes_b) = (!cx.graph.props(da).empty, !cx.graph.props(db).empty);
     let mut terms = Vec::new();
     if changes_a {
         let after = cx.after(b)?;
-        terms.push(cx.graph.add(Join::new(da, after, on.clone()))?);
+        terms.push(cx.graph.add(of(da, after))?);
     }
     if changes_b {
         let after = cx.after(a)?;
-        terms.push(cx.graph.add(Join::new(after, db, on.clone()))?);
+        terms.push(cx.graph.add(of(after, db))?);
     }
     if changes_a && changes_b {
-        let both = cx.graph.add(Join::new(da, db, on))?;
+        let both = cx.graph.add(of(da, db))?;
         terms.push(negate(cx.graph, both)?);
     }
     sum(cx.graph, n, terms)

@@ -163,6 +163,10 @@ impl Relational for Accumulate {
         p.add_key(key);
         p
     }
+    fn can_raise(&self) -> bool {
+        self.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys.is_empty() {
             return Class::Global;

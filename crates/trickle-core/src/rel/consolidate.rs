@@ -65,6 +65,10 @@ impl Relational for Consolidate {
         self.keys.iter().for_each(|k| p.add_key(k.clone()));
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

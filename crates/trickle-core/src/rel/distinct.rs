@@ -57,6 +57,10 @@ impl Relational for Distinct {
         p.add_key(all);
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone()], output: all }

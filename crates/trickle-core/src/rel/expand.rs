@@ -165,6 +165,10 @@ impl Relational for Expand {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.calls().iter().any(SetCall::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

@@ -85,6 +85,10 @@ impl Relational for Filter {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.predicate.can_raise()
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.predicate.reads_clock() { Class::Global } else { Class::Linear }
     }

@@ -104,6 +104,10 @@ impl Relational for Join {
         p.pair_keys(inputs[0].props(), inputs[1].props(), by);
         p
     }
+    fn can_raise(&self) -> bool {
+        self.on().can_raise()
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Bilinear
     }

@@ -64,6 +64,10 @@ impl Relational for Keys {
         p.add_key(ColSet::all(schema.len()));
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

@@ -125,6 +125,10 @@ impl Relational for Map {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.exprs.iter().any(Expr::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.reads_clock() { Class::Global } else { Class::Linear }
     }

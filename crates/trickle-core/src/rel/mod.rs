@@ -92,6 +92,9 @@ pub trait Relational {
     /// Returns the derived properties.
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props;
 
+    /// Whether one of the operator's own expressions can raise on some row.
+    fn can_raise(&self) -> bool;
+
     /// Returns how the operator commutes with change.
     fn class(&self, inputs: &[&Node]) -> Class;
 
@@ -173,22 +176,7 @@ operators! {
 impl Rel {
     /// Whether one of the operator's own expressions can raise on some row.
     pub fn can_raise(&self) -> bool {
-        match self {
-            Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
-            Rel::Filter(f) => f.predicate().can_raise(),
-            Rel::Expand(e) => e.calls().iter().any(SetCall::can_raise),
-            Rel::Join(j) => j.on().can_raise(),
-            Rel::Recursion(r) => r.exprs().any(Expr::can_raise),
-            Rel::OuterJoin(j) => j.on().can_raise(),
-            Rel::SemiJoin(j) => j.on().can_raise(),
-            Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),
-            Rel::Revise(r) => r.exprs().any(Expr::can_raise),
-            Rel::Window(w) => w.calls().iter().any(crate::window::WindowCall::can_raise),
-            Rel::Accumulate(a) => {
-                a.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
-            }
-            _ => false,
-        }
+        self.as_operator().can_raise()
     }
 }
 

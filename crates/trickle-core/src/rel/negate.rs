@@ -44,6 +44,10 @@ impl Relational for Negate {
         let i = inputs[0].props();
         Props { non_negative: i.empty, positive: i.empty, keys: Vec::new(), fds: Vec::new(), ..i.clone() }
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

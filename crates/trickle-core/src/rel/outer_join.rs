@@ -150,6 +150,10 @@ impl Relational for OuterJoin {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.on().can_raise()
+    }
+
     fn class(&self, inputs: &[&Node]) -> Class {
         let by = inputs[0].schema().len();
         let keys = join_keys(&self.on, by);

@@ -54,6 +54,10 @@ impl Relational for Positive {
             ..i.clone()
         }
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone()], output: all }

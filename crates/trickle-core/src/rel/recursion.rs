@@ -158,6 +158,10 @@ impl Relational for Recursion {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.exprs().any(Expr::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

@@ -84,6 +84,10 @@ impl Relational for Reduce {
         p.add_key(key);
         p
     }
+    fn can_raise(&self) -> bool {
+        self.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise))
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys.is_empty() {
             return Class::Global;

@@ -223,6 +223,10 @@ impl Relational for Revise {
             ..i.clone()
         }
     }
+    fn can_raise(&self) -> bool {
+        self.exprs().any(Expr::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

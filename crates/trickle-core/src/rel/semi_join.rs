@@ -93,6 +93,10 @@ impl Relational for SemiJoin {
         p.bounded = l.bounded || (r.bounded && !self.anti);
         p
     }
+    fn can_raise(&self) -> bool {
+        self.on().can_raise()
+    }
+
     fn class(&self, inputs: &[&Node]) -> Class {
         let keys = join_keys(&self.on, inputs[0].schema().len());
         let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();

@@ -86,6 +86,10 @@ impl Relational for SetOp {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone(), all.clone()], output: all }

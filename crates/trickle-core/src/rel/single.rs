@@ -68,6 +68,11 @@ impl Relational for Single {
         p.add_key(key);
         p
     }
+    fn can_raise(&self) -> bool {
+        // The error of a second row is not raised by an expression; a refresh that meets it is a recompute.
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys == 0 {
             return Class::Global;

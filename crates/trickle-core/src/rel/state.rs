@@ -63,6 +63,10 @@ impl Relational for State {
     fn props(&self, _: &[&Node], _: &Schema) -> Props {
         self.props.clone()
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

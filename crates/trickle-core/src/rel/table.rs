@@ -121,6 +121,10 @@ impl Relational for Table {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

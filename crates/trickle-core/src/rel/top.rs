@@ -91,6 +91,10 @@ impl Relational for Top {
         p.consolidated = !p.keys.is_empty();
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.partition.is_empty() {
             return Class::Global;

@@ -69,6 +69,10 @@ impl Relational for Union {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

@@ -74,6 +74,10 @@ impl Relational for Values {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.rows.iter().flatten().any(Expr::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

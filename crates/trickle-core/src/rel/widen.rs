@@ -114,6 +114,10 @@ impl Relational for Widen {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        false
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

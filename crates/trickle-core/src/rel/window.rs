@@ -111,6 +111,10 @@ impl Relational for Window {
         }
         p
     }
+    fn can_raise(&self) -> bool {
+        self.calls().iter().any(crate::window::WindowCall::can_raise)
+    }
+
     fn class(&self, _: &[&Node]) -> Class {
         if self.partition.is_empty() {
             return Class::Global;
