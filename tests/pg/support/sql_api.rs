@@ -147,8 +147,8 @@ pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
 }
 
 /// Refreshes all in one statement, so that the clock has one time. The report of each is its first one in the
-/// history: a stream table with several readers is looked at for each of them. A recompute where nothing
-/// changed is a repair.
+/// history: a stream table with several readers is looked at for each of them. The server's scheduler may have
+/// noted a refresh of its own meanwhile. A recompute where nothing changed is a repair.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
@@ -158,14 +158,14 @@ pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<V
     call(t, &text, &[&names.iter().map(Name::to_string).collect::<Vec<_>>()]).await?;
     let done = "SELECT s.pgt_id, h.action, coalesce(h.strategy_reason, ''), h.rows_inserted, h.rows_updated, h.rows_deleted, \
          h.delta_row_count, ((h.phase_ms->>'wait')::float8 * 1000)::int8, ((h.phase_ms->>'decide')::float8 * 1000)::int8 \
-         FROM (SELECT DISTINCT ON (pgt_id) * FROM pgtrickle.pgt_refresh_history WHERE refresh_id > $1 ORDER BY pgt_id, refresh_id) h \
+         FROM (SELECT DISTINCT ON (pgt_id) * FROM pgtrickle.pgt_refresh_history WHERE refresh_id > $1 AND initiated_by <> 'SCHEDULER' \
+         ORDER BY pgt_id, refresh_id) h \
          JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) ORDER BY h.refresh_id";
     let rows = client.query(done, &[&last]).await.unwrap();
     let registry = t.registry().await?;
     let report = |r: &tokio_postgres::Row| {
         let mut report = MemberReport::no_data(r.get(0), &registry.get(r.get(0)).unwrap().relation);
-        let actions = [Action::Full, Action::Differential, Action::Reinitialize, Action::NoData];
-        report.action = *actions.iter().find(|a| a.name() == r.get::<_, &str>(1)).unwrap();
+        report.action = Action::parse(r.get(1)).unwrap();
         report.reason = r.get(2);
         let count = |i| r.get::<_, Option<i64>>(i).unwrap_or(0);
         (report.rows_inserted, report.rows_updated, report.rows_deleted) = (count(3), count(4), count(5));
