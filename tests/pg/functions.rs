@@ -2,7 +2,11 @@
 //! resolved or named otherwise than by PostgreSQL, and one that is kept by deltas though it must not be.
 
 use crate::support::{assert_equal, create, each_server, mode, name, open, run, todays_server};
+use std::sync::Arc;
 use trickle_client::NewStreamTable;
+use trickle_core::expr::functions::{resolve_function, resolve_operator, signatures};
+use trickle_core::expr::{FuncKind, FuncSig, Volatility};
+use trickle_core::types::Type;
 
 const TABLES: &str = r#"
 CREATE TABLE s (id int PRIMARY KEY, t text, j json, b jsonb, x int);
@@ -131,5 +135,66 @@ fn aggregates_named_as_the_servers_are_not_taken_for_them() {
                 assert_equal(&mut t, what).await;
             }
         }
+    });
+}
+
+/// One built-in function or operator with the facts that the engine states of it.
+struct Stated {
+    name: String,
+    args: Vec<String>,
+    sig: Arc<FuncSig>,
+}
+
+/// Returns the built-in functions and operators whose arguments have one type each.
+fn stated() -> Vec<Stated> {
+    let mut all = Vec::new();
+    for (name, types) in signatures() {
+        let (args, _) = types.split_once("->").unwrap_or_else(|| panic!("{name} has types {types}"));
+        let args: Vec<&str> = args.split(',').map(str::trim).filter(|a| !a.is_empty()).collect();
+        if args.iter().any(|a| a.starts_with("variadic") || a.starts_with("any")) {
+            continue;
+        }
+        let parsed: Vec<Type> = args.iter().map(|a| Type::parse(a).unwrap()).collect();
+        let found = resolve_function(name, &parsed).or_else(|| resolve_operator(name, &parsed));
+        let args = args.iter().map(|a| (*a).to_owned()).collect();
+        all.extend(found.map(|sig| Stated { name: name.to_owned(), args, sig }));
+    }
+    all
+}
+
+/// The facts of the function behind a function or an operator of these arguments.
+const FACTS: &str = "SELECT p.provolatile::text, p.proisstrict, p.proretset FROM pg_proc p \
+     WHERE NOT $3 AND p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = $1 \
+     AND p.proargtypes::text = array_to_string($2::text[]::regtype[]::oid[], ' ') \
+     UNION ALL SELECT p.provolatile::text, p.proisstrict, p.proretset FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode \
+     WHERE $3 AND o.oprnamespace = 'pg_catalog'::regnamespace AND o.oprname = $1 \
+     AND array_remove(ARRAY[o.oprleft, o.oprright], 0::oid) = $2::text[]::regtype[]::oid[]";
+
+/// Functions that the server calls STABLE for the casts to the types of a column definition list, whose volatility
+/// the engine takes from these types.
+const BY_THEIR_COLUMNS: [&str; 2] = ["json_to_recordset", "jsonb_to_recordset"];
+
+#[test]
+fn facts_of_functions_are_those_of_the_server() {
+    each_server(async |db| {
+        let w = db.session().await;
+        let (mut wrong, mut compared) = (Vec::new(), 0);
+        for Stated { name, args, sig } in stated() {
+            let rows = w.client().query(FACTS, &[&name, &args, &sig.is_operator()]).await.unwrap();
+            let Some(r) = rows.first() else { continue };
+            compared += 1;
+            let volatility = Volatility::parse(r.get(0)).unwrap();
+            let is_safe = sig.volatility >= volatility || BY_THEIR_COLUMNS.contains(&&*name);
+            // Of a function without arguments strictness says nothing.
+            let is_strict =
+                sig.strict == r.get::<_, bool>(1) || args.is_empty() || BY_THEIR_COLUMNS.contains(&&*name);
+            let is_set = (sig.kind == FuncKind::SetReturning) == r.get::<_, bool>(2);
+            if !(is_safe && is_strict && is_set) {
+                wrong.push(format!("{name}({}): {sig:?}, but {volatility:?}", args.join(", ")));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        // Functions over polymorphic types and forms of SQL are not found by these types.
+        assert!(compared > 400, "{compared}");
     });
 }
