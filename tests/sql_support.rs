@@ -25,22 +25,23 @@ use trickle_core::stream_table::{Options, StreamTable, Verdict};
 use trickle_core::testing::Case;
 use trickle_core::{Reason, compile};
 
-const HEAD: &str = "# What is kept, and how
+const HEAD: &str = "# SQL support
 
 <!-- Written by `TRICKLE_BLESS=1 cargo test -p trickle-core --all-features --test sql_support` from the case files. -->
 
-Each line is a case file: a query, changes of its tables, and the rows that must come out after each, judged by
-PostgreSQL. The cost is that of a refresh where one table changed, or time passed for a query that reads the clock, indexes
-on the columns looked up granted:
+Each line is a case file: a query, changes of its tables, and the rows of the result after each change, judged by
+PostgreSQL. The column \"cost\" tells what a refresh costs after a change of one table, or after time passed for a query
+that reads the clock. It presumes indexes on the columns by which the refresh looks rows up:
 
-- **Δ**: it follows the change.
-- **group**: groups that the change touches are computed anew from their rows.
-- **range**: so are windows over the rows near the change in the order of their partition.
-- **partition**: so are whole partitions of windows and of first rows.
-- **scan**: a table, or a stored part of the query, is read as a whole, because the query asks for its rows by nothing
-  that an index on columns would serve.
-- **refill**: so it is when one of the first rows leaves; else the cost is Δ.
-- **result**: all groups, windows or rounds of a recursion are computed anew. That is a full refresh by another name, and is called one.
+- **Δ**: the cost follows the change.
+- **group**: the groups that the change touches are recomputed from their rows.
+- **range**: the windows over the rows near the change, in the order of their partition, are recomputed.
+- **partition**: whole partitions of windows and of first rows are recomputed.
+- **scan**: a table, or a stored part of the query, is read as a whole, since no index on columns serves the way in which
+  the query asks for its rows.
+- **refill**: a table is read as a whole only when one of the first rows leaves; otherwise the cost is Δ.
+- **result**: all groups, windows or rounds of a recursion are recomputed. That is a full refresh by another name, and is
+  reported as one.
 ";
 
 /// The cost of a refresh beyond the change; a worse class is greater.
@@ -138,7 +139,7 @@ fn document() -> String {
         let (first, rest) = area.split_at(1);
         write!(
             out,
-            "\n## {}{rest}\n\n| case | what it shows | kept by | cost |\n|---|---|---|---|\n",
+            "\n## {}{rest}\n\n| case | behaviour | kept by | cost |\n|---|---|---|---|\n",
             first.to_uppercase()
         )
         .unwrap();

@@ -35,8 +35,8 @@ use trickle_client::connect::Secret;
 #[derive(Debug, Parser)]
 #[command(name = "trickle", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done; 1 the thing asked for is false or failed; 2 usage or bad input; 3 cannot \
-                        connect."
+    after_help = "Exit codes: 0 done; 1 the check or the work failed; 2 wrong usage or bad input; 3 no \
+                        connection; 4 something would be done (apply --dry-run --exit-code)."
 )]
 struct Cli {
     #[command(flatten)]

@@ -26,7 +26,7 @@ macro_rules! settings {
         /// The settings that were given.
         #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
         #[serde(deny_unknown_fields, default)]
-        #[command(next_help_heading = "Settings, also in trickle.toml under the same names with underscores")]
+        #[command(next_help_heading = "Settings (also keys of trickle.toml, with underscores)")]
         pub(crate) struct Given {
             $($(#[$about])* #[arg(long, global = true, hide_short_help = true)] $name: Option<$ty>),*
         }

@@ -41,37 +41,37 @@ macro_rules! metrics {
 
 metrics! {
     REFRESHES: Kind::Counter, "trickle_refreshes_total", ["table", "action", "outcome"],
-        "Refreshes by what was done (as in history; none where it failed) and how they ended: completed, failed, or later, where somebody was in the way and it is tried again";
+        "Refreshes by action (as in history; none if the refresh failed) and outcome: completed, failed, or later (another session was in the way, and the refresh is tried again)";
     DURATION: Kind::Histogram(COSTS), "trickle_refresh_duration_seconds", ["table"],
-        "What a refresh of a stream table took that had anything to do, all its phases together";
+        "Time of a refresh of a stream table that had work to do, all its phases together";
     PHASES: Kind::Histogram(COSTS), "trickle_refresh_phase_seconds", ["phase"],
-        "What each phase of a run took, of all stream tables that it refreshed together: wait (for locks), decide, generate, execute, cleanup";
+        "Time of each phase of a run, of all stream tables refreshed in it: wait (for locks), decide, generate, execute, cleanup";
     LAG: Kind::Histogram(LAGS), "trickle_lag_seconds", ["table"],
-        "From commit to visible: exact where the server keeps the times of commits, elsewhere from when a stream table was last known to show everything until the end of its refresh, which is more";
+        "Time from the commit of a change until it is visible: exact if the server keeps the times of commits; if not, counted from when the stream table was last known to show everything, which is longer";
     ROWS: Kind::Counter, "trickle_rows_total", ["table", "change"],
         "Rows that refreshes inserted, updated and deleted in a stream table";
     DELTA_ROWS: Kind::Counter, "trickle_delta_rows_total", ["table"],
-        "Rows of changes of its sources that refreshes of a stream table read";
+        "Rows of changes of its sources that the refreshes of a stream table read";
     ERRORS: Kind::Counter, "trickle_errors_total", ["kind"],
-        "Errors by kind: refresh (one failed, or is tried again later), look (something that keeps no refresh from being done), connection";
+        "Errors by kind: refresh (a refresh failed, or is tried again later), look (an error that kept no refresh from being done), connection";
     CONNECTED: Kind::Gauge, "trickle_connected", [],
-        "1 where the refresher is connected to the database";
+        "1 if the refresher is connected to the database";
     LEADER: Kind::Gauge, "trickle_leader", [],
-        "1 where this refresher is the one that works, 0 where it waits for another one";
+        "1 if this refresher holds the lease and works, 0 if it waits for another one";
     INFO: Kind::Gauge, "trickle_build_info", ["version"],
         "1, with the version of the program";
     READ: Kind::Gauge, "trickle_status_read", [],
-        "1 where the database told how its stream tables stand; the metrics below are absent where it did not";
+        "1 if the state of the stream tables could be read; if not, the metrics below are absent";
     TABLES: Kind::Gauge, "trickle_stream_tables", ["health"],
-        "Stream tables by health: fresh, manual (something is pending that waits for a refresh by hand), due, late (behind for more than two periods), failed";
+        "Stream tables by health: fresh, manual (changes wait for a refresh by hand), due, late (behind for more than two periods), failed";
     STALENESS: Kind::Gauge, "trickle_staleness_seconds", ["table"],
-        "How long something may have been committed that a stream table does not show; 0 where it shows everything, absent where it was never filled";
+        "Greatest age of a committed change that a stream table may not show; 0 if it shows everything, absent if it was never filled";
     PERIOD: Kind::Gauge, "trickle_period_seconds", ["table"],
-        "How often a stream table is looked at; absent where its schedule is manual";
+        "Period of a stream table; absent if its schedule is manual";
     SLOWED: Kind::Gauge, "trickle_slowed_period_seconds", ["table"],
-        "What the last refresh of a stream table makes of its period, at least, where it took more than four fifths of that; absent where it did not";
+        "Least period of a stream table after a refresh that took more than four fifths of its period; absent otherwise";
     PENDING: Kind::Gauge, "trickle_pending_rows", ["table"],
-        "Rows of changes that wait for a stream table; absent where that is not captured";
+        "Rows of changes that wait for a stream table; absent if its sources are not captured";
     STATUS: Kind::Gauge, "trickle_status", ["table", "status"],
         "1 for the status that a stream table has: INITIALIZING, ACTIVE, SUSPENDED or ERROR";
     CONSECUTIVE: Kind::Gauge, "trickle_consecutive_errors", ["table"],
@@ -79,9 +79,9 @@ metrics! {
     BUFFER: Kind::Gauge, "trickle_buffer_bytes", ["source"],
         "Bytes on disk of the buffer that holds the changes of a source";
     LIMIT: Kind::Gauge, "trickle_buffer_limit_bytes", ["source"],
-        "Bytes from which on a buffer keeps no more changes, and its readers are computed anew";
+        "Size in bytes from which a buffer keeps no more changes, and its readers are recomputed";
     OLDEST: Kind::Gauge, "trickle_oldest_transaction_seconds", [],
-        "How long the oldest transaction has been open; while one is, old rows of stream tables and changes that were applied cannot be removed";
+        "Age of the oldest open transaction; while it is open, old rows of stream tables and applied changes cannot be removed";
 }
 
 impl Metric {
