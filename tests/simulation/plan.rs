@@ -10,7 +10,7 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::{Force, Policy, Strategy};
 use trickle_core::frontier::{Command, Frontier, Snapshot};
 use trickle_core::refresh::{
-    Bind, Feed, Lock, Member, Plan, Program, Relation, Request, Source, Template, Transaction, Value,
+    Bind, Lock, Member, Plan, Program, ReaderView, Relation, Request, Source, Template, Transaction, Value,
     Windows, Yield,
 };
 
@@ -31,8 +31,8 @@ impl Program for Does {
         let binds = Arc::new([Bind::FrontierSnapshot, Bind::FrontierXid, Bind::FrontierCommand]);
         Ok(Arc::new([Template { text: text.into(), binds, result: Yield::Counts }]))
     }
-    fn feed(&self, strategy: Strategy) -> Feed {
-        if strategy == Strategy::Full && self.told { Feed::Replaced } else { Feed::Changes }
+    fn feed(&self, strategy: Strategy) -> ReaderView {
+        if strategy == Strategy::Full && self.told { ReaderView::Replaced } else { ReaderView::Changes }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::session::{Connect, Session};
 use crate::{Trickle, connections};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lead::{Keeper, Lead};
+use lead::{Keeper, Leadership};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -121,16 +121,16 @@ async fn work_when_leading(
     to: &dyn Connect,
     options: &DaemonOptions,
     tell: &dyn Fn(Event<'_>),
-    mut leads: watch::Receiver<Lead>,
+    mut leads: watch::Receiver<Leadership>,
     stop: &mut Pin<&mut impl Future<Output = ()>>,
 ) -> Result<()> {
     let mut wait = RECONNECT.0;
     loop {
         let lead = leads.borrow_and_update().clone();
         let lease = match lead {
-            Lead::Own(lease) => lease,
-            Lead::Another(_) | Lead::Unknown => {
-                if let Lead::Another(holder) = &lead {
+            Leadership::Own(lease) => lease,
+            Leadership::Another(_) | Leadership::Unknown => {
+                if let Leadership::Another(holder) = &lead {
                     tell(Event::Waiting(holder));
                 }
                 tokio::select! {
@@ -233,12 +233,12 @@ impl<'d> Daemon<'d> {
     async fn run(
         &mut self,
         stop: &mut Pin<&mut impl Future<Output = ()>>,
-        leads: &mut watch::Receiver<Lead>,
+        leads: &mut watch::Receiver<Leadership>,
     ) -> Result<End> {
         let (mut work, mut ended) = (FuturesUnordered::new(), Vec::new());
         loop {
             let lead = leads.borrow_and_update().clone();
-            if lead == Lead::Unknown {
+            if lead == Leadership::Unknown {
                 // Running refreshes go on, and are committed if no other refresher took over. None is begun.
                 tokio::select! {
                     () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
@@ -248,7 +248,7 @@ impl<'d> Daemon<'d> {
                 self.note(&mut ended)?;
                 continue;
             }
-            if lead != Lead::Own(self.lease) {
+            if lead != Leadership::Own(self.lease) {
                 return self.finish(work).await.map(|()| End::Deposed);
             }
             let next = tokio::select! {

@@ -22,7 +22,7 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 pub(crate) fn process(token: &CancelToken) -> Option<i32> {
     let mut sent = Vec::new();
     // The request is written into memory, so nothing waits.
-    token.cancel_query_raw(Heard(&mut sent), Unencrypted).now_or_never()?.ok()?;
+    token.cancel_query_raw(RecordingStream(&mut sent), Unencrypted).now_or_never()?.ok()?;
     // The request is: its length, its code, the process, the secret.
     let request = sent.last_chunk::<16>()?;
     let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *request;
@@ -30,9 +30,9 @@ pub(crate) fn process(token: &CancelToken) -> Option<i32> {
 }
 
 /// A stand-in for a server that stores the bytes it receives, and agrees to TLS.
-struct Heard<'s>(&'s mut Vec<u8>);
+struct RecordingStream<'s>(&'s mut Vec<u8>);
 
-impl AsyncWrite for Heard<'_> {
+impl AsyncWrite for RecordingStream<'_> {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
         self.0.extend_from_slice(more);
         Poll::Ready(Ok(more.len()))
@@ -45,14 +45,14 @@ impl AsyncWrite for Heard<'_> {
     }
 }
 
-impl AsyncRead for Heard<'_> {
+impl AsyncRead for RecordingStream<'_> {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         to.put_slice(b"S");
         Poll::Ready(Ok(()))
     }
 }
 
-impl TlsStream for Heard<'_> {
+impl TlsStream for RecordingStream<'_> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
@@ -61,11 +61,11 @@ impl TlsStream for Heard<'_> {
 /// TLS that encrypts nothing, for a request that goes nowhere.
 struct Unencrypted;
 
-impl<'s> TlsConnect<Heard<'s>> for Unencrypted {
-    type Stream = Heard<'s>;
+impl<'s> TlsConnect<RecordingStream<'s>> for Unencrypted {
+    type Stream = RecordingStream<'s>;
     type Error = Infallible;
-    type Future = Ready<Result<Heard<'s>, Infallible>>;
-    fn connect(self, stream: Heard<'s>) -> Self::Future {
+    type Future = Ready<Result<RecordingStream<'s>, Infallible>>;
+    fn connect(self, stream: RecordingStream<'s>) -> Self::Future {
         ready(Ok(stream))
     }
 }

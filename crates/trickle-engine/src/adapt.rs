@@ -29,7 +29,7 @@ pub(crate) struct Adapted {
 }
 
 /// A stream table that was planned again.
-struct Anew {
+struct Replanned {
     /// The stream table, under the current names of its sources.
     e: Entry,
     new: NewStreamTable,
@@ -114,7 +114,7 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: Initiator) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        let Anew { e, new, design, is_renamed } = self.designed_anew(e).await?;
+        let Replanned { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
         // While somebody alters a relation below a view, nobody can tell whether the view stays the same.
         // Planning has waited for that, so the former plan may fit after all, unless names are others.
@@ -156,7 +156,7 @@ impl<C: Connection> Trickle<C> {
 
     /// Returns a stream table under the current names of its sources, with a new design. Planning waits for
     /// sessions that rename tables, and then finds the new names. So the names are checked again afterwards.
-    async fn designed_anew(&mut self, e: &Entry) -> Result<Anew> {
+    async fn designed_anew(&mut self, e: &Entry) -> Result<Replanned> {
         let mut is_renamed = false;
         for _ in 0..ATTEMPTS {
             let e = match self.follow_names(e).await {
@@ -167,7 +167,7 @@ impl<C: Connection> Trickle<C> {
                 Ok(None) => e.clone(),
                 Err(error) if error.is_stale() => continue,
                 Err(error) => {
-                    return Ok(Anew {
+                    return Ok(Replanned {
                         new: e.as_new(own_name(e)),
                         e: e.clone(),
                         design: Err(error),
@@ -178,7 +178,7 @@ impl<C: Connection> Trickle<C> {
             let new = e.as_new(own_name(&e));
             let design = self.design(e.relation.clone(), e.id, &new).await;
             if !self.is_renamed(&e).await? {
-                return Ok(Anew { e, new, design, is_renamed });
+                return Ok(Replanned { e, new, design, is_renamed });
             }
         }
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))

@@ -230,7 +230,7 @@ fn instant(column: &str) -> String {
 }
 
 /// Facts about a stream table that [`Registry`] does not read.
-struct More {
+struct CatalogFacts {
     is_populated: bool,
     needs_reinit: bool,
     reinit_reason: Option<String>,
@@ -322,7 +322,7 @@ impl<C: Connection> Trickle<C> {
         Ok(wanted.into_iter().filter_map(of).collect())
     }
 
-    async fn more(&self) -> Result<BTreeMap<i64, More>> {
+    async fn more(&self) -> Result<BTreeMap<i64, CatalogFacts>> {
         let text = format!(
             "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL OR k.why IS NOT NULL, {}, {}, \
              (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
@@ -334,7 +334,7 @@ impl<C: Connection> Trickle<C> {
         );
         let rows = self.db().query(&text, &[]).await;
         let rows = rows.map_err(|e| Error::server("read how stream tables stand", e))?;
-        let more = |r: &Row| More {
+        let more = |r: &Row| CatalogFacts {
             is_populated: r.get(1),
             needs_reinit: r.get(2),
             data_timestamp: r.get(3),
@@ -355,7 +355,7 @@ impl<C: Connection> Trickle<C> {
     async fn pending_changes(
         &mut self,
         registry: &Registry,
-        more: &BTreeMap<i64, More>,
+        more: &BTreeMap<i64, CatalogFacts>,
         of: &[Entry],
     ) -> Result<BTreeMap<i64, Pending>> {
         let all = registry.with_upstream(of.iter().map(|e| e.relation.id))?;
@@ -499,7 +499,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Duration>) -> Status {
+fn status(e: &Entry, more: &CatalogFacts, pending: Option<&Pending>, period: Option<Duration>) -> Status {
     let sum = |p: &Pending| p.sources.values().map(|v| v.map(|w| w.rows)).sum::<Option<i64>>();
     let any =
         |p: &Pending| p.rebuild || p.sources.values().any(|v| v.is_none_or(|w| w.rows > 0 || w.truncated));

@@ -1,6 +1,6 @@
 //! libpq's settings: connection strings, service files, variables.
 
-use super::wrong::{At, Part, Wrong};
+use super::wrong::{OptionPlace, Part, Wrong};
 use super::{ConnectError, Environment, Secret};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use tokio_postgres::Config;
 pub(super) type Settings = BTreeMap<&'static str, Secret>;
 
 /// Options as they were read: the place, the possible keyword, and the value.
-type Read = Vec<(At, Secret, Secret)>;
+type ReadOptions = Vec<(OptionPlace, Secret, Secret)>;
 
 /// How a keyword is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum Treatment {
     /// Means the same to tokio-postgres, which is given it.
     Passed,
     /// Is handled by this program, not by tokio-postgres.
@@ -26,46 +26,46 @@ enum Use {
 }
 
 /// Every keyword with its environment variable (empty if it has none) and its use.
-const KEYWORDS: &[(&str, &str, Use)] = &[
-    ("host", "PGHOST", Use::Passed),
-    ("hostaddr", "PGHOSTADDR", Use::Passed),
-    ("port", "PGPORT", Use::Passed),
-    ("dbname", "PGDATABASE", Use::Passed),
-    ("user", "PGUSER", Use::Passed),
-    ("password", "PGPASSWORD", Use::Passed),
-    ("options", "PGOPTIONS", Use::Passed),
-    ("application_name", "PGAPPNAME", Use::Passed),
-    ("connect_timeout", "PGCONNECT_TIMEOUT", Use::Passed),
-    ("channel_binding", "PGCHANNELBINDING", Use::Passed),
-    ("target_session_attrs", "PGTARGETSESSIONATTRS", Use::Passed),
-    ("load_balance_hosts", "PGLOADBALANCEHOSTS", Use::Passed),
-    ("sslnegotiation", "PGSSLNEGOTIATION", Use::Passed),
-    ("tcp_user_timeout", "", Use::Passed),
-    ("keepalives", "", Use::Passed),
-    ("keepalives_idle", "", Use::Passed),
-    ("keepalives_interval", "", Use::Passed),
-    ("keepalives_count", "", Use::Passed),
-    ("sslmode", "PGSSLMODE", Use::Own),
-    ("sslrootcert", "PGSSLROOTCERT", Use::Own),
-    ("sslcert", "PGSSLCERT", Use::Own),
-    ("sslkey", "PGSSLKEY", Use::Own),
-    ("passfile", "PGPASSFILE", Use::Own),
-    ("service", "PGSERVICE", Use::Own),
-    ("client_encoding", "PGCLIENTENCODING", Use::Ignored),
-    ("fallback_application_name", "", Use::Ignored),
-    ("gssencmode", "PGGSSENCMODE", Use::Ignored),
-    ("krbsrvname", "PGKRBSRVNAME", Use::Ignored),
-    ("gsslib", "PGGSSLIB", Use::Ignored),
-    ("sslcompression", "PGSSLCOMPRESSION", Use::Ignored),
-    ("sslsni", "PGSSLSNI", Use::Ignored),
-    ("sslcrl", "PGSSLCRL", Use::Refused),
-    ("sslcrldir", "PGSSLCRLDIR", Use::Refused),
-    ("requirepeer", "PGREQUIREPEER", Use::Refused),
-    ("require_auth", "PGREQUIREAUTH", Use::Refused),
-    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION", Use::Refused),
+const KEYWORDS: &[(&str, &str, Treatment)] = &[
+    ("host", "PGHOST", Treatment::Passed),
+    ("hostaddr", "PGHOSTADDR", Treatment::Passed),
+    ("port", "PGPORT", Treatment::Passed),
+    ("dbname", "PGDATABASE", Treatment::Passed),
+    ("user", "PGUSER", Treatment::Passed),
+    ("password", "PGPASSWORD", Treatment::Passed),
+    ("options", "PGOPTIONS", Treatment::Passed),
+    ("application_name", "PGAPPNAME", Treatment::Passed),
+    ("connect_timeout", "PGCONNECT_TIMEOUT", Treatment::Passed),
+    ("channel_binding", "PGCHANNELBINDING", Treatment::Passed),
+    ("target_session_attrs", "PGTARGETSESSIONATTRS", Treatment::Passed),
+    ("load_balance_hosts", "PGLOADBALANCEHOSTS", Treatment::Passed),
+    ("sslnegotiation", "PGSSLNEGOTIATION", Treatment::Passed),
+    ("tcp_user_timeout", "", Treatment::Passed),
+    ("keepalives", "", Treatment::Passed),
+    ("keepalives_idle", "", Treatment::Passed),
+    ("keepalives_interval", "", Treatment::Passed),
+    ("keepalives_count", "", Treatment::Passed),
+    ("sslmode", "PGSSLMODE", Treatment::Own),
+    ("sslrootcert", "PGSSLROOTCERT", Treatment::Own),
+    ("sslcert", "PGSSLCERT", Treatment::Own),
+    ("sslkey", "PGSSLKEY", Treatment::Own),
+    ("passfile", "PGPASSFILE", Treatment::Own),
+    ("service", "PGSERVICE", Treatment::Own),
+    ("client_encoding", "PGCLIENTENCODING", Treatment::Ignored),
+    ("fallback_application_name", "", Treatment::Ignored),
+    ("gssencmode", "PGGSSENCMODE", Treatment::Ignored),
+    ("krbsrvname", "PGKRBSRVNAME", Treatment::Ignored),
+    ("gsslib", "PGGSSLIB", Treatment::Ignored),
+    ("sslcompression", "PGSSLCOMPRESSION", Treatment::Ignored),
+    ("sslsni", "PGSSLSNI", Treatment::Ignored),
+    ("sslcrl", "PGSSLCRL", Treatment::Refused),
+    ("sslcrldir", "PGSSLCRLDIR", Treatment::Refused),
+    ("requirepeer", "PGREQUIREPEER", Treatment::Refused),
+    ("require_auth", "PGREQUIREAUTH", Treatment::Refused),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION", Treatment::Refused),
 ];
 
-fn usage(key: &str) -> Option<Use> {
+fn usage(key: &str) -> Option<Treatment> {
     KEYWORDS.iter().find(|(k, ..)| *k == key).map(|(.., u)| *u)
 }
 
@@ -108,13 +108,13 @@ fn has_scheme(text: &str) -> bool {
 }
 
 /// Turns options into settings; of an option that is given twice, the last one counts.
-fn known(read: Read) -> Result<Settings, Wrong> {
-    let setting = |(at, key, value): (At, Secret, Secret)| {
+fn known(read: ReadOptions) -> Result<Settings, Wrong> {
+    let setting = |(at, key, value): (OptionPlace, Secret, Secret)| {
         let key = key.reveal();
         match KEYWORDS.iter().find(|(k, ..)| *k == key) {
             None => Err(Wrong::Unknown(at, near(key))),
-            Some((name, _, Use::Refused)) => Err(Wrong::Refused(name)),
-            Some((name, _, Use::Passed | Use::Own | Use::Ignored)) => Ok((*name, value)),
+            Some((name, _, Treatment::Refused)) => Err(Wrong::Refused(name)),
+            Some((name, _, Treatment::Passed | Treatment::Own | Treatment::Ignored)) => Ok((*name, value)),
         }
     };
     read.into_iter().map(setting).collect()
@@ -176,13 +176,17 @@ fn parse_url(rest: &str) -> Result<Settings, Wrong> {
     if ports.iter().any(|p| !p.is_empty()) {
         settings.insert("port", ports.join(",").into());
     }
-    let mut options = Read::new();
+    let mut options = ReadOptions::new();
     for (n, pair) in (1..).zip(query.split('&').filter(|p| !p.is_empty())) {
-        let (key, value) = pair.split_once('=').ok_or(Wrong::NoValue(At::Number(n)))?;
+        let (key, value) = pair.split_once('=').ok_or(Wrong::NoValue(OptionPlace::Number(n)))?;
         // JDBC's spelling, which libpq accepts too.
         let (key, value) =
             if (key, value) == ("ssl", "true") { ("sslmode", "require") } else { (key, value) };
-        options.push((At::Number(n), decode(key, Part::Option(n))?, decode(value, Part::Option(n))?));
+        options.push((
+            OptionPlace::Number(n),
+            decode(key, Part::Option(n))?,
+            decode(value, Part::Option(n))?,
+        ));
     }
     settings.extend(known(options)?);
     Ok(settings)
@@ -205,11 +209,11 @@ fn decode(text: &str, part: Part) -> Result<Secret, Wrong> {
 }
 
 /// Parses `key = value key = 'quoted \' value'`.
-fn parse_pairs(text: &str) -> Result<Read, Wrong> {
-    let mut read = Read::new();
+fn parse_pairs(text: &str) -> Result<ReadOptions, Wrong> {
+    let mut read = ReadOptions::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let at = At::Number(read.len() + 1);
+        let at = OptionPlace::Number(read.len() + 1);
         let (key, after) = rest.split_once('=').ok_or(Wrong::NoValue(at))?;
         let after = after.trim_start();
         let quoted = after.strip_prefix('\'');
@@ -258,20 +262,20 @@ pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>)
 }
 
 /// Returns the `key=value` lines below `[name]`.
-fn section(text: &str, name: &str) -> Option<Read> {
+fn section(text: &str, name: &str) -> Option<ReadOptions> {
     let mut lines = text.lines().map(str::trim).skip_while(|l| *l != format!("[{name}]"));
     lines.next()?;
     let lines = (1..).zip(lines.take_while(|l| !l.starts_with('['))).filter(|(_, l)| !l.starts_with('#'));
     let pair = |(n, l): (usize, &str)| {
         let (key, value) = l.split_once('=')?;
-        Some((At::Line(n), key.trim().into(), value.trim().into()))
+        Some((OptionPlace::Line(n), key.trim().into(), value.trim().into()))
     };
     Some(lines.filter_map(pair).collect())
 }
 
 /// Adds the settings of environment variables, where they are not yet set.
 pub(super) fn add_environment(settings: &mut Settings, environment: Environment<'_>) {
-    for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Use::Refused) {
+    for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Treatment::Refused) {
         if let Some(value) = environment(variable).filter(|v| !v.is_empty()) {
             settings.entry(key).or_insert(value.into());
         }
@@ -280,7 +284,7 @@ pub(super) fn add_environment(settings: &mut Settings, environment: Environment<
 
 /// Builds the driver's configuration from the settings that the driver understands, and has it check them.
 pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
-    let passed = || settings.iter().filter(|(k, _)| usage(k) == Some(Use::Passed));
+    let passed = || settings.iter().filter(|(k, _)| usage(k) == Some(Treatment::Passed));
     let text: String = passed().map(|(key, value)| passed_on(key, value.reveal())).collect();
     text.parse().map_err(|_| {
         // The driver's message may quote the value that it could not read, so the message is left out.

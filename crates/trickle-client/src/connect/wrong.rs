@@ -32,18 +32,18 @@ impl fmt::Display for Part {
 
 /// The place of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum OptionPlace {
     /// The number of the option in a connection string, from 1.
     Number(usize),
     /// The line of the option in a service, counted from the service's name.
     Line(usize),
 }
 
-impl fmt::Display for At {
+impl fmt::Display for OptionPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            At::Number(n) => write!(f, "connection option {n}"),
-            At::Line(n) => write!(f, "the option in line {n} of the service"),
+            OptionPlace::Number(n) => write!(f, "connection option {n}"),
+            OptionPlace::Line(n) => write!(f, "the option in line {n} of the service"),
         }
     }
 }
@@ -64,13 +64,13 @@ pub(super) enum Wrong {
     /// A text that is neither a URL nor pairs, and holds more than a name.
     NoName,
     /// An unknown option, and the keyword that was probably meant.
-    Unknown(At, Option<&'static str>),
+    Unknown(OptionPlace, Option<&'static str>),
     /// An option whose demand this program cannot meet.
     Refused(&'static str),
     /// An option without `=`.
-    NoValue(At),
+    NoValue(OptionPlace),
     /// An option whose value has no closing quote.
-    NoQuote(At),
+    NoQuote(OptionPlace),
     /// An option with an invalid value.
     Value(&'static str),
 }

@@ -12,7 +12,7 @@ use trickle_engine::{Error, Result, Settings, Trickle};
 
 /// Which refresher holds the lease, as far as this one knows.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Lead {
+pub(super) enum Leadership {
     /// Not yet known, or no longer: the server did not answer in time.
     Unknown,
     /// This refresher, under this lease.
@@ -34,7 +34,7 @@ pub(super) struct Keeper<'k> {
     settings: Settings,
     term: Duration,
     holder: String,
-    lead: watch::Sender<Lead>,
+    lead: watch::Sender<Leadership>,
 }
 
 impl<'k> Keeper<'k> {
@@ -44,8 +44,8 @@ impl<'k> Keeper<'k> {
         tell: &'k dyn Fn(Event<'_>),
         settings: &Settings,
         term: Duration,
-    ) -> (Keeper<'k>, watch::Receiver<Lead>) {
-        let (lead, told) = watch::channel(Lead::Unknown);
+    ) -> (Keeper<'k>, watch::Receiver<Leadership>) {
+        let (lead, told) = watch::channel(Leadership::Unknown);
         // No statement stays prepared: a pooler may run each one in another server process.
         let settings = Settings { use_prepared_statements: false, ..settings.clone() };
         (Keeper { to, tell, settings, term, holder: own_name(), lead }, told)
@@ -62,13 +62,13 @@ impl<'k> Keeper<'k> {
             let pause = match answer.unwrap_or_else(|_| late()) {
                 Ok(Leading::Own(lease)) => {
                     (held, ends) = (Some(lease), Some(asked + self.term));
-                    self.know(Lead::Own(lease));
+                    self.know(Leadership::Own(lease));
                     wait = RECONNECT.0;
                     self.beat()
                 }
                 Ok(Leading::Another { holder, left }) => {
                     (held, ends) = (None, None);
-                    self.know(Lead::Another(holder));
+                    self.know(Leadership::Another(holder));
                     wait = RECONNECT.0;
                     left.min(PATIENCE).min(self.beat()).max(RECONNECT.0)
                 }
@@ -76,7 +76,7 @@ impl<'k> Keeper<'k> {
                 Err(e) => {
                     connection = None;
                     // While this refresher works, the daemon reports lost connections itself.
-                    if !matches!(*self.lead.borrow(), Lead::Own(_)) {
+                    if !matches!(*self.lead.borrow(), Leadership::Own(_)) {
                         (self.tell)(Event::Disconnected(&e, wait));
                     }
                     let pause = wait;
@@ -88,7 +88,7 @@ impl<'k> Keeper<'k> {
             if lapses.is_some_and(|left| left <= pause) {
                 tokio::time::sleep(lapses.unwrap_or_default()).await;
                 ends = None;
-                self.know(Lead::Unknown);
+                self.know(Leadership::Unknown);
             } else {
                 tokio::time::sleep(pause).await;
             }
@@ -97,7 +97,7 @@ impl<'k> Keeper<'k> {
 
     /// Gives the lease up at once; where that fails, others can have it when it ends.
     pub(super) async fn give(&self) {
-        let Lead::Own(lease) = self.lead.borrow().clone() else { return };
+        let Leadership::Own(lease) = self.lead.borrow().clone() else { return };
         let give = async { lease::give(named(self.to).await?.db(), lease).await };
         let _ = tokio::time::timeout(self.beat(), give).await;
     }
@@ -118,7 +118,7 @@ impl<'k> Keeper<'k> {
         Ok(answer)
     }
 
-    fn know(&self, lead: Lead) {
+    fn know(&self, lead: Leadership) {
         self.lead.send_if_modified(|known| {
             let is_new = *known != lead;
             *known = lead;

@@ -1,7 +1,7 @@
 //! Lowers access to parts of arrays and documents: `a[i]`, `a[l:u]`, `j['key']`.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig, Subscript};
 use crate::parse::ast::{AccessExpr, Expr as Ast, Ident, Subscript as AstSubscript};
@@ -16,7 +16,7 @@ impl Lowerer<'_> {
         whole: &'q Ast,
         root: &'q Ast,
         chain: &'q [AccessExpr],
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let mut names: Vec<Ident> = match root {
             Ast::Identifier(name) => vec![name.clone()],
@@ -89,7 +89,7 @@ impl Lowerer<'_> {
         whole: &'q Ast,
         value: Expr,
         subscripts: &[&'q AstSubscript],
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         match value.ty().clone() {
             Type::Jsonb => self.path(whole, value, subscripts, cx),
@@ -110,7 +110,7 @@ impl Lowerer<'_> {
         array: Expr,
         element: &Type,
         subscripts: &[&'q AstSubscript],
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let sliced = subscripts.iter().any(|s| matches!(s, AstSubscript::Slice { .. }));
         let mut at = Vec::new();
@@ -134,7 +134,7 @@ impl Lowerer<'_> {
         Ok(Expr::new(ExprKind::Subscript { array, at }, ty))
     }
 
-    fn bound<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn bound<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let value = self.expr(e, cx)?;
         let value = self.coerce_implicitly(value, &Type::Int4, "array subscript");
         self.located(value, e)
@@ -147,7 +147,7 @@ impl Lowerer<'_> {
         whole: &'q Ast,
         json: Expr,
         subscripts: &[&'q AstSubscript],
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let mut keys = Vec::new();
         for s in subscripts {

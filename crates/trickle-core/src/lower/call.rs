@@ -1,7 +1,7 @@
 //! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses those that no
 //! stream table can hold.
 
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
@@ -137,7 +137,12 @@ fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    pub(super) fn function<'q>(
+        &mut self,
+        f: &'q Function,
+        e: &'q Ast,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
         if let Some(name) = form_over_query(&f.name) {
             return Err(self.stop(e, format!("{name}(SELECT …)")));
         }
@@ -351,7 +356,7 @@ impl Lowerer<'_> {
     }
 
     /// Lowers `make_interval`, whose parameters have names and defaults.
-    fn make_interval<'q>(&mut self, f: &'q Function, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn make_interval<'q>(&mut self, f: &'q Function, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let given = match &f.args {
             FunctionArguments::List(list) => list.args.as_slice(),
             _ => &[],
@@ -384,7 +389,12 @@ impl Lowerer<'_> {
     }
 
     /// Lowers constructs of the language that look like calls.
-    fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
+    fn construct<'q>(
+        &mut self,
+        name: &str,
+        f: &'q Function,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Option<Expr>> {
         let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
         if !known || is_quoted(f) || f.name.0.len() > 1 {
             return Ok(None);
@@ -438,7 +448,7 @@ impl Lowerer<'_> {
         f: &'q Function,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         if cx.inside_aggregate {
             return Err(self.at(Error::grouping("aggregate function calls cannot be nested"), e));
@@ -449,7 +459,7 @@ impl Lowerer<'_> {
         }
         // The arguments are computed per row, before grouping. So they have aggregates and subqueries of
         // their own only.
-        let mut inner: Cx<'q> = Cx::values("an aggregate");
+        let mut inner: ClauseContext<'q> = ClauseContext::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
         self.levels.push(Level { frame, read: None });
@@ -521,7 +531,7 @@ impl Lowerer<'_> {
         f: &'q Function,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Result<AggCall, Expr>> {
         let args = match self.counted_row(called, schema, f)? {
             Some(present) => vec![present],
@@ -588,7 +598,11 @@ impl Lowerer<'_> {
         resolve(name, &typed).or_else(texts)
     }
 
-    pub(super) fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
+    pub(super) fn sort_key<'q>(
+        &mut self,
+        key: &'q OrderByExpr,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<SortKey> {
         let expr = self.expr(&key.expr, cx)?;
         let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
         self.sortable(expr.ty(), &key.expr)?;

@@ -1,9 +1,11 @@
 //! Lowers scalar expressions.
 
 use super::Lowerer;
-use super::grouping::Asked;
+use super::grouping::GroupingCall;
 use super::literal;
-use super::subquery::{Kind, Pending, compared_with, operator_name, row, row_constructor, subquery_of};
+use super::subquery::{
+    Pending, SubqueryForm, compared_with, operator_name, row, row_constructor, subquery_of,
+};
 use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
@@ -24,7 +26,7 @@ use crate::verdict::{Cause, ReasonKind};
 const MAX_SIZE: usize = 1 << 18;
 
 /// The context of the expressions of one clause, and the calls and subqueries collected while lowering them.
-pub(super) struct Cx<'q> {
+pub(super) struct ClauseContext<'q> {
     /// The clause, for messages.
     pub(super) clause: &'static str,
     /// Whether aggregates may stand here.
@@ -40,7 +42,7 @@ pub(super) struct Cx<'q> {
     /// Whether the place is inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
     /// The calls of GROUPING.
-    pub(super) groupings: Vec<Asked<'q>>,
+    pub(super) groupings: Vec<GroupingCall<'q>>,
     /// The calls over windows, and in `named` the windows of the WINDOW clause; `None` where no such call may
     /// stand.
     pub(super) windows: Vec<Windowed<'q>>,
@@ -55,9 +57,9 @@ pub(super) struct Cx<'q> {
     guards: Vec<Expr>,
 }
 
-impl<'q> Cx<'q> {
-    pub(super) fn new(clause: &'static str) -> Cx<'q> {
-        Cx {
+impl<'q> ClauseContext<'q> {
+    pub(super) fn new(clause: &'static str) -> ClauseContext<'q> {
+        ClauseContext {
             clause,
             allows_aggregates: false,
             aggregates: Vec::new(),
@@ -88,8 +90,8 @@ impl<'q> Cx<'q> {
     }
 
     /// Makes the context of a clause that is a condition on rows.
-    pub(super) fn condition(clause: &'static str) -> Cx<'q> {
-        Cx { allows_clock: true, ..Cx::new(clause) }
+    pub(super) fn condition(clause: &'static str) -> ClauseContext<'q> {
+        ClauseContext { allows_clock: true, ..ClauseContext::new(clause) }
     }
 
     /// Whether the clock may be read here.
@@ -98,23 +100,23 @@ impl<'q> Cx<'q> {
     }
 
     /// Makes the context of a clause of values. Conditions inside them may read the clock.
-    pub(super) fn values(clause: &'static str) -> Cx<'q> {
-        Cx { allows_timed_conditions: true, ..Cx::new(clause) }
+    pub(super) fn values(clause: &'static str) -> ClauseContext<'q> {
+        ClauseContext { allows_timed_conditions: true, ..ClauseContext::new(clause) }
     }
 
     /// Makes the context of a clause in which aggregates may stand.
-    pub(super) fn grouping(clause: &'static str) -> Cx<'q> {
-        Cx { allows_aggregates: true, ..Cx::values(clause) }
+    pub(super) fn grouping(clause: &'static str) -> ClauseContext<'q> {
+        ClauseContext { allows_aggregates: true, ..ClauseContext::values(clause) }
     }
 
     /// Makes the context of the select list of `s`, in which aggregates and windows may stand.
-    pub(super) fn select_list(s: &'q Select) -> Cx<'q> {
-        Cx { named: Some(&s.named_window), allows_sets: true, ..Cx::grouping("SELECT") }
+    pub(super) fn select_list(s: &'q Select) -> ClauseContext<'q> {
+        ClauseContext { named: Some(&s.named_window), allows_sets: true, ..ClauseContext::grouping("SELECT") }
     }
 
     /// Makes the context of a clause in which set-returning functions may stand.
-    pub(super) fn sets(clause: &'static str) -> Cx<'q> {
-        Cx { allows_sets: true, ..Cx::values(clause) }
+    pub(super) fn sets(clause: &'static str) -> ClauseContext<'q> {
+        ClauseContext { allows_sets: true, ..ClauseContext::values(clause) }
     }
 
     /// Returns the named windows that a call with OVER may refer to; `None` where no such call may stand.
@@ -157,7 +159,7 @@ fn compares(e: &Ast) -> bool {
 
 impl Lowerer<'_> {
     /// Lowers an expression. Aggregates and subqueries become placeholders that `cx` remembers.
-    pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || {
             let outside = cx.allows_clock;
             cx.allows_clock |= cx.allows_timed_conditions && compares(e);
@@ -175,7 +177,11 @@ impl Lowerer<'_> {
     }
 
     /// Lowers the arguments of COALESCE. Each is evaluated only where all arguments before it are NULL.
-    pub(super) fn first_not_null<'q>(&mut self, list: Vec<&'q Ast>, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
+    pub(super) fn first_not_null<'q>(
+        &mut self,
+        list: Vec<&'q Ast>,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Vec<Expr>> {
         let (mut args, before, sets) = (Vec::new(), cx.guards.len(), cx.sets.len());
         for a in list {
             let value = self.expr(a, cx)?;
@@ -190,12 +196,12 @@ impl Lowerer<'_> {
     pub(super) fn exprs<'q>(
         &mut self,
         list: impl IntoIterator<Item = &'q Ast>,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Vec<Expr>> {
         list.into_iter().map(|e| self.expr(e, cx)).collect()
     }
 
-    fn expr_here<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn expr_here<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         match e {
             Ast::Nested(inner) => self.expr(inner, cx),
             Ast::Identifier(name) => self.name(std::slice::from_ref(name), cx),
@@ -229,15 +235,15 @@ impl Lowerer<'_> {
             }
             Ast::InSubquery { expr, subquery, negated } => {
                 let lhs = self.exprs(row(expr), cx)?;
-                let kind = Kind::Compare { lhs, op: "=".to_owned(), all: false };
+                let kind = SubqueryForm::Compare { lhs, op: "=".to_owned(), all: false };
                 let value = self.subquery(subquery, kind, e, cx)?;
                 Ok(if *negated { value.negated() } else { value })
             }
             Ast::Exists { subquery, negated } => {
-                let value = self.subquery(subquery, Kind::Exists, e, cx)?;
+                let value = self.subquery(subquery, SubqueryForm::Exists, e, cx)?;
                 Ok(if *negated { value.negated() } else { value })
             }
-            Ast::Subquery(q) => self.subquery(q, Kind::Scalar, e, cx),
+            Ast::Subquery(q) => self.subquery(q, SubqueryForm::Scalar, e, cx),
             Ast::AnyOp { left, compare_op, right, .. } => self.any_all(e, left, compare_op, right, false, cx),
             Ast::AllOp { left, compare_op, right } => self.any_all(e, left, compare_op, right, true, cx),
             Ast::Cast { kind, expr, data_type, format: None }
@@ -263,7 +269,7 @@ impl Lowerer<'_> {
         }
     }
 
-    pub(super) fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
+    pub(super) fn name(&mut self, names: &[Ident], cx: &mut ClauseContext<'_>) -> Result<Expr> {
         let e = self.column(names)?;
         if !cx.inside_aggregate && cx.allows_aggregates {
             let text = names.iter().map(crate::parse::fold).collect::<Vec<_>>().join(".");
@@ -311,7 +317,7 @@ impl Lowerer<'_> {
         left: &'q Ast,
         op: &BinaryOperator,
         right: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         match op {
             BinaryOperator::And | BinaryOperator::Or => {
@@ -346,7 +352,7 @@ impl Lowerer<'_> {
                 if let ([_], Some(q)) = (l.as_slice(), subquery_of(right)) {
                     // In `x = (SELECT …)`, the parser returns a scalar subquery on the right.
                     let lhs = self.expr(left, cx)?;
-                    let rhs = self.subquery(q, Kind::Scalar, right, cx)?;
+                    let rhs = self.subquery(q, SubqueryForm::Scalar, right, cx)?;
                     return self.compare(&name, lhs, rhs);
                 }
                 if l.len() > 1 || r.len() > 1 {
@@ -364,7 +370,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn unary<'q>(&mut self, op: &UnaryOperator, arg: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn unary<'q>(&mut self, op: &UnaryOperator, arg: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let value = self.expr(arg, cx)?;
         match op {
             UnaryOperator::Not => Ok(self.boolean(value, arg, "NOT")?.negated()),
@@ -406,7 +412,7 @@ impl Lowerer<'_> {
 
     /// Lowers `IS [NOT] NULL`. Of a row or a composite value, it tests whether all parts are NULL (or are not
     /// NULL).
-    fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let parts = match a {
             Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
             Ast::Identifier(table) if self.names_row(table) => {
@@ -426,13 +432,25 @@ impl Lowerer<'_> {
         Ok(Expr::and(parts.into_iter().map(test)))
     }
 
-    fn truth_test<'q>(&mut self, a: &'q Ast, test: IsTest, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn truth_test<'q>(
+        &mut self,
+        a: &'q Ast,
+        test: IsTest,
+        negated: bool,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
         let value = self.expr(a, cx)?;
         let arg = self.boolean(value, a, "IS")?;
         Ok(Expr::new(ExprKind::Is { arg, test, negated }, Type::Bool))
     }
 
-    fn is_distinct<'q>(&mut self, l: &'q Ast, r: &'q Ast, same: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+    fn is_distinct<'q>(
+        &mut self,
+        l: &'q Ast,
+        r: &'q Ast,
+        same: bool,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
         let (l, r) = (self.exprs(row(l), cx)?, self.exprs(row(r), cx)?);
         if l.len() != r.len() {
             return Err(Error::syntax("unequal number of entries in row expressions"));
@@ -442,7 +460,7 @@ impl Lowerer<'_> {
         Ok(if same { Expr::and(terms) } else { Expr::or(terms) })
     }
 
-    fn list_row<'q>(&mut self, item: &'q Ast, width: usize, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
+    fn list_row<'q>(&mut self, item: &'q Ast, width: usize, cx: &mut ClauseContext<'q>) -> Result<Vec<Expr>> {
         if width == 1 { Ok(vec![self.expr(item, cx)?]) } else { self.exprs(row(item), cx) }
     }
 
@@ -453,12 +471,12 @@ impl Lowerer<'_> {
         op: &BinaryOperator,
         right: &'q Ast,
         all: bool,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let (name, query, array) = compared_with(op, right);
         if let Some(q) = query {
             let lhs = self.exprs(row(left), cx)?;
-            return self.subquery(q, Kind::Compare { lhs, op: name, all }, whole, cx);
+            return self.subquery(q, SubqueryForm::Compare { lhs, op: name, all }, whole, cx);
         }
         let (l, array) = (self.expr(left, cx)?, self.expr(array, cx)?);
         if let Some(element) = array.ty().element() {
@@ -564,7 +582,7 @@ impl Lowerer<'_> {
         operand: Option<&'q Ast>,
         whens: &'q [CaseWhen],
         otherwise: Option<&'q Ast>,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let sets = cx.sets.len();
         let operand = operand.map(|o| self.expr(o, cx)).transpose()?;

@@ -2,7 +2,7 @@
 //! keywords is left to PostgreSQL; lowering derives only the type and the columns of a call.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, Volatility};
 use crate::parse::ast::{Expr as Ast, Function, FunctionArg, FunctionArguments};
@@ -85,7 +85,7 @@ impl Lowerer<'_> {
         name: &str,
         f: &'q Function,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let FunctionArguments::List(list) = &f.args else {
             return Err(self.at(Error::syntax(format!("{name} is not called so")), e));
@@ -131,7 +131,7 @@ impl Lowerer<'_> {
         name: &str,
         args: &'q [FunctionArg],
         place: &impl Place,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<SetCall> {
         if !matches!(name, "JSON_TABLE" | "XMLTABLE") {
             return Err(self.stop(place, format!("{name} in FROM")));
@@ -153,7 +153,7 @@ impl Lowerer<'_> {
         words: &[&dyn Display],
         negated: bool,
         untyped: &Type,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let value = self.expr(value, cx)?;
         let value = if *value.ty() == Type::Unknown { self.coerce(value, untyped)? } else { value };
@@ -174,7 +174,7 @@ impl Lowerer<'_> {
         name: &str,
         args: &'q [FunctionArg],
         place: &impl Place,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Form> {
         let unread = || Error::syntax(format!("{name} is not called so"));
         let Some(parts) = form_parts(args).filter(|parts| is_whole(name, parts)) else {
@@ -244,7 +244,7 @@ impl Lowerer<'_> {
         name: &str,
         form: &mut Form,
         arg: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<()> {
         let value = self.expr(arg, cx)?;
         if name == "JSON_TABLE" && form.is_path() {

@@ -1,7 +1,7 @@
 //! Resolves the parentheses of OVER: named windows and frames.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::SortKey;
@@ -127,7 +127,7 @@ impl Lowerer<'_> {
             WindowFrameBound::Following(Some(e)) => (e, false),
             _ => return Ok(Bound::CurrentRow),
         };
-        let mut cx = Cx::new("a window frame");
+        let mut cx = ClauseContext::new("a window frame");
         let offset = self.expr(offset, &mut cx)?;
         if !cx.subqueries.is_empty() || !offset.is_constant() {
             return Err(self.stop(place, "a frame offset that is no constant"));

@@ -1,8 +1,8 @@
 //! Lowers FROM: tables, views, CTEs, subqueries, and the list of them.
 
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::functions::Functions;
-use super::on::Later;
+use super::on::DeferredTerm;
 use super::relation::{Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
@@ -33,7 +33,7 @@ pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
     pub(super) conjuncts: Vec<Expr>,
     /// The terms of inner joins that hold subqueries.
-    pub(super) later: Vec<Later>,
+    pub(super) later: Vec<DeferredTerm>,
     /// The number of conditions, at the end of `conjuncts`, that link the last factor to the outer columns
     /// that it starts with.
     pub(super) links: usize,
@@ -322,7 +322,7 @@ impl Lowerer<'_> {
         let [SelectItem::UnnamedExpr(e)] = s.projection.as_slice() else {
             return Err(Error::internal("no expression"));
         };
-        self.expr(e, &mut Cx::new("a generated column"))
+        self.expr(e, &mut ClauseContext::new("a generated column"))
     }
 
     /// Runs `f` where no part of the current query is visible, and where places are not in its text.
@@ -522,7 +522,11 @@ impl Lowerer<'_> {
     }
 
     /// Lowers a condition of WHERE, ON or HAVING, which must be boolean.
-    pub(super) fn condition<'q>(&mut self, e: &'q crate::parse::ast::Expr, cx: &mut Cx<'q>) -> Result<Expr> {
+    pub(super) fn condition<'q>(
+        &mut self,
+        e: &'q crate::parse::ast::Expr,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
         let clause = cx.clause;
         let lowered = self.expr(e, cx)?;
         let ty = lowered.ty().clone();

@@ -9,7 +9,7 @@
 //! contain no other call run first, then the calls over their results.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::from::{Build, Source};
 use super::group::with_args;
 use super::relation::{Relation, RowOrder};
@@ -71,7 +71,7 @@ struct Calls<'q> {
     columns: Vec<usize>,
     calls: Vec<SetCall>,
     /// The context with the subqueries in their arguments.
-    cx: Cx<'q>,
+    cx: ClauseContext<'q>,
     /// The names of the calls' columns.
     names: Vec<Arc<str>>,
     /// The name of the item.
@@ -148,7 +148,7 @@ impl Lowerer<'_> {
         if asks {
             // All items are merged into one, which has all columns of FROM.
             let args = calls.calls.iter().flat_map(|c| c.args.clone()).collect();
-            let cx = std::mem::replace(&mut calls.cx, Cx::new("functions in FROM"));
+            let cx = std::mem::replace(&mut calls.cx, ClauseContext::new("functions in FROM"));
             let (node, args) = self.settle(factor.node, args, cx)?;
             calls.calls = with_args(&calls.calls, args);
             factor.node = node;
@@ -201,7 +201,7 @@ impl Lowerer<'_> {
             (None, first) => first.map(|w| w.name.clone()).unwrap_or_default(),
         };
         let (mut calls, mut names) = (Vec::new(), Vec::<Arc<str>>::new());
-        let mut cx = Cx::new("functions in FROM");
+        let mut cx = ClauseContext::new("functions in FROM");
         for w in written {
             let call = self.table_call(&w, &mut cx, f.factor)?;
             match (call.sig.columns.is_empty(), several) {
@@ -305,7 +305,12 @@ impl Lowerer<'_> {
         Ok(plain)
     }
 
-    fn table_call<'q>(&mut self, w: &Written<'q>, cx: &mut Cx<'q>, place: &TableFactor) -> Result<SetCall> {
+    fn table_call<'q>(
+        &mut self,
+        w: &Written<'q>,
+        cx: &mut ClauseContext<'q>,
+        place: &TableFactor,
+    ) -> Result<SetCall> {
         if let Some((name, args)) = w.form {
             return self.table_form(name, args, place, cx);
         }

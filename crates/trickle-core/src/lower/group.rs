@@ -1,7 +1,7 @@
 //! Lowers GROUP BY, HAVING and aggregates.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::grouping::Keys;
 use super::lockstep::{asked, holds_set};
 use super::relation::RowOrder;
@@ -76,7 +76,7 @@ impl Lowerer<'_> {
         names: &[Arc<str>],
         domain: &Domain,
     ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
-        let mut cx = Cx::select_list(s);
+        let mut cx = ClauseContext::select_list(s);
         let mut exprs = Vec::new();
         for o in &outputs {
             exprs.push(match o {
@@ -151,7 +151,7 @@ impl Lowerer<'_> {
         (outputs, names): (&[Output<'_>], &[Arc<str>]),
         mut exprs: Vec<Expr>,
         mut having: Vec<Expr>,
-        mut cx: Cx<'_>,
+        mut cx: ClauseContext<'_>,
         domain: &Domain,
     ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
         let clause = self.clause(s)?;
@@ -181,7 +181,7 @@ impl Lowerer<'_> {
         grouping: &Grouping,
         exprs: Vec<Expr>,
         having: Vec<Expr>,
-        cx: Cx<'_>,
+        cx: ClauseContext<'_>,
         width: usize,
     ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
         let ungrouped = |c: usize| cx.ungrouped(c);
@@ -215,7 +215,7 @@ impl Lowerer<'_> {
         s: &Select,
         node: NodeId,
         (groups, asked): (Keys, Vec<Vec<usize>>),
-        cx: &mut Cx<'_>,
+        cx: &mut ClauseContext<'_>,
         exprs: &[Expr],
         having: &[Expr],
         domain: &Domain,
@@ -361,7 +361,7 @@ impl Lowerer<'_> {
         &mut self,
         s: &Select,
         node: NodeId,
-        cx: &mut Cx<'_>,
+        cx: &mut ClauseContext<'_>,
         (exprs, having): (&mut [Expr], &mut [Expr]),
         keys: &[usize],
     ) -> Result<NodeId> {

@@ -1,6 +1,6 @@
 //! Lowers GROUP BY: its keys and its grouping sets.
 
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::scope::Slot;
 use super::select::Output;
 use super::{Level, Lowerer};
@@ -53,7 +53,7 @@ impl Keys {
 
 /// A call of GROUPING, for which its clause has a placeholder.
 #[derive(Clone)]
-pub(super) struct Asked<'q> {
+pub(super) struct GroupingCall<'q> {
     args: Vec<Expr>,
     place: &'q Ast,
 }
@@ -170,7 +170,7 @@ impl Lowerer<'_> {
             let key = match self.key_output(item, outputs, names)? {
                 Some(output) => self.no_aggregate(&exprs[output], item)?,
                 None => {
-                    let mut inner = Cx::sets("GROUP BY");
+                    let mut inner = ClauseContext::sets("GROUP BY");
                     inner.sets = std::mem::take(calls);
                     let lowered = self.expr(item, &mut inner)?;
                     *calls = std::mem::take(&mut inner.sets);
@@ -290,7 +290,7 @@ impl Lowerer<'_> {
         f: &Function,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         if cx.inside_aggregate {
             return Err(self.at(Error::grouping("aggregate function calls cannot be nested"), e));
@@ -313,12 +313,12 @@ impl Lowerer<'_> {
         if level.and_then(|l| l.read).is_some_and(|read| read < frame) {
             return Err(self.stop(e, "GROUPING() of columns of an enclosing query"));
         }
-        cx.groupings.push(Asked { args, place: e });
+        cx.groupings.push(GroupingCall { args, place: e });
         Ok(Slot::Grouping(cx.groupings.len() - 1).expr(Type::Int4))
     }
 
     /// Returns the keys that each GROUPING asks about.
-    pub(super) fn asked(&self, asked: &[Asked<'_>], keys: &Keys) -> Result<Vec<Vec<usize>>> {
+    pub(super) fn asked(&self, asked: &[GroupingCall<'_>], keys: &Keys) -> Result<Vec<Vec<usize>>> {
         let mut found = Vec::new();
         for call in asked {
             let place = |a: &Expr| {

@@ -4,7 +4,7 @@ use super::Lowerer;
 use super::from::{Build, Factor};
 use super::functions::Functions;
 use super::grouping::strip;
-use super::on::{Later, Operand};
+use super::on::{DeferredTerm, Operand};
 use super::relation::RowOrder;
 use super::scope::{Item, Named, Scope, Slot, shift};
 use super::subquery::put;
@@ -46,7 +46,7 @@ struct Middle {
 /// The condition of an outer join, split into terms without and terms with subqueries.
 struct On {
     terms: Vec<Expr>,
-    asked: Vec<Later>,
+    asked: Vec<DeferredTerm>,
 }
 
 impl Start {
@@ -275,7 +275,7 @@ impl Lowerer<'_> {
         let right_factors = build.factors.split_off(middle.factor);
         if side == Side::Left {
             let used = on.terms.iter().chain(&right_conjuncts).flat_map(Expr::columns);
-            let used = used.chain(on.asked.iter().chain(&right_later).flat_map(Later::columns));
+            let used = used.chain(on.asked.iter().chain(&right_later).flat_map(DeferredTerm::columns));
             let first = used.filter_map(|c| build.factors.iter().rposition(|f| f.holds(c))).min();
             if first.is_some_and(|f| f < start.factor) {
                 *start = Start { factor: first.unwrap_or(0), conjunct: 0, absorbed: true, ..*start };
@@ -285,7 +285,7 @@ impl Lowerer<'_> {
         let left_factors = build.factors.split_off(start.factor);
         let (left, left_rest, left_open) = self.operand(&left_factors, left_conjuncts, left_later)?;
         let (right, right_rest, right_open) = self.operand(&right_factors, right_conjuncts, right_later)?;
-        let asked: Vec<Later> = left_open.into_iter().chain(right_open).chain(on.asked).collect();
+        let asked: Vec<DeferredTerm> = left_open.into_iter().chain(right_open).chain(on.asked).collect();
         let (padded, kept) = match side {
             Side::Right => (left_rest, right_rest),
             Side::Full => (left_rest.into_iter().chain(right_rest).collect(), Vec::new()),
@@ -313,13 +313,14 @@ impl Lowerer<'_> {
         &mut self,
         factors: &[Factor],
         conjuncts: Vec<Expr>,
-        later: Vec<Later>,
-    ) -> Result<(Operand, Vec<Expr>, Vec<Later>)> {
+        later: Vec<DeferredTerm>,
+    ) -> Result<(Operand, Vec<Expr>, Vec<DeferredTerm>)> {
         let Some(first) = factors.first() else { return Err(Error::internal("a join without operands")) };
         let (mut node, rest) = self.join_all(factors, conjuncts)?;
         let width = self.graph.schema(node).len();
         let whole = first.offset..first.offset + width;
-        let (own, open): (Vec<Later>, Vec<Later>) = later.into_iter().partition(|l| l.within(whole.clone()));
+        let (own, open): (Vec<DeferredTerm>, Vec<DeferredTerm>) =
+            later.into_iter().partition(|l| l.within(whole.clone()));
         for term in &own {
             node = self.filter_later(node, term, first.offset)?;
         }
@@ -333,7 +334,7 @@ impl Lowerer<'_> {
         side: Side,
         mut operands: [Operand; 2],
         terms: Vec<Expr>,
-        asked: Vec<Later>,
+        asked: Vec<DeferredTerm>,
     ) -> Result<NodeId> {
         let padded = match side {
             Side::Right => Some(0),

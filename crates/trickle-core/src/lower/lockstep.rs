@@ -5,7 +5,7 @@
 //! grouped.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::scope::Slot;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncSig};
@@ -23,7 +23,7 @@ impl Lowerer<'_> {
         sig: Arc<FuncSig>,
         args: Vec<Expr>,
         e: &Ast,
-        cx: &mut Cx<'_>,
+        cx: &mut ClauseContext<'_>,
     ) -> Result<Expr> {
         let refused = |m: String| Err(self.at(Error::unsupported(m), e));
         if cx.inside_aggregate {
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
     }
 
     /// Fails where a set-returning call stands inside a construct that evaluates its parts conditionally.
-    pub(super) fn no_sets(&self, before: usize, cx: &Cx<'_>, construct: &str) -> Result<()> {
+    pub(super) fn no_sets(&self, before: usize, cx: &ClauseContext<'_>, construct: &str) -> Result<()> {
         if cx.sets.len() > before {
             let m = format!("set-returning functions are not allowed in {construct}");
             let help = "You might be able to move the set-returning function into a LATERAL FROM item.";
@@ -64,7 +64,7 @@ impl Lowerer<'_> {
     }
 
     /// Lowers `(f(…)).name`: one column of the rows of a call.
-    pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &Cx<'_>) -> Option<Expr> {
+    pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &ClauseContext<'_>) -> Option<Expr> {
         let Slot::Set(call, 0) = Slot::of(value.as_column()?) else { return None };
         let (call_at, call) = (call, cx.sets.get(call)?);
         let name = crate::parse::fold(name);

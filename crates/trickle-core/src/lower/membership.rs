@@ -2,11 +2,11 @@
 //! anti-joins.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::from::Build;
 use super::scope::{Frame, Outer, Slot, reads_outer, shift};
 use super::select::conjuncts;
-use super::subquery::{Examined, Kind, Pending, compared_with, null_safe, row};
+use super::subquery::{Examined, Pending, SubqueryForm, compared_with, null_safe, row};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::{NodeId, Schema};
@@ -27,13 +27,13 @@ impl Lowerer<'_> {
     /// Adds the ⋉ or ▷ of such a conjunct.
     pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
         let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
-        let mut cx = Cx::condition("WHERE");
+        let mut cx = ClauseContext::condition("WHERE");
         let mut lhs = Vec::new();
         for l in &m.lhs {
             lhs.push(self.expr(l, &mut cx)?);
         }
         if !cx.subqueries.is_empty() {
-            let mut cx = Cx::condition("WHERE");
+            let mut cx = ClauseContext::condition("WHERE");
             let condition = self.condition(e, &mut cx)?;
             return self.filter(node, condition, cx);
         }
@@ -50,7 +50,7 @@ impl Lowerer<'_> {
         let (right, outs, mut on) = match self.direct(m.query, &free, m.op.is_some())? {
             Some(found) if !free.is_empty() => self.correlated(width, found),
             _ => {
-                let pending = Pending { query: m.query, kind: Kind::Exists, free, guard: None };
+                let pending = Pending { query: m.query, kind: SubqueryForm::Exists, free, guard: None };
                 let ready = self.translated(&pending, &|e| Ok(e.clone()))?;
                 let relation = self.over(node, &ready.pending, &ready.values)?;
                 let (k, r) = (ready.values.len(), self.graph.schema(relation.node).clone());
@@ -120,7 +120,7 @@ impl Lowerer<'_> {
                 later.push((term, None));
                 continue;
             }
-            let mut cx = Cx::condition("WHERE");
+            let mut cx = ClauseContext::condition("WHERE");
             let e = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 build.conjuncts.extend(e.conjuncts());
@@ -129,7 +129,7 @@ impl Lowerer<'_> {
             }
         }
         let mut outs = Vec::new();
-        let mut cx = Cx::select_list(s);
+        let mut cx = ClauseContext::select_list(s);
         for item in &s.projection {
             match item {
                 SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
@@ -165,7 +165,7 @@ impl Lowerer<'_> {
     }
 
     /// Fails where a condition with subqueries uses columns of the enclosing query.
-    fn check_local(&mut self, term: &Ast, lowered: Option<&(Expr, Cx<'_>)>) -> Result<()> {
+    fn check_local(&mut self, term: &Ast, lowered: Option<&(Expr, ClauseContext<'_>)>) -> Result<()> {
         let mut free = Vec::new();
         match lowered {
             Some((e, cx)) => {

@@ -5,7 +5,7 @@
 //! computed beside the operand whose columns it uses.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::scope::{Scope, Slot, reads_outer, shift};
 use super::select::conjuncts;
 use super::subquery::{Pending, put};
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// A term with subqueries that is still to be placed.
 #[derive(Clone, Debug)]
-pub(super) struct Later {
+pub(super) struct DeferredTerm {
     term: Ast,
     /// The scope of the names in the term.
     scope: Scope,
@@ -25,7 +25,7 @@ pub(super) struct Later {
     columns: BTreeSet<usize>,
 }
 
-impl Later {
+impl DeferredTerm {
     /// Returns the columns of FROM that the term reads.
     pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
         self.columns.iter().copied()
@@ -53,7 +53,7 @@ impl Operand {
 impl Lowerer<'_> {
     /// Lowers a join condition, which sees only the two operands and enclosing queries. Returns the terms
     /// without subqueries and the terms with them.
-    pub(super) fn on(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<Later>)> {
+    pub(super) fn on(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<DeferredTerm>)> {
         let visible = self.take_scope();
         self.set_scope(both.clone());
         let terms = self.on_terms(e, both);
@@ -61,10 +61,10 @@ impl Lowerer<'_> {
         terms
     }
 
-    fn on_terms(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<Later>)> {
+    fn on_terms(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<DeferredTerm>)> {
         let (mut plain, mut later) = (Vec::new(), Vec::new());
         for term in conjuncts(e) {
-            let mut cx = Cx::condition("JOIN/ON");
+            let mut cx = ClauseContext::condition("JOIN/ON");
             let lowered = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 plain.extend(lowered.conjuncts());
@@ -78,7 +78,7 @@ impl Lowerer<'_> {
                 columns.extend(self.uses(p)?);
             }
             columns.retain(|c| matches!(Slot::of(*c), Slot::Column(_)));
-            later.push(Later {
+            later.push(DeferredTerm {
                 term: term.clone(),
                 scope: both.clone(),
                 columns: columns.into_iter().collect(),
@@ -88,7 +88,12 @@ impl Lowerer<'_> {
     }
 
     /// Filters by such a term over columns `offset..` of FROM, which are all that it reads.
-    pub(super) fn filter_later(&mut self, node: NodeId, later: &Later, offset: usize) -> Result<NodeId> {
+    pub(super) fn filter_later(
+        &mut self,
+        node: NodeId,
+        later: &DeferredTerm,
+        offset: usize,
+    ) -> Result<NodeId> {
         let visible = self.take_scope();
         self.set_scope(later.scope.moved(offset));
         let filtered = self.filter_term(node, &later.term);
@@ -100,7 +105,7 @@ impl Lowerer<'_> {
         if self.is_membership(term) {
             return self.membership(node, term);
         }
-        let mut cx = Cx::condition("JOIN/ON");
+        let mut cx = ClauseContext::condition("JOIN/ON");
         let condition = self.condition(term, &mut cx)?;
         self.filter(node, condition, cx)
     }
@@ -109,7 +114,7 @@ impl Lowerer<'_> {
     /// placeholders and, for each placeholder, the operand (0 or 1) and the value over its columns.
     pub(super) fn place_later(
         &mut self,
-        later: &Later,
+        later: &DeferredTerm,
         operands: &mut [Operand; 2],
     ) -> Result<(Expr, Vec<(usize, Expr)>)> {
         let visible = self.take_scope();
@@ -121,10 +126,10 @@ impl Lowerer<'_> {
 
     fn place_term(
         &mut self,
-        later: &Later,
+        later: &DeferredTerm,
         operands: &mut [Operand; 2],
     ) -> Result<(Expr, Vec<(usize, Expr)>)> {
-        let mut cx = Cx::condition("JOIN/ON");
+        let mut cx = ClauseContext::condition("JOIN/ON");
         let term = self.condition(&later.term, &mut cx)?;
         let mut values: Vec<(usize, Expr)> = Vec::new();
         for p in &cx.subqueries {

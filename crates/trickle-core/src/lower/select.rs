@@ -1,7 +1,7 @@
 //! Lowers one SELECT: FROM, WHERE, grouping, the select list, DISTINCT.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::from::Build;
 use super::names::column_name;
 use super::relation::{Open, RowOrder};
@@ -130,7 +130,7 @@ impl Lowerer<'_> {
                 later.push((term, None));
                 continue;
             }
-            let mut cx = Cx::condition("WHERE");
+            let mut cx = ClauseContext::condition("WHERE");
             let e = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 build.conjuncts.extend(e.conjuncts());

@@ -1,7 +1,7 @@
 //! Lowers UNION, INTERSECT, EXCEPT and VALUES, with PostgreSQL's unification of column types.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::relation::{Open, Relation, RowOrder};
 use super::scope::{Domain, Frame};
 use crate::error::{Error, Result};
@@ -154,7 +154,7 @@ impl Lowerer<'_> {
         let mut plain = domain.node.is_none();
         let mut lowered: Vec<(crate::graph::NodeId, Vec<Expr>)> = Vec::new();
         for row in rows {
-            let mut cx = Cx::new("VALUES");
+            let mut cx = ClauseContext::new("VALUES");
             let exprs = row.content.iter().map(|e| self.expr(e, &mut cx)).collect::<Result<Vec<_>>>()?;
             plain &= cx.subqueries.is_empty();
             lowered.push(self.settle(base, exprs, cx)?);

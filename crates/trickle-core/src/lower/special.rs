@@ -2,7 +2,7 @@
 //! a call of the function that PostgreSQL calls for it.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::literal;
 use super::names::field;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::types::{Datum, Type};
 use std::fmt::Display;
 
 impl Lowerer<'_> {
-    pub(super) fn special<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    pub(super) fn special<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         match e {
             Ast::Like { negated, any: false, expr, pattern, escape_char } => {
                 self.like("~~", *negated, expr, pattern, escape_char.as_deref(), cx)
@@ -114,7 +114,7 @@ impl Lowerer<'_> {
         value: &'q Ast,
         collation: &ObjectName,
         place: &Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let value = self.expr(value, cx)?;
         let value = if *value.ty() == Type::Unknown { self.coerce(value, &Type::Text)? } else { value };
@@ -144,7 +144,7 @@ impl Lowerer<'_> {
         value: &'q Ast,
         pattern: &'q Ast,
         escape: Option<&ValueOrExpr>,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let (l, mut p) = (self.expr(value, cx)?, self.expr(pattern, cx)?);
         if let Some(c) = escape {
@@ -186,7 +186,7 @@ impl Lowerer<'_> {
         arg: &'q Ast,
         kind: &CeilFloorKind,
         place: &Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         match kind {
             CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) => {

@@ -5,7 +5,7 @@
 //! value, a flag that it has rows, or the three-valued result of a comparison with all its rows.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::group::same;
 use super::relation::Relation;
 use super::scope::{Domain, Outer, Slot, reads_outer, shift};
@@ -20,7 +20,7 @@ use crate::types::Type;
 
 /// The kind of value that a subquery gives.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum SubqueryForm {
     Scalar,
     Exists,
     /// The comparison `lhs op ANY|ALL (subquery)`.
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Pending<'q> {
     pub(super) query: &'q Query,
-    pub(super) kind: Kind,
+    pub(super) kind: SubqueryForm,
     /// The outer columns that it uses.
     pub(super) free: Vec<Outer>,
     /// The condition under which its value is needed. CASE, COALESCE, AND and OR skip the parts that they do
@@ -58,7 +58,7 @@ impl Pending<'_> {
     /// Returns the expressions over the outer relation that the subquery is placed with.
     pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
         let lhs = match &self.kind {
-            Kind::Compare { lhs, .. } => lhs.as_slice(),
+            SubqueryForm::Compare { lhs, .. } => lhs.as_slice(),
             _ => &[],
         };
         lhs.iter().chain(&self.guard)
@@ -67,7 +67,7 @@ impl Pending<'_> {
     /// Rewrites the operands.
     pub(super) fn rewrite_operands(&mut self, mut f: impl FnMut(&Expr) -> Result<Expr>) -> Result<()> {
         let lhs = match &mut self.kind {
-            Kind::Compare { lhs, .. } => lhs.as_mut_slice(),
+            SubqueryForm::Compare { lhs, .. } => lhs.as_mut_slice(),
             _ => &mut [],
         };
         for e in lhs.iter_mut().chain(&mut self.guard) {
@@ -129,18 +129,18 @@ impl Lowerer<'_> {
     pub(super) fn subquery<'q>(
         &mut self,
         q: &'q Query,
-        kind: Kind,
+        kind: SubqueryForm,
         place: &Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let Examined { free, types: columns, mut raises } = self.examine(q)?;
         let ty = match &kind {
-            Kind::Scalar => match columns.as_slice() {
+            SubqueryForm::Scalar => match columns.as_slice() {
                 [ty] => ty.clone(),
                 _ => return Err(self.at(Error::syntax("subquery must return only one column"), place)),
             },
-            Kind::Exists => Type::Bool,
-            Kind::Compare { lhs, op, .. } => {
+            SubqueryForm::Exists => Type::Bool,
+            SubqueryForm::Compare { lhs, op, .. } => {
                 if lhs.len() != columns.len() {
                     let few = if lhs.len() > columns.len() { "few" } else { "many" };
                     return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), place));
@@ -164,7 +164,7 @@ impl Lowerer<'_> {
         &mut self,
         node: NodeId,
         exprs: Vec<Expr>,
-        cx: Cx<'_>,
+        cx: ClauseContext<'_>,
     ) -> Result<(NodeId, Vec<Expr>)> {
         if cx.subqueries.is_empty() {
             return Ok((node, exprs));
@@ -178,7 +178,7 @@ impl Lowerer<'_> {
     }
 
     /// Filters by a condition that holds subqueries. The columns stay as they were.
-    pub(super) fn filter(&mut self, node: NodeId, condition: Expr, cx: Cx<'_>) -> Result<NodeId> {
+    pub(super) fn filter(&mut self, node: NodeId, condition: Expr, cx: ClauseContext<'_>) -> Result<NodeId> {
         let width = self.graph.schema(node).len();
         if reads_outer(&condition) {
             return Err(self.fail_direct());
@@ -237,8 +237,8 @@ impl Lowerer<'_> {
         let relation = self.over(asked, &pending, &values)?;
         let truth = || Expr::bool(true);
         match pending.kind {
-            Kind::Scalar => self.scalar(node, relation.node, &values),
-            Kind::Exists => {
+            SubqueryForm::Scalar => self.scalar(node, relation.node, &values),
+            SubqueryForm::Exists => {
                 let schema = self.graph.schema(relation.node).clone();
                 let exprs = (0..k).map(|i| schema.expr(i)).chain([truth()]).collect();
                 let flagged = self.add(Map::new(relation.node, exprs))?;
@@ -247,7 +247,7 @@ impl Lowerer<'_> {
                 let node = self.beside(node, flag, &values)?;
                 Ok((node, Expr::column(width + k, Type::Bool).is_not_null()))
             }
-            Kind::Compare { lhs, op, all } => {
+            SubqueryForm::Compare { lhs, op, all } => {
                 // The distinct left sides, each with the rows of the subquery that do not clearly differ from
                 // it.
                 let n = lhs.len();

@@ -1,7 +1,7 @@
 //! Lowers ORDER BY with LIMIT, OFFSET or FETCH, and DISTINCT ON.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::Domain;
@@ -90,7 +90,7 @@ impl Lowerer<'_> {
     /// Reads a constant number of rows; `None` for NULL and ALL.
     fn count(&mut self, e: Option<&Ast>, clause: &'static str) -> Result<Option<u64>> {
         let Some(e) = e else { return Ok(None) };
-        let mut cx = Cx::new(clause);
+        let mut cx = ClauseContext::new(clause);
         let count = self.expr(e, &mut cx)?;
         if !cx.subqueries.is_empty() || !count.is_constant() {
             self.not_yet(e, format!("{clause} with a number that is no constant"));

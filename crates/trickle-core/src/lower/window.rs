@@ -1,7 +1,7 @@
 //! Lowers window functions: OVER, WINDOW, frames.
 
 use super::Lowerer;
-use super::expr::Cx;
+use super::expr::ClauseContext;
 use super::frame::{Spec, framed};
 use super::order::Columns;
 use super::relation::RowOrder;
@@ -61,7 +61,7 @@ impl Lowerer<'_> {
         over: &'q WindowType,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         if cx.inside_aggregate {
             let m = "aggregate function calls cannot contain window function calls";
@@ -94,7 +94,7 @@ impl Lowerer<'_> {
         spec: &Spec<'q>,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Option<Windowed<'q>>> {
         let mut partition = Vec::new();
         for key in spec.partition {
@@ -127,7 +127,7 @@ impl Lowerer<'_> {
         f: &'q Function,
         list: Vec<&'q Ast>,
         e: &'q Ast,
-        cx: &mut Cx<'q>,
+        cx: &mut ClauseContext<'q>,
     ) -> Result<Option<AggCall>> {
         let (schema, name) = qualified(&f.name);
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");

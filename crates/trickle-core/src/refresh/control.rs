@@ -209,7 +209,7 @@ pub fn stored_frontiers(condition: &str) -> String {
 
 /// The facts about a source that a question asks for.
 #[derive(Clone, Copy)]
-enum Told {
+enum FactScope {
     /// All facts: also whether its name holds, and its size. The size waits for a lock that somebody holds on
     /// the source.
     All,
@@ -235,11 +235,11 @@ fn committed(buffer: &Relation) -> String {
 /// include one of `readers`. The columns: the source, whether its name holds, its rows, the pending rows of
 /// its buffer (NULL: not captured). Further columns: why these rows are useless (as in [`pending_text`]), and
 /// when the first of them was committed. A buffer is read once for each frontier, not once for each member.
-fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
+fn counted(source: &Source, readers: &BTreeSet<i64>, told: FactScope) -> String {
     let (id, readers) = (source.relation.id, array(readers));
     let (held, size) = match told {
-        Told::All => (held(&source.relation), size(id)),
-        Told::Pending => ("NULL::bool".to_owned(), "NULL::int8".to_owned()),
+        FactScope::All => (held(&source.relation), size(id)),
+        FactScope::Pending => ("NULL::bool".to_owned(), "NULL::int8".to_owned()),
     };
     match &source.changes {
         Some(buffer) => format!(
@@ -247,7 +247,7 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
              (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut FROM {} b \
              WHERE {PENDING}) p WHERE f.ids && {readers}",
             match (told, source.kind) {
-                (Told::All, TableKind::Table) => committed(buffer),
+                (FactScope::All, TableKind::Table) => committed(buffer),
                 _ => "NULL::timestamptz".to_owned(),
             },
             qualified(buffer)
@@ -260,7 +260,7 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
 }
 
 /// Returns the `LEFT JOIN` of [`counted`] for each member `t` and source.
-fn join_counted(members: &[Reader<'_>], told: Told) -> String {
+fn join_counted(members: &[Reader<'_>], told: FactScope) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::timestamptz, NULL::int8[], NULL::int8[] WHERE false";
     let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids, told));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
@@ -323,7 +323,7 @@ pub fn decide_text(members: &[Member]) -> String {
         time("t.data_timestamp"),
         named.join(", "),
         array(members.iter().map(|m| &m.id)),
-        join_counted(&readers, Told::All)
+        join_counted(&readers, FactScope::All)
     )
 }
 
@@ -435,7 +435,7 @@ pub fn pending_text(readers: &[Reader<'_>]) -> String {
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
         frontiers(readers),
-        join_counted(readers, Told::Pending),
+        join_counted(readers, FactScope::Pending),
         array(readers.iter().map(|m| &m.id))
     )
 }

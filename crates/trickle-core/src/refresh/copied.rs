@@ -1,6 +1,6 @@
 //! The refresh program of a copy: a table kept equal to a relation whose changes cannot be captured.
 
-use super::plan::{Feed, Program, Template, Windows, Yield};
+use super::plan::{Program, ReaderView, Template, Windows, Yield};
 use super::program::Compiled;
 use crate::catalog::TableId;
 use crate::cost::Strategy;
@@ -52,8 +52,8 @@ impl Program for Copied {
         }
     }
 
-    fn feed(&self, _: Strategy) -> Feed {
-        Feed::Changes
+    fn feed(&self, _: Strategy) -> ReaderView {
+        ReaderView::Changes
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(all[0].text.matches("public.source").count(), 1, "{}", all[0].text);
         assert!(all[1].text.contains("pg_relation_filenode(7)"));
         assert_eq!(copied.strategies(), [Strategy::FullDifference]);
-        assert_eq!(copied.feed(Strategy::FullDifference), Feed::Changes);
+        assert_eq!(copied.feed(Strategy::FullDifference), ReaderView::Changes);
         assert!(copied.statements(Strategy::Full, &Windows::new()).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! The refresh program of a stream table that triggers keep.
 
-use super::plan::{Feed, Program, Template, Windows};
+use super::plan::{Program, ReaderView, Template, Windows};
 use super::program::Compiled;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ impl Program for Installed {
         }
     }
 
-    fn feed(&self, strategy: Strategy) -> Feed {
+    fn feed(&self, strategy: Strategy) -> ReaderView {
         self.program.feed(strategy)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::control::{self, Learnt};
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
-use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Windows, Yield};
+use super::plan::{Member, Plan, ReaderView, Source, Template, Transaction, Windows, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step, Value};
 use crate::catalog::TableId;
@@ -397,7 +397,7 @@ impl Machine {
         let strategy = report.strategy;
         let written = report.rows_inserted + report.rows_deleted + 2 * report.rows_updated;
         if let Some(member) = self.plan.members.get(self.at) {
-            let replaced = member.program.feed(strategy) == Feed::Replaced;
+            let replaced = member.program.feed(strategy) == ReaderView::Replaced;
             let relation = member.relation.id;
             let committed = self.facts.get(&member.id).and_then(Facts::committed);
             for facts in self.facts.values_mut() {

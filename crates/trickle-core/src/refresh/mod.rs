@@ -39,7 +39,7 @@ pub use installed::Installed;
 pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{
-    Bind, Feed, KeptBy, Lease, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source,
+    Bind, KeptBy, Lease, Lock, Member, Plan, Program, Reader, ReaderView, Relation, Request, Setting, Source,
     Template, Transaction, Windows, Yield,
 };
 pub use program::{Compiled, Piece, PieceParam};

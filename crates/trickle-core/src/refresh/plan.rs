@@ -102,7 +102,7 @@ pub type Windows = BTreeMap<TableId, Option<i64>>;
 
 /// The form in which the readers of a stream table see a refresh of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Feed {
+pub enum ReaderView {
     /// The program writes the net change to the buffer, if the table has readers.
     Changes,
     /// The contents were replaced without a delta: readers must recompute.
@@ -130,7 +130,7 @@ pub trait Program: fmt::Debug {
     }
 
     /// Returns how readers see a refresh by this strategy.
-    fn feed(&self, strategy: Strategy) -> Feed;
+    fn feed(&self, strategy: Strategy) -> ReaderView;
 }
 
 /// The sessions that must not write a stream table while it is refreshed. Readers are never kept out.

@@ -1,6 +1,6 @@
 //! The refresh program of a compiled stream table.
 
-use super::plan::{Bind, Feed, Program, Template, Windows, Yield};
+use super::plan::{Bind, Program, ReaderView, Template, Windows, Yield};
 use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
@@ -157,8 +157,8 @@ impl Program for Compiled {
     /// Returns how readers see a refresh by this strategy. A stream table that another one reads is captured
     /// like any source, so its changes are there in every case. The changes of a replacement are twice the
     /// table, and a recompute of the readers is cheaper than that delta.
-    fn feed(&self, strategy: Strategy) -> Feed {
-        if strategy == Strategy::Full { Feed::Replaced } else { Feed::Changes }
+    fn feed(&self, strategy: Strategy) -> ReaderView {
+        if strategy == Strategy::Full { ReaderView::Replaced } else { ReaderView::Changes }
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(difference.last().map(|t| t.result), Some(Yield::Counts));
         assert!(full.iter().chain(difference.iter()).all(|t| t.binds.is_empty()));
         assert!(!p.strategies().contains(&Strategy::AffectedGroups), "its delta reads less");
-        assert_eq!(p.feed(Strategy::Full), Feed::Replaced);
+        assert_eq!(p.feed(Strategy::Full), ReaderView::Replaced);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The refresh program of a query that is not incremental.
 
-use super::plan::{Feed, Program, Template, Windows, Yield};
+use super::plan::{Program, ReaderView, Template, Windows, Yield};
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
@@ -139,11 +139,11 @@ impl Program for Recompute {
         }
     }
 
-    fn feed(&self, strategy: Strategy) -> Feed {
+    fn feed(&self, strategy: Strategy) -> ReaderView {
         match strategy {
-            Strategy::Full => Feed::Replaced,
+            Strategy::Full => ReaderView::Replaced,
             Strategy::NoData | Strategy::Delta | Strategy::AffectedGroups | Strategy::FullDifference => {
-                Feed::Changes
+                ReaderView::Changes
             }
         }
     }

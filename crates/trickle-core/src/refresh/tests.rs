@@ -10,7 +10,7 @@ use crate::frontier::Frontier;
 #[derive(Debug)]
 struct Fake {
     name: &'static str,
-    feed: Feed,
+    feed: ReaderView,
     timed: bool,
 }
 
@@ -40,8 +40,8 @@ impl Program for Fake {
     fn reads_clock(&self) -> bool {
         self.timed
     }
-    fn feed(&self, strategy: Strategy) -> Feed {
-        if strategy == Strategy::Full { self.feed } else { Feed::Changes }
+    fn feed(&self, strategy: Strategy) -> ReaderView {
+        if strategy == Strategy::Full { self.feed } else { ReaderView::Changes }
     }
 }
 
@@ -66,7 +66,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         id,
         relation: relation(relid, name),
         sources,
-        program: Arc::new(Fake { name, feed: Feed::Replaced, timed: false }),
+        program: Arc::new(Fake { name, feed: ReaderView::Replaced, timed: false }),
         policy: Policy::default(),
         definition: None,
         polled: true,
@@ -510,7 +510,7 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
 fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
     let timed = || {
         let mut p = plan();
-        p.members[1].program = Arc::new(Fake { name: "down", feed: Feed::Replaced, timed: true });
+        p.members[1].program = Arc::new(Fake { name: "down", feed: ReaderView::Replaced, timed: true });
         p.members[1].polled = false;
         p
     };

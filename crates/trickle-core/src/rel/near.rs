@@ -76,7 +76,7 @@ impl Near {
         let Some(by) = &self.reach.distance else { return Ok(ranges) };
         let schema = graph.schema(ranges);
         let end = |c: usize, way| moved(&schema.expr(c), by, way);
-        let ends = [end(n, Way::Down), end(n + 1, Way::Up)].into_iter().flatten();
+        let ends = [end(n, Direction::Down), end(n + 1, Direction::Up)].into_iter().flatten();
         let exprs = (0..n).map(|c| schema.expr(c)).chain(ends).collect();
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
         graph.add(Map::new(ranges, exprs).labelled(labels))
@@ -90,7 +90,7 @@ fn extremes(ty: &Type) -> Option<[Arc<FuncSig>; 2]> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Down,
     Up,
 }
@@ -101,12 +101,12 @@ const MICROS_OF_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// Moves `end` by at least `by`; to the end of the type where `end` is so near to it that the sum could
 /// raise.
-fn moved(end: &Expr, by: &Datum, way: Way) -> Option<Expr> {
+fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     let ty = end.ty();
     let (by, [down, up]) = safe(ty, by)?;
     let ((edge, limit), test, op) = match way {
-        Way::Down => (down, ">=", "-"),
-        Way::Up => (up, "<=", "+"),
+        Direction::Down => (down, ">=", "-"),
+        Direction::Up => (up, "<=", "+"),
     };
     let literal = |value| Expr::literal(value, ty.clone());
     let near = FuncSig::comparison(test, ty.clone(), ty.clone());

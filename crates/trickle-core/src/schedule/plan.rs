@@ -185,7 +185,7 @@ fn spread(id: TableId, start: Time) -> f64 {
 
 /// A time for a refresh.
 #[derive(Clone, Copy)]
-struct Wish {
+struct RefreshTime {
     /// The time when it is due.
     due: Time,
     /// A source refreshed since this time counts as fresh for it: the earliest time at which it could have
@@ -195,7 +195,7 @@ struct Wish {
 
 /// Returns when the schedule of a table next asks for a refresh, or for its last one to be tried again.
 /// Missed times are not queued: there is one next time. All tables of a group get the same jitter.
-fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
+fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<RefreshTime> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
     let (mut due, most) = if let Schedule::Cron(c) = task.schedule.as_ref()? {
@@ -223,7 +223,7 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
     if is_lost(from, period, now) {
         (due, fresh) = (now, Time(i64::MIN));
     }
-    Some(Wish { due, fresh })
+    Some(RefreshTime { due, fresh })
 }
 
 /// Whether a time lies so far ahead that waiting for it would take longer than `patience`. Then the clock was
@@ -368,7 +368,7 @@ struct Look<'l> {
     options: &'l Options,
     now: Time,
     /// The time when each table is to be refreshed, for itself or for a reader that waits for it.
-    wishes: BTreeMap<TableId, Wish>,
+    wishes: BTreeMap<TableId, RefreshTime>,
     /// The periods of the tables that have one.
     periods: &'l BTreeMap<TableId, Duration>,
     /// Whether the last refresh of any table failed.
@@ -474,14 +474,19 @@ impl<'l> Look<'l> {
     }
 
     /// Whether a table has been due for a whole period.
-    fn is_overdue(&self, id: TableId, wish: Wish) -> bool {
+    fn is_overdue(&self, id: TableId, wish: RefreshTime) -> bool {
         let period = self.periods.get(&id).copied().unwrap_or(self.options.default_period);
         self.now.since(wish.due) >= period.max(self.options.min_period).max(Duration::from_millis(1))
     }
 
     /// Whether a source in another group is to be refreshed first; if so, asks for that. Only tables with a
     /// schedule of their own wait for a source that [polls](Task::polls).
-    fn waits<'u>(&mut self, task: &Task, wish: Wish, upstream: impl Iterator<Item = &'u TableId>) -> bool {
+    fn waits<'u>(
+        &mut self,
+        task: &Task,
+        wish: RefreshTime,
+        upstream: impl Iterator<Item = &'u TableId>,
+    ) -> bool {
         let mut waits = false;
         for id in upstream {
             let Some(source) = self.tasks.get(id) else { continue };
@@ -498,7 +503,7 @@ impl<'l> Look<'l> {
                 self.called.insert(*id);
             }
             let asked = self.wishes.entry(*id).or_insert(wish);
-            *asked = Wish { due: asked.due.min(wish.due), fresh: asked.fresh.min(wish.fresh) };
+            *asked = RefreshTime { due: asked.due.min(wish.due), fresh: asked.fresh.min(wish.fresh) };
         }
         waits
     }

@@ -26,12 +26,12 @@ const BATCH_BYTES: usize = 64 << 10;
 const MOST: usize = 1000;
 
 thread_local! {
-    static SCRIPTS: RefCell<HashMap<u32, Known>> = RefCell::default();
+    static SCRIPTS: RefCell<HashMap<u32, CachedScript>> = RefCell::default();
 }
 
 /// A function's script, valid until the function is replaced. A version of a `pg_proc` row is identified by
 /// the transaction that wrote it and by its place.
-struct Known {
+struct CachedScript {
     written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
     script: Rc<Script>,
 }
@@ -152,7 +152,7 @@ fn script(function: pg_sys::Oid) -> Rc<Script> {
         }
         let written = ((*(*row).t_data).t_choice.t_heap.t_xmin, (*row).t_self);
         let known = SCRIPTS.with_borrow(|known| {
-            let same = |k: &&Known| k.written.0 == written.0 && same_place(&k.written.1, &written.1);
+            let same = |k: &&CachedScript| k.written.0 == written.0 && same_place(&k.written.1, &written.1);
             known.get(&function.to_u32()).filter(same).map(|k| k.script.clone())
         });
         let script = known.unwrap_or_else(|| {
@@ -185,7 +185,7 @@ fn remember(
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(function.to_u32(), Known { written, script: script.clone() });
+        known.insert(function.to_u32(), CachedScript { written, script: script.clone() });
     });
     script
 }

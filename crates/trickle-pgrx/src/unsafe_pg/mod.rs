@@ -22,7 +22,7 @@ pub(crate) use rights::{is_at_work, watch_statements};
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
-use report::{Heard, listening};
+use report::{CaughtDetails, listening};
 use rights::{Lending, Working};
 use std::cell::{Cell as Shared, RefCell};
 use std::ffi::{CStr, CString};
@@ -380,7 +380,7 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
 /// Turns an error of the server's into an answer for the engine, with the code and the place that were heard
 /// of it. A cancel by the user is no answer, nor is a panic of our own code: both are raised again. On
 /// schedule there is no user: a refresh that was cancelled, or that took too long, has failed.
-fn refusal(e: CaughtError, heard: Heard) -> Refusal {
+fn refusal(e: CaughtError, heard: CaughtDetails) -> Refusal {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
             if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED && !Scheduled::is_this() =>

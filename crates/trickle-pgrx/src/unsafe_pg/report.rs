@@ -23,7 +23,7 @@ unsafe extern "C-unwind" {
 
 /// The code and the place of an error.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct CaughtDetails {
     pub(super) code: i32,
     /// Place in characters, from 1; 0 if it has none.
     pub(super) position: i32,
@@ -31,8 +31,8 @@ pub(super) struct Heard {
 
 /// Runs `work`, which can ask for the code and the place of the last error that the server assembled
 /// meanwhile. A notice counts as well, if no error came after it.
-pub(super) fn listening<T>(work: impl FnOnce(&Cell<Heard>) -> T) -> T {
-    let heard = Cell::new(Heard::default());
+pub(super) fn listening<T>(work: impl FnOnce(&Cell<CaughtDetails>) -> T) -> T {
+    let heard = Cell::new(CaughtDetails::default());
     // SAFETY: the variable is read by the thread that writes it.
     let previous = unsafe { pg_sys::error_context_stack };
     let arg = (&raw const heard).cast_mut().cast::<c_void>();
@@ -57,16 +57,16 @@ unsafe extern "C-unwind" fn hear(arg: *mut c_void) {
     // SAFETY: the argument is the one that `listening` put there; an error is being assembled.
     unsafe {
         let position = geterrposition().max(getinternalerrposition());
-        (*arg.cast::<Cell<Heard>>()).set(Heard { code: geterrcode(), position });
+        (*arg.cast::<Cell<CaughtDetails>>()).set(CaughtDetails { code: geterrcode(), position });
     }
 }
 
 thread_local! {
-    static TELLING: RefCell<Option<Told>> = const { RefCell::new(None) };
+    static TELLING: RefCell<Option<RaisedDetails>> = const { RefCell::new(None) };
 }
 
 /// The code and the place to give to the next error.
-struct Told {
+struct RaisedDetails {
     code: Option<i32>,
     place: Option<(CString, i32)>,
 }
@@ -83,7 +83,7 @@ static mut OURS: pg_sys::ErrorContextCallback = pg_sys::ErrorContextCallback {
 /// characters from 1.
 pub(crate) fn raise(report: ErrorReport, code: Option<i32>, place: Option<(&str, usize)>) -> ! {
     let place = place.and_then(|(query, at)| Some((CString::new(query).ok()?, i32::try_from(at).ok()?)));
-    TELLING.set(Some(Told { code, place }));
+    TELLING.set(Some(RaisedDetails { code, place }));
     // SAFETY: one error is raised at a time, and code that catches it restores the stack of contexts.
     unsafe {
         OURS.previous = pg_sys::error_context_stack;

@@ -78,7 +78,7 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
     }
     // Sessions that ask whether a refresher runs look for this application_name.
     Scheduled::begin(Some(database), &CString::new(REFRESHER).unwrap_or_default());
-    let mut lead = Lead::of(database.to_u32());
+    let mut lead = SchedulerState::of(database.to_u32());
     // The process ends where there is no extension, when it is dropped, and when refreshing on schedule is
     // switched off.
     while gucs::is_enabled()
@@ -87,7 +87,7 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
         Scheduled::rest(pause);
         if BackgroundWorker::sighup_received() {
             Scheduled::reload();
-            lead.owners.values_mut().for_each(Looks::anew);
+            lead.owners.values_mut().for_each(OwnerState::anew);
         }
     }
     if !gucs::is_enabled() {
@@ -97,16 +97,16 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
 }
 
 /// The state of a scheduler.
-struct Lead {
+struct SchedulerState {
     database: u32,
     /// The state for each owner of stream tables.
-    owners: BTreeMap<u32, Looks>,
+    owners: BTreeMap<u32, OwnerState>,
     /// Whether `owners` has all owners of stream tables.
     all: bool,
     /// [`Scheduled::ended`] before the owners were last read: while it is the same, nothing was committed
     /// since.
     asked: Option<u64>,
-    hired: Vec<Hired>,
+    hired: Vec<RunningRefresher>,
     /// Due groups that wait for a refresher, with the lease on their owner's stream tables.
     waiting: VecDeque<(Lease, Due)>,
     /// Duration of each group's last refresh, by the group's first member.
@@ -121,7 +121,7 @@ struct Lead {
 }
 
 /// The search for due stream tables of one owner.
-struct Looks {
+struct OwnerState {
     scheduler: Scheduler,
     /// The lease, and when to renew it.
     lease: Option<(Lease, Instant)>,
@@ -131,9 +131,14 @@ struct Looks {
     still: Option<u64>,
 }
 
-impl Looks {
-    fn new() -> Looks {
-        Looks { scheduler: Scheduler::new(gucs::scheduler()), lease: None, next: Instant::now(), still: None }
+impl OwnerState {
+    fn new() -> OwnerState {
+        OwnerState {
+            scheduler: Scheduler::new(gucs::scheduler()),
+            lease: None,
+            next: Instant::now(),
+            still: None,
+        }
     }
 
     /// Returns the lease, renewed if it is time to; or `None`, and how long another refresher has it.
@@ -172,16 +177,16 @@ impl Looks {
 }
 
 /// A hired refresher, its process and its job.
-struct Hired {
+struct RunningRefresher {
     hire: Hire,
     process: DynamicBackgroundWorker,
     /// The group that it refreshes, and since when.
     job: Option<(Lease, Due, Instant)>,
 }
 
-impl Lead {
-    fn of(database: u32) -> Lead {
-        Lead {
+impl SchedulerState {
+    fn of(database: u32) -> SchedulerState {
+        SchedulerState {
             database,
             owners: BTreeMap::new(),
             all: false,
@@ -211,7 +216,7 @@ impl Lead {
             self.all = all;
             self.owners.retain(|o, _| owners.contains(o));
             for owner in owners {
-                self.owners.entry(owner).or_insert_with(Looks::new);
+                self.owners.entry(owner).or_insert_with(OwnerState::new);
             }
             self.asked = Some(ended);
         }
@@ -414,7 +419,7 @@ impl Lead {
         };
         match refresher::start(hire) {
             Some(process) => {
-                self.hired.push(Hired { hire, process, job: Some(work) });
+                self.hired.push(RunningRefresher { hire, process, job: Some(work) });
                 true
             }
             None => {

@@ -61,7 +61,7 @@ impl Index {
 }
 
 /// A function that returns how the rows of a table are found.
-pub(crate) type Known<'a> = &'a dyn Fn(&TableDef) -> Reach;
+pub(crate) type ReachOf<'a> = &'a dyn Fn(&TableDef) -> Reach;
 
 /// Returns the indexes that would help a stream table, each with the reason.
 pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
@@ -72,7 +72,7 @@ pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
 }
 
 /// Returns all advice on a query; `known` says how the rows of its tables are found.
-pub(crate) fn advice(table: &StreamTable, known: Known<'_>) -> Result<Vec<Advice>> {
+pub(crate) fn advice(table: &StreamTable, known: ReachOf<'_>) -> Result<Vec<Advice>> {
     let mut found = Vec::new();
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
@@ -195,7 +195,7 @@ fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
 }
 
 /// Advises on an index that an access needs and does not have.
-fn index(access: &Access, known: Known<'_>, table: &StreamTable) -> Option<Advice> {
+fn index(access: &Access, known: ReachOf<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
     let sources = table.sources();
     let name = |id: &TableId| sources.iter().find(|(d, _)| d.id == *id).map(|(d, _)| quoted(&d.name));

@@ -5,7 +5,7 @@
 //! or the text of all its columns. Two elements are equal where the rows are. A query that reads a path, or
 //! the column that SEARCH sets, is not kept.
 
-use super::super::expr::Cx;
+use super::super::expr::ClauseContext;
 use super::Lowerer;
 use crate::error::{Error, Result};
 use crate::expr::functions::{common_type, resolve_function};
@@ -115,7 +115,7 @@ impl Lowerer<'_> {
     /// Returns the two values of a cycle's mark.
     fn marks(&mut self, values: Option<(&Ast, &Ast)>, place: &Ident) -> Result<(Expr, Expr)> {
         let Some((value, other)) = values else { return Ok((Expr::bool(true), Expr::bool(false))) };
-        let mut cx = Cx::new("CYCLE");
+        let mut cx = ClauseContext::new("CYCLE");
         let (value, other) = (self.expr(value, &mut cx)?, self.expr(other, &mut cx)?);
         let ty = common_type(&[value.ty().clone(), other.ty().clone()]).filter(Type::has_equality);
         let Some(ty) = ty else {

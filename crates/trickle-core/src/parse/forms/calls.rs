@@ -349,18 +349,18 @@ impl Reader<'_> {
     fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
         let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
         let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
-        let (mut at, mut due, mut edits) = (i + 2, Due::Expression, Vec::new());
+        let (mut at, mut due, mut edits) = (i + 2, ExpectedPart::Expression, Vec::new());
         while at < end {
             let found = if self.is(at, &Token::Colon) { Some((":", 1)) } else { scan(at).words(due, false) };
             let Some((words, mut count)) = found else {
-                due = if self.is(at, &Token::Comma) { Due::Expression } else { Due::Words };
+                due = if self.is(at, &Token::Comma) { ExpectedPart::Expression } else { ExpectedPart::Words };
                 at = self.behind(at);
                 continue;
             };
             match words {
                 ":" | "VALUE" => {
                     edits.push((at, Edit::Instead(vec![Token::Comma])));
-                    (at, due) = (at + 1, Due::Expression);
+                    (at, due) = (at + 1, ExpectedPart::Expression);
                     continue;
                 }
                 "NULL ON NULL" => strict = false,
@@ -396,7 +396,7 @@ impl Reader<'_> {
 
 /// The kind of part that is expected next among the arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Due {
+enum ExpectedPart {
     /// The definition of a table's column, which begins with the column's name.
     Column,
     /// An expression, or keywords before one.
@@ -419,7 +419,7 @@ struct Scan<'r, 't> {
 impl Scan<'_, '_> {
     /// Reads everything up to `end`; with `columns`, these are the column definitions of a table.
     fn list(&mut self, end: usize, columns: bool) {
-        let first = if columns { Due::Column } else { Due::Expression };
+        let first = if columns { ExpectedPart::Column } else { ExpectedPart::Expression };
         let mut due = first;
         while self.at < end {
             if self.reader.is(self.at, &Token::Comma) {
@@ -428,9 +428,9 @@ impl Scan<'_, '_> {
             } else if self.reader.is(self.at, &Token::Colon) {
                 self.mark(1, ":");
                 self.words += 1;
-                due = Due::Expression;
-            } else if due == Due::Column && !self.is_nested() {
-                due = Due::Words;
+                due = ExpectedPart::Expression;
+            } else if due == ExpectedPart::Column && !self.is_nested() {
+                due = ExpectedPart::Words;
                 self.named();
                 if self.words(due, true).is_none_or(|(words, _)| words != "FOR ORDINALITY") {
                     self.typed(end, true);
@@ -442,11 +442,11 @@ impl Scan<'_, '_> {
                 let before = matches!(words, "NESTED" | "NESTED PATH" | "PATH" | "VALUE")
                     || words.starts_with("PASSING")
                     || BEFORE.contains(&words) && words != "RETURNING";
-                due = if before { Due::Expression } else { Due::Words };
+                due = if before { ExpectedPart::Expression } else { ExpectedPart::Words };
             } else {
                 self.part(Vec::new());
                 self.skip(end, columns);
-                due = Due::Words;
+                due = ExpectedPart::Words;
             }
         }
     }
@@ -473,15 +473,15 @@ impl Scan<'_, '_> {
     }
 
     /// Finds the longest keywords at the current position, and the number of their words.
-    fn words(&self, due: Due, columns: bool) -> Option<(&'static str, usize)> {
+    fn words(&self, due: ExpectedPart, columns: bool) -> Option<(&'static str, usize)> {
         let lists: [&[&str]; 2] = match (due, columns) {
-            (Due::Expression, _) => [&BEFORE, &[]],
+            (ExpectedPart::Expression, _) => [&BEFORE, &[]],
             (_, true) => [&BEHIND, &COLUMN],
             (_, false) => [&BEHIND, &[]],
         };
         let begins = |at| [Token::Comma, Token::LParen].iter().any(|t| self.reader.is(at, t));
         let goes_on = |at| !begins(at) && self.reader.awaits_operand(at);
-        if due != Due::Expression && self.at.checked_sub(1).is_some_and(goes_on) {
+        if due != ExpectedPart::Expression && self.at.checked_sub(1).is_some_and(goes_on) {
             return None;
         }
         let here = |words: &&&'static str| {
@@ -558,7 +558,7 @@ impl Scan<'_, '_> {
     fn skip(&mut self, end: usize, columns: bool) {
         let ends = |scan: &Self| {
             [Token::Comma, Token::Colon].iter().any(|t| scan.reader.is(scan.at, t))
-                || scan.words(Due::Words, columns).is_some()
+                || scan.words(ExpectedPart::Words, columns).is_some()
         };
         self.at = self.reader.behind(self.at).min(end);
         while self.at < end && !ends(self) {

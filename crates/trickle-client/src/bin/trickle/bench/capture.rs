@@ -108,7 +108,7 @@ pub(crate) struct Measured {
 }
 
 /// The tables of one shape, one for each way of capture.
-pub(crate) struct Bed<'b> {
+pub(crate) struct Fixture<'b> {
     shape: &'b Shape,
     /// The sessions that write.
     writers: &'b [&'b Client],
@@ -116,14 +116,14 @@ pub(crate) struct Bed<'b> {
     buffers: Vec<(Captor, String, Vec<String>)>,
 }
 
-impl<'b> Bed<'b> {
+impl<'b> Fixture<'b> {
     /// Makes the tables with `rows` rows each; every one of `refreshers` captures in its own way.
     pub(crate) async fn new(
         shape: &'b Shape,
         rows: u32,
         writers: &'b [&'b Client],
         refreshers: &mut [(Captor, Trickle)],
-    ) -> Result<Bed<'b>, Failure> {
+    ) -> Result<Fixture<'b>, Failure> {
         let client = writers[0];
         client.batch_execute(&shape.ddl(rows)).await?;
         let hand = format!("{SCHEMA}.changes");
@@ -139,7 +139,7 @@ impl<'b> Bed<'b> {
             let row = client.query_one(segments, &[&table]).await?;
             buffers.push((*captor, row.get(0), row.get(1)));
         }
-        Ok(Bed { shape, writers, buffers })
+        Ok(Fixture { shape, writers, buffers })
     }
 
     /// Does each kind of work once on each table; the tables take turns in being first.

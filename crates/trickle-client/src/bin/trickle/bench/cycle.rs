@@ -12,7 +12,7 @@ pub(crate) const SCHEMA: &str = "trickle_bench";
 
 /// A way to bring a result up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RefreshMethod {
     /// TRUNCATE and INSERT … SELECT.
     Full,
     /// A stream table.
@@ -23,15 +23,16 @@ pub(crate) enum Way {
     Extension,
 }
 
-impl Way {
-    pub(crate) const ALL: [Way; 4] = [Way::Full, Way::Incremental, Way::Hand, Way::Extension];
+impl RefreshMethod {
+    pub(crate) const ALL: [RefreshMethod; 4] =
+        [RefreshMethod::Full, RefreshMethod::Incremental, RefreshMethod::Hand, RefreshMethod::Extension];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Way::Full => "full",
-            Way::Incremental => "incremental",
-            Way::Hand => "hand",
-            Way::Extension => "extension",
+            RefreshMethod::Full => "full",
+            RefreshMethod::Incremental => "incremental",
+            RefreshMethod::Hand => "hand",
+            RefreshMethod::Extension => "extension",
         }
     }
 }
@@ -39,7 +40,7 @@ impl Way {
 /// The time that one way took in one cycle.
 pub(crate) struct Measured {
     pub(crate) cycle: usize,
-    pub(crate) way: Way,
+    pub(crate) way: RefreshMethod,
     pub(crate) took: Duration,
     /// The refreshes of the stream table by the program; empty for other ways.
     pub(crate) refreshed: Vec<Refreshed>,
@@ -55,17 +56,17 @@ pub(super) async fn vacuum(client: &Client) -> Result<(), Failure> {
 }
 
 /// A scenario over tables of one size.
-pub(crate) struct Bed<'b> {
+pub(crate) struct Fixture<'b> {
     scenario: &'b Scenario,
     trickle: &'b mut Trickle,
     /// The session for everything but the stream table.
     client: &'b Client,
     rows: u32,
     /// All ways, without the extension's where there is no extension.
-    ways: Vec<Way>,
+    ways: Vec<RefreshMethod>,
 }
 
-impl<'b> Bed<'b> {
+impl<'b> Fixture<'b> {
     /// Makes the tables, and the result once for each way.
     pub(crate) async fn new(
         scenario: &'b Scenario,
@@ -73,7 +74,7 @@ impl<'b> Bed<'b> {
         client: &'b Client,
         rows: u32,
         extension: bool,
-    ) -> Result<Bed<'b>, Failure> {
+    ) -> Result<Fixture<'b>, Failure> {
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
         let path = format!("SET search_path = {SCHEMA}, public");
         client.batch_execute(&path).await?;
@@ -90,24 +91,24 @@ impl<'b> Bed<'b> {
         vacuum(client).await?;
         let new = NewStreamTable::new(Name::parse("trickle_bench.by_trickle")?, scenario.query);
         trickle.create(&new).await?;
-        let mut ways = Way::ALL.to_vec();
+        let mut ways = RefreshMethod::ALL.to_vec();
         if extension {
             let text = "SELECT pgtrickle.create_stream_table('trickle_bench.by_extension', $1::text)";
             client.query_one(text, &[&scenario.query]).await?;
         } else {
-            ways.retain(|way| *way != Way::Extension);
+            ways.retain(|way| *way != RefreshMethod::Extension);
         }
         vacuum(client).await?;
-        Ok(Bed { scenario, trickle, client, rows, ways })
+        Ok(Fixture { scenario, trickle, client, rows, ways })
     }
 
     /// Returns the results, each with the way in which it is brought up to date.
-    fn results(&self) -> Vec<(Way, &'static str)> {
+    fn results(&self) -> Vec<(RefreshMethod, &'static str)> {
         let all = [
-            (Way::Full, "by_full"),
-            (Way::Incremental, "by_trickle"),
-            (Way::Hand, "by_hand"),
-            (Way::Extension, "by_extension"),
+            (RefreshMethod::Full, "by_full"),
+            (RefreshMethod::Incremental, "by_trickle"),
+            (RefreshMethod::Hand, "by_hand"),
+            (RefreshMethod::Extension, "by_extension"),
         ];
         all.into_iter().filter(|(way, _)| self.ways.contains(way)).collect()
     }
@@ -115,7 +116,7 @@ impl<'b> Bed<'b> {
     /// Removes all objects of the measurement.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
         for (way, table) in self.results() {
-            if matches!(way, Way::Incremental | Way::Extension) {
+            if matches!(way, RefreshMethod::Incremental | RefreshMethod::Extension) {
                 self.trickle.drop(&Name::parse(&format!("{SCHEMA}.{table}"))?, false).await?;
             }
         }
@@ -146,7 +147,7 @@ impl<'b> Bed<'b> {
         let names = [Name::parse("trickle_bench.by_trickle")?];
         let mut plans = Plans::default();
         self.trickle.refresh_watched(&names, &RefreshOptions::default(), &mut plans).await?;
-        self.refresh(Way::Hand).await?;
+        self.refresh(RefreshMethod::Hand).await?;
         Ok(plans)
     }
 
@@ -180,24 +181,24 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    async fn refresh(&mut self, way: Way) -> Result<Vec<Refreshed>, Failure> {
+    async fn refresh(&mut self, way: RefreshMethod) -> Result<Vec<Refreshed>, Failure> {
         match way {
-            Way::Full => {
+            RefreshMethod::Full => {
                 let query = self.scenario.query;
                 let anew = format!("BEGIN; TRUNCATE by_full; INSERT INTO by_full {query}; COMMIT");
                 self.client.batch_execute(&anew).await?;
                 Ok(Vec::new())
             }
-            Way::Incremental => {
+            RefreshMethod::Incremental => {
                 let names = [Name::parse("trickle_bench.by_trickle")?];
                 Ok(self.trickle.refresh(&names, &RefreshOptions::default()).await?)
             }
-            Way::Extension => {
+            RefreshMethod::Extension => {
                 let text = "SELECT pgtrickle.refresh_stream_table('trickle_bench.by_extension')";
                 self.client.batch_execute(text).await?;
                 Ok(Vec::new())
             }
-            Way::Hand => {
+            RefreshMethod::Hand => {
                 let statement = self.scenario.hand.refresh.replace(":facts", self.scenario.facts);
                 let emptied = format!("TRUNCATE {}_changes, product_changes", self.scenario.facts);
                 self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;

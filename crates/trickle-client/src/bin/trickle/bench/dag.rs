@@ -1,6 +1,6 @@
 //! Stream tables over stream tables: a chain, and a wide graph in which a change of one row changes many.
 
-use super::cycle::{Measured, SCHEMA, Way, vacuum};
+use super::cycle::{Measured, RefreshMethod, SCHEMA, vacuum};
 use crate::failure::Failure;
 use std::time::Instant;
 use tokio_postgres::Client;
@@ -57,7 +57,7 @@ impl Shape {
 }
 
 /// A graph over tables of one size.
-pub(crate) struct Bed<'b> {
+pub(crate) struct Fixture<'b> {
     shape: &'b Shape,
     trickle: &'b mut Trickle,
     client: &'b Client,
@@ -65,14 +65,14 @@ pub(crate) struct Bed<'b> {
     names: Vec<Name>,
 }
 
-impl<'b> Bed<'b> {
+impl<'b> Fixture<'b> {
     /// Makes the sources, and each result twice.
     pub(crate) async fn new(
         shape: &'b Shape,
         trickle: &'b mut Trickle,
         client: &'b Client,
         rows: u32,
-    ) -> Result<Bed<'b>, Failure> {
+    ) -> Result<Fixture<'b>, Failure> {
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
         for number in 0..shape.sources {
             let source = source(number);
@@ -91,7 +91,7 @@ impl<'b> Bed<'b> {
             names.push(name);
         }
         vacuum(client).await?;
-        Ok(Bed { shape, trickle, client, rows, names })
+        Ok(Fixture { shape, trickle, client, rows, names })
     }
 
     /// Removes all objects of the measurement.
@@ -107,13 +107,13 @@ impl<'b> Bed<'b> {
     /// ways take turns in being first.
     pub(crate) async fn cycle(&mut self, cycle: usize) -> Result<Vec<Measured>, Failure> {
         self.change(cycle).await?;
-        let mut ways = [Way::Full, Way::Incremental];
+        let mut ways = [RefreshMethod::Full, RefreshMethod::Incremental];
         ways.rotate_left(cycle % 2);
         let mut measured = Vec::new();
         for way in ways {
             let started = Instant::now();
             let refreshed = match way {
-                Way::Full => {
+                RefreshMethod::Full => {
                     self.client.batch_execute(&self.anew()).await?;
                     Vec::new()
                 }

@@ -17,7 +17,7 @@ const ROWS: u32 = 10_000;
 
 /// The work that writers pay for, beside their changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WriterLoad {
     /// Nothing.
     Untracked,
     /// Capture.
@@ -28,15 +28,16 @@ pub(crate) enum Way {
     Notifying,
 }
 
-impl Way {
-    pub(crate) const ALL: [Way; 4] = [Way::Untracked, Way::Captured, Way::Looking, Way::Notifying];
+impl WriterLoad {
+    pub(crate) const ALL: [WriterLoad; 4] =
+        [WriterLoad::Untracked, WriterLoad::Captured, WriterLoad::Looking, WriterLoad::Notifying];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Untracked => "untracked",
-            Way::Captured => "captured",
-            Way::Looking => "captured, refresher",
-            Way::Notifying => "captured, NOTIFY",
+            WriterLoad::Untracked => "untracked",
+            WriterLoad::Captured => "captured",
+            WriterLoad::Looking => "captured, refresher",
+            WriterLoad::Notifying => "captured, NOTIFY",
         }
     }
 }
@@ -52,7 +53,7 @@ pub(crate) struct Load {
 
 /// The measurements of one way.
 pub(crate) struct Measured {
-    way: Way,
+    way: WriterLoad,
     /// Transactions per second if writers do not pause.
     most: f64,
     /// Times of single transactions at the given rate.
@@ -111,7 +112,7 @@ impl Drop for Refresher {
 }
 
 /// The server and the sessions of the measurement.
-pub(crate) struct Bed<'b> {
+pub(crate) struct Fixture<'b> {
     pub(crate) server: &'b Server,
     pub(crate) trickle: &'b mut Trickle,
     pub(crate) client: &'b Client,
@@ -125,7 +126,7 @@ pub(crate) struct Bed<'b> {
 
 const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM trickle_bench.src GROUP BY grp";
 
-impl Bed<'_> {
+impl Fixture<'_> {
     /// Measures one way after the other.
     pub(crate) async fn measure(&mut self, load: Load) -> Result<(Vec<Measured>, Idle), Failure> {
         let made = format!(
@@ -138,12 +139,12 @@ impl Bed<'_> {
         self.switch("off").await?;
         let mut all = Vec::new();
         let mut idle = None;
-        for way in Way::ALL {
-            if way == Way::Captured {
+        for way in WriterLoad::ALL {
+            if way == WriterLoad::Captured {
                 self.create().await?;
             }
-            let refresher = if way == Way::Looking { Some(self.begin().await?) } else { None };
-            if way == Way::Notifying {
+            let refresher = if way == WriterLoad::Looking { Some(self.begin().await?) } else { None };
+            if way == WriterLoad::Notifying {
                 let trigger = format!(
                     "CREATE TRIGGER wake AFTER INSERT OR UPDATE OR DELETE ON {SCHEMA}.src EXECUTE FUNCTION {SCHEMA}.wake()"
                 );
@@ -195,7 +196,7 @@ impl Bed<'_> {
         Ok(())
     }
 
-    async fn way(&self, way: Way, load: Load) -> Result<Measured, Failure> {
+    async fn way(&self, way: WriterLoad, load: Load) -> Result<Measured, Failure> {
         let mut most = 0.0;
         let mut commit = Vec::new();
         let mut seen = Vec::new();
@@ -205,8 +206,8 @@ impl Bed<'_> {
             let writes = self.writers.iter().enumerate().map(|(i, w)| write(w.client(), i, pause, until));
             let probes = async {
                 match way {
-                    Way::Looking if paced => self.visible(until).await,
-                    Way::Notifying if paced => self.notified(until).await,
+                    WriterLoad::Looking if paced => self.visible(until).await,
+                    WriterLoad::Notifying if paced => self.notified(until).await,
                     _ => Ok(Vec::new()),
                 }
             };

@@ -1,7 +1,7 @@
 //! The measurements, for people and for programs.
 
 use super::capture::{self, Captor, Work};
-use super::cycle::{Measured, Way};
+use super::cycle::{Measured, RefreshMethod};
 use super::idle::Looks;
 use crate::failure::Failure;
 use crate::output::{Output, Tone, milliseconds};
@@ -24,7 +24,7 @@ pub(crate) struct Cell {
 pub(crate) fn lines(cells: &[Cell]) -> BTreeMap<&str, Vec<(f64, f64)>> {
     let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for cell in cells {
-        if let Some(median) = cell.median(Way::Incremental) {
+        if let Some(median) = cell.median(RefreshMethod::Incremental) {
             lines.entry(cell.scenario).or_default().push((f64::from(cell.rows), median * 1000.0));
         }
     }
@@ -39,7 +39,7 @@ struct Times {
 }
 
 impl Cell {
-    fn times(&self, way: Way) -> Option<Times> {
+    fn times(&self, way: RefreshMethod) -> Option<Times> {
         let warm = self.measured.iter().any(|m| m.cycle > 0);
         let mut all: Vec<Duration> =
             self.measured.iter().filter(|m| m.way == way && (m.cycle > 0 || !warm)).map(|m| m.took).collect();
@@ -48,19 +48,22 @@ impl Cell {
         Some(Times { median: at(50)?, p95: at(95)?, most: *all.last()? })
     }
 
-    pub(crate) fn median(&self, way: Way) -> Option<f64> {
+    pub(crate) fn median(&self, way: RefreshMethod) -> Option<f64> {
         self.times(way).map(|t| t.median.as_secs_f64())
     }
 
     /// Returns the time of the first cycle.
-    fn first(&self, way: Way) -> Option<Duration> {
+    fn first(&self, way: RefreshMethod) -> Option<Duration> {
         self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| m.took)
     }
 
     /// Returns how many seconds a stream table takes for each second of the best other way.
     fn against_best(&self) -> Option<f64> {
-        let best = [Way::Full, Way::Hand].into_iter().filter_map(|w| self.median(w)).reduce(f64::min)?;
-        Some(self.median(Way::Incremental)? / best)
+        let best = [RefreshMethod::Full, RefreshMethod::Hand]
+            .into_iter()
+            .filter_map(|w| self.median(w))
+            .reduce(f64::min)?;
+        Some(self.median(RefreshMethod::Incremental)? / best)
     }
 
     /// Counts the refreshes of stream tables by strategy.
@@ -73,7 +76,7 @@ impl Cell {
     }
 
     fn to_json(&self) -> Value {
-        let ways = Way::ALL.into_iter().filter_map(|way| {
+        let ways = RefreshMethod::ALL.into_iter().filter_map(|way| {
             let t = self.times(way)?;
             let first = self.first(way).map(milliseconds);
             let of = json!({"p50_ms": milliseconds(t.median), "p95_ms": milliseconds(t.p95),
@@ -120,7 +123,7 @@ pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
     if output.is_json() {
         return;
     }
-    let gain = |c: &Cell| Some(c.median(Way::Full)? / c.median(Way::Incremental)?);
+    let gain = |c: &Cell| Some(c.median(RefreshMethod::Full)? / c.median(RefreshMethod::Incremental)?);
     let gains: Vec<f64> = cells.iter().filter_map(gain).collect();
     let over = |than: f64| gains.iter().filter(|g| **g >= than).count();
     output.print(format!(
@@ -148,23 +151,24 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
     }
     let shown = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| format!("{:.2}", s * 1000.0));
     let row = |c: &Cell| {
-        let full = c.median(Way::Full).zip(c.median(Way::Incremental)).map(|(f, i)| f / i);
+        let full =
+            c.median(RefreshMethod::Full).zip(c.median(RefreshMethod::Incremental)).map(|(f, i)| f / i);
         let best = c.against_best();
         let tone = best.map(|b| if b <= target { Tone::Good } else { Tone::Bad });
         let plain = |text: String| (text, None);
-        let times = c.times(Way::Incremental);
+        let times = c.times(RefreshMethod::Incremental);
         let of = |part: fn(&Times) -> Duration| plain(shown(times.as_ref().map(|t| part(t).as_secs_f64())));
-        let first = c.first(Way::Incremental).map(|t| t.as_secs_f64());
+        let first = c.first(RefreshMethod::Incremental).map(|t| t.as_secs_f64());
         vec![
             plain(c.scenario.to_owned()),
             plain(c.rows.to_string()),
             plain(c.percent.to_string()),
-            plain(shown(c.median(Way::Full))),
-            plain(shown(c.median(Way::Hand))),
+            plain(shown(c.median(RefreshMethod::Full))),
+            plain(shown(c.median(RefreshMethod::Hand))),
             of(|t| t.median),
             of(|t| t.p95),
             of(|t| t.most),
-            plain(shown(c.median(Way::Extension))),
+            plain(shown(c.median(RefreshMethod::Extension))),
             plain(shown(first)),
             plain(full.map_or("-".to_owned(), |f| format!("{f:.2}"))),
             (best.map_or("-".to_owned(), |b| format!("{b:.2}")), tone),
@@ -204,7 +208,10 @@ fn summary(cells: &[Cell], output: &mut Output) {
     let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
     let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());
     for c in cells {
-        let Some((full, own)) = c.median(Way::Full).zip(c.median(Way::Incremental)) else { continue };
+        let Some((full, own)) = c.median(RefreshMethod::Full).zip(c.median(RefreshMethod::Incremental))
+        else {
+            continue;
+        };
         gains.entry((c.scenario, c.percent.to_string())).or_default().push((full / own).ln());
         if !scenarios.contains(&c.scenario) {
             scenarios.push(c.scenario);

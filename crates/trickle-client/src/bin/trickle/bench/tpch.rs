@@ -1,6 +1,6 @@
 //! The 22 queries of TPC-H, each recomputed and kept as a stream table, over the same changes.
 
-use super::cycle::{Measured, SCHEMA, Way, vacuum};
+use super::cycle::{Measured, RefreshMethod, SCHEMA, vacuum};
 use super::report::Cell;
 use crate::failure::Failure;
 use std::time::Instant;
@@ -16,7 +16,7 @@ const ORDERS: f64 = 1_500_000.0;
 const CHANGED: f64 = 0.001;
 
 /// Tables, results and stream tables at one scale.
-pub(crate) struct Bed<'b> {
+pub(crate) struct Fixture<'b> {
     trickle: &'b mut Trickle,
     client: &'b Client,
     scale: f64,
@@ -32,7 +32,7 @@ fn stored(query: &str) -> Result<Name, Failure> {
     Ok(Name::parse(&format!("{SCHEMA}.kept_{query}"))?)
 }
 
-impl<'b> Bed<'b> {
+impl<'b> Fixture<'b> {
     /// Fills the tables, and makes each result twice. `tell` is called with the name of each part.
     pub(crate) async fn new(
         trickle: &'b mut Trickle,
@@ -40,7 +40,7 @@ impl<'b> Bed<'b> {
         scale: f64,
         cycles: usize,
         tell: &dyn Fn(&str),
-    ) -> Result<Bed<'b>, Failure> {
+    ) -> Result<Fixture<'b>, Failure> {
         let path = format!("SET search_path = {SCHEMA}, public");
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}; {path}")).await?;
         trickle.read_under(&[SCHEMA, "public"]);
@@ -53,7 +53,7 @@ impl<'b> Bed<'b> {
             trickle.create(&NewStreamTable::new(stored(query)?, sql)).await?;
         }
         vacuum(client).await?;
-        Ok(Bed { trickle, client, scale, increments })
+        Ok(Fixture { trickle, client, scale, increments })
     }
 
     /// Returns an empty cell for each query.
@@ -73,12 +73,12 @@ impl<'b> Bed<'b> {
     ) -> Result<(), Failure> {
         self.change(cycle).await?;
         for ((query, sql), cell) in QUERIES.into_iter().zip(cells) {
-            let mut ways = [Way::Full, Way::Incremental];
+            let mut ways = [RefreshMethod::Full, RefreshMethod::Incremental];
             ways.rotate_left(cycle % 2);
             for way in ways {
                 let started = Instant::now();
                 let refreshed = match way {
-                    Way::Full => {
+                    RefreshMethod::Full => {
                         let anew =
                             format!("BEGIN; TRUNCATE full_{query}; INSERT INTO full_{query} {sql}; COMMIT");
                         self.client.batch_execute(&anew).await?;

@@ -2,7 +2,7 @@
 
 use super::{Answer, Run};
 use crate::bench::capture::{self, Captor, SHAPES, SINGLE, Work};
-use crate::bench::cycle::{Bed, Measured, SCHEMA};
+use crate::bench::cycle::{Fixture, Measured, SCHEMA};
 use crate::bench::latency::{self, Load};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
@@ -270,7 +270,7 @@ impl Bench {
             None => self.pct.clone(),
         };
         let mut bed =
-            Bed::new(scenario, &mut place.trickle, place.session.client(), rows, self.extension).await?;
+            Fixture::new(scenario, &mut place.trickle, place.session.client(), rows, self.extension).await?;
         let mut result = Ok(());
         for percent in percents {
             let mut cell = Cell { scenario: scenario.name, rows, percent, measured: Vec::new() };
@@ -354,7 +354,7 @@ impl Bench {
             true => {}
             false => output.remark(&format!("making {what}\n")),
         };
-        let mut bed = tpch::Bed::new(trickle, client, scale, cycles + 1, &making).await?;
+        let mut bed = tpch::Fixture::new(trickle, client, scale, cycles + 1, &making).await?;
         let mut cells = bed.cells();
         let mut result = Ok(());
         for cycle in 0..cycles {
@@ -384,7 +384,8 @@ impl Bench {
         let mut cells = Vec::new();
         for &rows in &self.rows {
             for shape in &dag::SHAPES {
-                let mut bed = dag::Bed::new(shape, &mut place.trickle, place.session.client(), rows).await?;
+                let mut bed =
+                    dag::Fixture::new(shape, &mut place.trickle, place.session.client(), rows).await?;
                 let measured = self.dag_cell(shape, rows, &mut bed, output).await;
                 bed.clear().await?;
                 cells.push(measured?);
@@ -398,7 +399,7 @@ impl Bench {
         &self,
         shape: &dag::Shape,
         rows: u32,
-        bed: &mut dag::Bed<'_>,
+        bed: &mut dag::Fixture<'_>,
         output: &Output,
     ) -> Result<Cell, Failure> {
         let percent = 100.0 / f64::from(rows);
@@ -426,7 +427,7 @@ impl Bench {
         let (trickle, client, schedule) = (&mut place.trickle, place.session.client(), &*self.schedule);
         let commits: String = client.query_one("SHOW synchronous_commit", &[]).await?.get(0);
         let extension = self.extension;
-        let mut bed = latency::Bed { server: private, trickle, client, writers, schedule, extension };
+        let mut bed = latency::Fixture { server: private, trickle, client, writers, schedule, extension };
         let (all, idle) = bed.measure(load).await?;
         if output.is_json() {
             output.document(&latency::document(&all, &idle, load, server, schedule, &commits));
@@ -478,7 +479,7 @@ async fn captured(
     (rows, cycles): (u32, u32),
     measured: &mut Vec<capture::Measured>,
 ) -> Result<(), Failure> {
-    let bed = capture::Bed::new(shape, rows, writers, refreshers).await?;
+    let bed = capture::Fixture::new(shape, rows, writers, refreshers).await?;
     for cycle in 0..cycles as usize {
         let of = bed.cycle(cycle, works).await?;
         if cycle > 0 || cycles == 1 {

@@ -2,7 +2,7 @@
 
 use super::status::polled;
 use super::{Answer, Run};
-use crate::advice::{Advice, Index, Known, advice};
+use crate::advice::{Advice, Index, ReachOf, advice};
 use crate::failure::Failure;
 use crate::finding::{Finding, Severity};
 use crate::output::{Output, milliseconds};
@@ -198,7 +198,7 @@ struct Explanation<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    fn of(table: &'a StreamTable, known: Known<'_>) -> trickle_core::Result<Explanation<'a>> {
+    fn of(table: &'a StreamTable, known: ReachOf<'_>) -> trickle_core::Result<Explanation<'a>> {
         Ok(Explanation {
             table,
             delta: table.delta(&table.changing())?,

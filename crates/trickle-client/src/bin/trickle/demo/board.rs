@@ -13,14 +13,14 @@ use trickle_client::{Checked, Result, failed};
 /// All stream tables of the demo.
 #[derive(Default)]
 pub(crate) struct Board {
-    tables: BTreeMap<&'static str, Seen>,
+    tables: BTreeMap<&'static str, Figures>,
     /// Number of the last refresh that was read from the history.
     last: i64,
 }
 
 /// The figures of one stream table.
 #[derive(Default)]
-struct Seen {
+struct Figures {
     mode: String,
     /// Time of a recompute.
     anew: Duration,
@@ -60,7 +60,7 @@ fn shown(ms: Option<f64>) -> String {
     ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).map_or_else(|| "–".to_owned(), duration)
 }
 
-impl Seen {
+impl Figures {
     /// Returns how many times the median delta fits into a recompute.
     fn faster(&self) -> Option<f64> {
         median(&self.deltas).filter(|m| *m > 0.0).map(|m| milliseconds(self.anew) / m)
@@ -89,7 +89,7 @@ impl Seen {
 
 impl Board {
     pub(crate) fn add(&mut self, name: &'static str, mode: &str, anew: Duration) {
-        self.tables.insert(name, Seen { mode: mode.to_owned(), anew, ..Seen::default() });
+        self.tables.insert(name, Figures { mode: mode.to_owned(), anew, ..Figures::default() });
     }
 
     /// Reads the refreshes since the last call from the history.
@@ -147,12 +147,12 @@ impl Board {
         self.tables.values().all(|s| s.equal)
     }
 
-    fn in_order(&self) -> impl Iterator<Item = (&'static str, &Seen)> {
+    fn in_order(&self) -> impl Iterator<Item = (&'static str, &Figures)> {
         VIEWS.iter().filter_map(|v| self.tables.get(v.name).map(|s| (v.name, s)))
     }
 
     pub(crate) fn to_json(&self) -> Vec<Value> {
-        let table = |(name, s): (&str, &Seen)| {
+        let table = |(name, s): (&str, &Figures)| {
             json!({"name": name, "mode": s.mode, "rows": s.rows, "refreshes": s.deltas.len(), "full_refreshes": s.fulls,
                 "rows_changed": s.changed, "median_ms": median(&s.deltas), "anew_ms": milliseconds(s.anew),
                 "faster": s.faster(), "median_lag_ms": median(&s.lags), "greatest_lag_ms": greatest(&s.lags),

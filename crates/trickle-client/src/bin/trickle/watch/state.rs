@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// The work that follows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum AfterKey {
     Draw,
     /// Read the database at once.
     Read,
@@ -112,20 +112,20 @@ impl Watched {
         self.tables().get(self.row())
     }
 
-    fn go(&mut self, to: usize) -> Told {
+    fn go(&mut self, to: usize) -> AfterKey {
         let last = self.tables().len().saturating_sub(1);
         self.chosen = self.tables().get(to.min(last)).map(|t| t.name.clone());
-        Told::Draw
+        AfterKey::Draw
     }
 
     /// Applies a key, and returns the work that follows.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Told {
+    pub(super) fn key(&mut self, key: KeyEvent) -> AfterKey {
         const PAGE: usize = 10;
         let row = self.row();
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Told::Quit,
-            KeyCode::Char('q') | KeyCode::Esc => Told::Quit,
-            KeyCode::Char('r') => Told::Read,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => AfterKey::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => AfterKey::Quit,
+            KeyCode::Char('r') => AfterKey::Read,
             KeyCode::Down | KeyCode::Char('j') => self.go(row + 1),
             KeyCode::Up | KeyCode::Char('k') => self.go(row.saturating_sub(1)),
             KeyCode::PageDown => self.go(row + PAGE),
@@ -136,16 +136,16 @@ impl Watched {
                 // Only a new read gives the order of the model.
                 Some((Sort::Worst, ..)) => {
                     self.sort = Sort::Worst;
-                    Told::Read
+                    AfterKey::Read
                 }
                 Some((sort, ..)) => {
                     self.sort = sort;
                     self.settle();
-                    Told::Draw
+                    AfterKey::Draw
                 }
-                None => Told::Draw,
+                None => AfterKey::Draw,
             },
-            _ => Told::Draw,
+            _ => AfterKey::Draw,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The view on the terminal: reads keys and the database, and draws the state that follows from both.
 
-use super::state::{Told, Watched};
+use super::state::{AfterKey, Watched};
 use super::view;
 use crate::commands::Answer;
 use crate::failure::Failure;
@@ -69,9 +69,9 @@ async fn converse(
                 Some(Err(e)) => return Err(e),
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     match watched.key(key) {
-                        Told::Quit => return Ok(()),
-                        Told::Read => next = Instant::now(),
-                        Told::Draw => {}
+                        AfterKey::Quit => return Ok(()),
+                        AfterKey::Read => next = Instant::now(),
+                        AfterKey::Draw => {}
                     }
                 }
                 Some(Ok(_)) => {}

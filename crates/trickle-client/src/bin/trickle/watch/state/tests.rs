@@ -9,7 +9,7 @@ fn watched() -> Watched {
     w
 }
 
-fn press(w: &mut Watched, code: KeyCode) -> Told {
+fn press(w: &mut Watched, code: KeyCode) -> AfterKey {
     w.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -20,10 +20,10 @@ fn chosen(w: &Watched) -> &str {
 #[test]
 fn three_keys_end_it() {
     let mut w = watched();
-    assert_eq!(press(&mut w, KeyCode::Char('q')), Told::Quit);
-    assert_eq!(press(&mut w, KeyCode::Esc), Told::Quit);
-    assert_eq!(w.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Told::Quit);
-    assert_eq!(press(&mut w, KeyCode::Char('c')), Told::Draw, "that sorts by cost");
+    assert_eq!(press(&mut w, KeyCode::Char('q')), AfterKey::Quit);
+    assert_eq!(press(&mut w, KeyCode::Esc), AfterKey::Quit);
+    assert_eq!(w.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), AfterKey::Quit);
+    assert_eq!(press(&mut w, KeyCode::Char('c')), AfterKey::Draw, "that sorts by cost");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn scrolling_ends_at_the_ends() {
     press(&mut w, KeyCode::Home);
     assert_eq!(w.row(), 0);
     let mut empty = Watched::new("shop".into());
-    assert_eq!(press(&mut empty, KeyCode::Down), Told::Draw);
+    assert_eq!(press(&mut empty, KeyCode::Down), AfterKey::Draw);
     assert!(empty.chosen().is_none());
 }
 
@@ -67,7 +67,7 @@ fn rows_are_sorted_as_asked() {
     assert_eq!(chosen_first(&w), "s_manual");
     press(&mut w, KeyCode::Char('b'));
     assert_eq!(chosen_first(&w), "s_late");
-    assert_eq!(press(&mut w, KeyCode::Char('w')), Told::Read);
+    assert_eq!(press(&mut w, KeyCode::Char('w')), AfterKey::Read);
     w.read(Ok(snapshot(&several())), Instant::now());
     assert_eq!(chosen_first(&w), "s_failed");
 }
