@@ -188,8 +188,12 @@ fn the_extension_adopts_the_catalog_of_the_program() {
         let s = db.session().await;
         run(&s, ORDERS).await;
         create(&mut t, "totals", TOTALS).await;
+        run(&s, "CREATE ROLE let_in_before; SELECT pgtrickle.grant_to('let_in_before')").await;
         let filled = rows(&s, "SELECT xmin, ctid FROM totals").await;
         run(&s, "CREATE EXTENSION pg_trickle").await;
+        let copies = "SELECT has_language_privilege('let_in_before', 'pgtrickle_copy', 'USAGE')::int::bigint";
+        assert_eq!(count(&s, copies).await, 0, "a role that was let in makes no functions that copy rows");
+        run(&s, "DROP OWNED BY let_in_before; DROP ROLE let_in_before").await;
         assert_eq!(rows(&s, "SELECT xmin, ctid FROM totals").await, filled, "nothing is made anew");
         run(&s, "UPDATE orders SET amount = 7 WHERE id = 7; SELECT pgtrickle.refresh_stream_table('totals')")
             .await;

@@ -74,11 +74,7 @@ FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind I
 UNION ALL
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
 WHERE p.pronamespace = 'pgtrickle'::regnamespace
-  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
-UNION ALL
-SELECT pg_catalog.format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', a.grantee::regrole)
-FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
-WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)";
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')";
 
 /// The query that writes the COMMENT statement for one of the extension's own functions.
 const COMMENT: &str = "SELECT pg_catalog.format('COMMENT ON FUNCTION %s IS %L', p.oid::regprocedure, $2::text) FROM pg_proc p \
