@@ -35,6 +35,7 @@ mod interleavings;
 mod lag;
 mod lifecycle;
 mod limits;
+mod lookalikes;
 mod lost_rights;
 mod migrations;
 mod named_types;

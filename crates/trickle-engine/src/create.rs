@@ -25,6 +25,7 @@ use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, Verdict};
+use trickle_core::vocabulary;
 use trickle_core::vocabulary::{Mode, RefreshMode};
 use trickle_core::{Cause, Reason, ReasonKind};
 
@@ -294,9 +295,7 @@ impl<C: Connection> Trickle<C> {
                 "f" => "foreign table",
                 "r" | "p" => "table",
                 unknown => {
-                    return Err(Error::input(format!(
-                        "the server has relations of the unknown kind \"{unknown}\""
-                    )));
+                    return Err(vocabulary::unknown("kind of relation", unknown).into());
                 }
             };
             let shown = Qualified::new(&relation.schema, &relation.name);
@@ -373,6 +372,8 @@ impl<C: Connection> Trickle<C> {
             // PostgreSQL accepted the query. The engine cannot read it, so it cannot compile deltas.
             Err(e) => (None, vec![unread(&e)]),
         };
+        let table = table.filter(|_| resolved.lookalikes.is_empty());
+        let reasons = reasons.into_iter().chain(resolved.lookalikes.iter().cloned()).collect();
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
         if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
             return Err(refusal.into());

@@ -4,6 +4,7 @@
 //! are allowed. PostgreSQL checks the query and gives its canonical text (stars expanded, names qualified,
 //! casts explicit). It also gives the columns of the result, and the objects on which the query depends.
 
+mod lookalikes;
 mod renamed;
 mod suggested;
 
@@ -13,11 +14,11 @@ use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::say;
 use crate::security::{Agreed, Code, SHUT};
-use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
 use trickle_core::refresh::Setting;
 use trickle_core::sql::{Ident, Qualified};
+use trickle_core::{Reason, Span};
 
 /// A relation that a query reads, directly or through views.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub(crate) struct Resolved {
     pub(crate) locks: bool,
     /// A volatile operator of the query, or of a view that it reads.
     pub(crate) volatile_operator: Option<String>,
+    /// The reasons why a plan would mistake an object of the query, which is recomputed for that.
+    pub(crate) lookalikes: Vec<Reason>,
 }
 
 impl Resolved {
@@ -323,6 +326,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     Ok(Resolved {
         locks,
         volatile_operator: volatile.map(|r| r.get(0)),
+        lookalikes: lookalikes::reasons(t, view).await?,
         canonical,
         columns,
         dependencies: relations

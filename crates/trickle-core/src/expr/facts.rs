@@ -196,7 +196,7 @@ pub(super) fn cast_can_raise(from: &Type, to: &Type) -> bool {
         (Type::Int2, Type::Int4 | Type::Int8) | (Type::Int4, Type::Int8) => false,
         (f, Type::Numeric(None) | Type::Float8) if f.is_integer() => false,
         (Type::Numeric(_), Type::Numeric(None)) => false,
-        (Type::Float4, Type::Float8) | (Type::Date, Type::Timestamp) => false,
+        (Type::Float4, Type::Float8) => false,
         (Type::Timestamp | Type::Timestamptz, Type::Date) => false,
         (_, Type::Text | Type::Varchar(None)) => matches!(from, Type::Other(_)),
         (f, t) => f.base() != t.base() || matches!(t, Type::Numeric(Some(_))),

@@ -8,7 +8,7 @@ use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, FAMILIES, OrderOf, facts, is_aggregate, resolve, resolve_ordered};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::expr::functions::{resolve_function, signatures};
+use crate::expr::functions::{reads_settings_alone, resolve_function, signatures};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, SortKey, Volatility};
 use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
@@ -290,14 +290,12 @@ impl Lowerer<'_> {
                     "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
                 self.volatile(&sig.name, e, help);
             }
-            // Built-in stable functions depend on settings only, and every refresh sets these to their values
-            // at creation.
             Volatility::Stable if sig.is_operator() => {
                 let construct = format!("the stable operator {}", sig.name);
                 self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
             }
-            Volatility::Stable if sig.schema.is_some() => self.stable(&sig.name, e),
-            _ => {}
+            Volatility::Stable if !reads_settings_alone(sig) => self.stable(&sig.name, e),
+            Volatility::Stable | Volatility::Immutable => {}
         }
     }
 

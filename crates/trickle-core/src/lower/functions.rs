@@ -362,7 +362,8 @@ impl Lowerer<'_> {
 
 /// Splits `unnest(a, b)` in FROM into `ROWS FROM (unnest(a), unnest(b))`.
 fn apart(w: Written<'_>) -> Vec<Written<'_>> {
-    if w.args.len() < 2 || w.name != "unnest" {
+    let own = w.schema.as_deref().is_none_or(|s| s == "pg_catalog");
+    if w.args.len() < 2 || w.name != "unnest" || !own {
         return vec![w];
     }
     let one = |a| Written {

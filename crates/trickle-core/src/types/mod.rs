@@ -379,6 +379,7 @@ fn system(name: &str) -> Option<OtherType> {
         | "timetz"
         | "time with time zone"
         | "regclass"
+        | "regtype"
         | "xid8"
         | "pg_lsn"
         | "int4range"

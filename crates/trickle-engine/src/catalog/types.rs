@@ -12,7 +12,8 @@ use trickle_core::types::{OtherType, Type};
 /// binary-coercible to.
 ///
 /// A type counts as one without operators where the engine could not write them. One case is a type whose `=`
-/// is in none of the schemas `$2`, so that the text would mean the operator of another type. The other case
+/// is in none of the schemas `$2`, so that the text would mean the operator of another type. Another is a type
+/// for which a user made an `=` that the text would mean, and that is not the one of its class. The last
 /// is a composite type. IS NULL asks for its fields and not for the value, so a composite with some NULL in
 /// it is neither NULL nor NOT NULL.
 ///
@@ -35,11 +36,12 @@ WITH RECURSIVE wanted AS (
     FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
 ), has AS (
     SELECT t.oid, m.amname, NOT EXISTS (SELECT FROM class k WHERE k.opcintype = t.oid AND NOT k.found)
-        AND EXISTS (SELECT FROM class k WHERE k.amname = m.amname AND (k.opcintype IN (t.oid,
-        CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
-            WHEN 'm' THEN 'anymultirange'::regtype END)
+        AND EXISTS (SELECT FROM class k WHERE k.amname = m.amname AND (k.opcintype = t.oid
+        OR NOT EXISTS (SELECT FROM class own WHERE own.opcintype = t.oid) AND (k.opcintype =
+            CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
+                WHEN 'm' THEN 'anymultirange'::regtype END
         OR k.opcintype IN (SELECT casttarget FROM pg_cast WHERE castsource = t.oid AND castmethod = 'b' AND castcontext = 'i')
-        )) AS it
+        ))) AS it
     FROM type t CROSS JOIN (VALUES ('btree'), ('hash')) m(amname) WHERE t.typtype <> 'c'
 ), base AS (
     SELECT t.oid, coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'btree'), false) AS ordered,
@@ -59,6 +61,18 @@ SELECT t.oid, {type},
 FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
+/// The types for which the text `=` would mean an operator that a user made and that is not the one of the type's
+/// default class. `$1` are the schemas of the search path, NULL for that of the connection.
+const HIDDEN: &str = "
+SELECT DISTINCT x.oprleft FROM pg_operator x JOIN pg_namespace n ON n.oid = x.oprnamespace
+WHERE x.oprname = '=' AND x.oprleft = x.oprright AND x.oid >= 16384
+    AND NOT EXISTS (SELECT FROM pg_amop o JOIN pg_opclass c ON c.opcfamily = o.amopfamily
+        WHERE o.amopopr = x.oid AND c.opcdefault AND c.opcintype = x.oprleft)
+    AND CASE WHEN $1::text[] IS NULL THEN pg_operator_is_visible(x.oid)
+        ELSE n.nspname::text = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM pg_operator s
+            WHERE s.oprname = '=' AND s.oprleft = x.oprleft AND s.oprright = x.oprright AND s.oprnamespace = 'pg_catalog'::regnamespace
+                AND coalesce(array_position($1::text[], 'pg_catalog'), 0) < array_position($1::text[], n.nspname::text)) END";
+
 /// The oid of a type name, in the first of these schemas that has it.
 const NAMED: &str = "
 SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -74,6 +88,8 @@ pub(super) struct Types {
     constrained: HashSet<u32>,
     /// Arrays of domains. Operators of arrays do not take them for arrays of the base type.
     of_domains: HashSet<u32>,
+    /// The types whose `=` the text would not mean; `None` where that was not asked yet.
+    hidden: Option<HashSet<u32>>,
     /// The schemas in which statements find their operators; `None` for the search path of the connection.
     path: Option<Vec<String>>,
 }
@@ -148,6 +164,10 @@ impl Types {
         let entries: HashMap<u32, Entry> = rows.iter().map(entry).collect();
         self.by_oid.extend(new.into_iter().map(|oid| (oid, None)));
         self.by_oid.extend(entries.keys().map(|oid| (*oid, Some(resolve(&entries, *oid)))));
+        self.look_for_hidden(db).await?;
+        let hidden: Vec<_> = entries.iter().filter(|(oid, _)| self.is_hidden(**oid)).collect();
+        let opaque = hidden.into_iter().map(|(oid, e)| (*oid, Some(opaque(&e.spelled, false, false, false))));
+        self.by_oid.extend(opaque.collect::<Vec<_>>());
         let of_domain = |e: &Entry| entries.get(&e.element).is_some_and(|e| e.domain.is_some());
         self.of_domains.extend(entries.iter().filter(|(_, e)| of_domain(e)).map(|(oid, _)| *oid));
         self.constrained.extend(entries.keys().filter(|oid| is_constrained(&entries, **oid)));
@@ -160,6 +180,7 @@ impl Types {
         db: &dyn Connection,
         columns: impl IntoIterator<Item = (u32, &'s str)>,
     ) -> Result<()> {
+        self.look_for_hidden(db).await?;
         let unknown = columns.into_iter().filter(|(_, spelled)| Type::parse(spelled).is_none());
         self.load(db, unknown.map(|(oid, _)| oid)).await
     }
@@ -181,6 +202,9 @@ impl Types {
 
     /// Returns the type of a column; `spelled` is the text that `format_type` returns with its modifiers.
     pub(super) fn column(&self, oid: u32, spelled: &str) -> Type {
+        if self.is_hidden(oid) {
+            return opaque(spelled, false, false, false);
+        }
         let known = Type::parse(spelled).or_else(|| self.by_oid(oid));
         match known {
             // A type of an extension gets its modifiers.
@@ -190,6 +214,19 @@ impl Types {
             Some(known) => known,
             None => opaque(spelled, false, false, false),
         }
+    }
+
+    /// Reads which types have an `=` that the text would not mean.
+    async fn look_for_hidden(&mut self, db: &dyn Connection) -> Result<()> {
+        if self.hidden.is_none() {
+            let rows = db.query(HIDDEN, &[&self.path]).await.map_err(|e| Error::server("read types", e))?;
+            self.hidden = Some(rows.iter().map(|r| r.get(0)).collect());
+        }
+        Ok(())
+    }
+
+    fn is_hidden(&self, oid: u32) -> bool {
+        self.hidden.as_ref().is_some_and(|hidden| hidden.contains(&oid))
     }
 
     /// Whether a type that was loaded is an array of a domain.

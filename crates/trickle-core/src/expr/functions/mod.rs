@@ -246,6 +246,72 @@ pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
+/// The STABLE functions of PostgreSQL's own that are not in the table and that read no more than settings and the
+/// definitions of types. Casts that are written as functions are among them.
+const OF_SETTINGS: &[&str] = &[
+    "anytextcat",
+    "array_to_json",
+    "convert",
+    "convert_from",
+    "convert_to",
+    "date",
+    "date_add",
+    "date_subtract",
+    "enum_first",
+    "enum_last",
+    "enum_range",
+    "get_current_ts_config",
+    "getdatabaseencoding",
+    "interval_pl_timestamptz",
+    "json_populate_record",
+    "json_populate_recordset",
+    "json_to_record",
+    "json_to_recordset",
+    "json_to_tsvector",
+    "jsonb_path_exists_tz",
+    "jsonb_path_match_tz",
+    "jsonb_path_query_array_tz",
+    "jsonb_path_query_first_tz",
+    "jsonb_path_query_tz",
+    "jsonb_populate_record",
+    "jsonb_populate_record_valid",
+    "jsonb_populate_recordset",
+    "jsonb_to_record",
+    "jsonb_to_recordset",
+    "jsonb_to_tsvector",
+    "money",
+    "numeric",
+    "pg_char_to_encoding",
+    "pg_collation_for",
+    "pg_encoding_to_char",
+    "pg_input_error_info",
+    "pg_input_is_valid",
+    "phraseto_tsquery",
+    "plainto_tsquery",
+    "quote_nullable",
+    "textanycat",
+    "timestamptz_mi_interval",
+    "timestamptz_pl_interval",
+    "timetz",
+    "to_tsquery",
+    "to_tsvector",
+    "ts_headline",
+    "ts_match_tq",
+    "ts_match_tt",
+    "ts_parse",
+    "ts_token_type",
+    "websearch_to_tsquery",
+    "xml",
+    "xml_is_well_formed",
+];
+
+/// Whether a STABLE function of PostgreSQL's own reads no more than settings, which each refresh sets to their
+/// values at creation. `age` of one argument reads the date.
+pub fn reads_settings_alone(sig: &FuncSig) -> bool {
+    let listed = || table().contains_key(&*sig.name) || OF_SETTINGS.contains(&&*sig.name);
+    sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()
+}
+
 /// Lists every built-in as `name(arguments) -> result`, for reference documentation.
 pub fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
     FAMILIES.iter().copied().flatten().map(|r| (r.name, r.types))

@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("current_database", "-> text", STABLE),
     opaque("current_setting", "text -> text", STABLE | RAISES),
     opaque("version", "-> text", STABLE),
-    opaque("pg_typeof", "any -> text", LAX | STABLE),
+    opaque("pg_typeof", "any -> regtype", LAX | STABLE),
     opaque("row_number", "-> int8", WINDOW),
     opaque("rank", "-> int8", WINDOW),
     opaque("dense_rank", "-> int8", WINDOW),

@@ -1,0 +1,87 @@
+//! Objects of users that a plan would take for PostgreSQL's own, or of which a catalog does not tell all.
+//!
+//! The canonical text of a query names an operator, a function or a cast in a few words, and leaves some out: the
+//! operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine reads that text
+//! with tables of its own. So a query that rests on one of these objects is recomputed.
+
+use super::DEPENDENCIES;
+use crate::db::Transaction;
+use crate::error::{Error, Result};
+use trickle_core::{Cause, Reason, ReasonKind};
+
+/// For each such object of the view `$1` the kind of it, its name, and the volatility of the function behind it.
+///
+/// - An operator counts where PostgreSQL has one of that name for the same types, for types that these are stored
+///   as, or for any enum, array or range. It counts too where it is a comparison and in no default operator class.
+///   Operators over types of extensions that have such a class, as citext has, are told from PostgreSQL's own.
+/// - A cast counts unless it belongs to an extension.
+/// - A function counts where a domain tells it from another one of that name.
+/// - An aggregate counts where a function behind it is not immutable: `pg_proc` calls each aggregate immutable.
+const LOOKALIKES: &str = ", called AS (
+    SELECT DISTINCT p.* FROM reads JOIN pg_proc p ON p.oid = reads.object
+    WHERE reads.class = 'pg_proc'::regclass AND p.oid >= 16384
+), meant AS (
+    SELECT DISTINCT o.* FROM reads JOIN pg_operator o ON o.oid = reads.object
+    WHERE reads.class = 'pg_operator'::regclass AND o.oid >= 16384
+), stored AS (
+    SELECT t.oid AS type, t.oid AS counts_as FROM pg_type t
+    UNION ALL SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.typtype = 'd'
+    UNION ALL SELECT t.oid, CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
+        WHEN 'm' THEN 'anymultirange'::regtype END FROM pg_type t WHERE t.typtype IN ('e', 'r', 'm')
+    UNION ALL SELECT t.oid, a.like_it FROM pg_type t, (VALUES ('anyarray'::regtype), ('anycompatiblearray')) a (like_it)
+    WHERE t.typcategory = 'A'
+    UNION ALL SELECT c.castsource, c.casttarget FROM pg_cast c WHERE c.castmethod = 'b' AND c.castcontext = 'i'
+), known AS (
+    SELECT o.oid FROM meant o JOIN pg_operator s ON s.oprname = o.oprname AND s.oid < 16384
+    WHERE (o.oprleft = s.oprleft OR EXISTS (SELECT FROM stored x JOIN pg_type t ON t.oid = x.type
+            WHERE x.type = o.oprleft AND x.counts_as = s.oprleft AND (t.oid < 16384 OR t.typtype <> 'b' OR t.typcategory = 'A')))
+        AND (o.oprright = s.oprright OR EXISTS (SELECT FROM stored x JOIN pg_type t ON t.oid = x.type
+            WHERE x.type = o.oprright AND x.counts_as = s.oprright AND (t.oid < 16384 OR t.typtype <> 'b' OR t.typcategory = 'A')))
+), of_class AS (
+    SELECT m.oid FROM meant m WHERE EXISTS (SELECT FROM pg_amop a JOIN pg_opclass c ON c.opcfamily = a.amopfamily
+        WHERE a.amopopr IN (m.oid, nullif(m.oprnegate, 0)) AND c.opcdefault AND c.opcintype >= 16384)
+), behind AS (
+    SELECT c.oid, f.provolatile FROM called c JOIN pg_aggregate a ON a.aggfnoid = c.oid
+    JOIN pg_proc f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn,
+        a.aggminvtransfn, a.aggmfinalfn)
+)
+SELECT 'operator' AS kind, o.oid::regoperator::text AS name, 'i' AS volatility FROM meant o
+WHERE o.oid NOT IN (SELECT oid FROM of_class)
+    AND (o.oid IN (SELECT oid FROM known) OR o.oprname IN ('=', '<>', '<', '<=', '>', '>='))
+UNION SELECT 'cast', pg_catalog.format('%s AS %s', c.castsource::regtype, c.casttarget::regtype), f.provolatile::text
+FROM called f JOIN pg_cast c ON c.castfunc = f.oid
+WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_cast'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+UNION SELECT 'function', f.oid::regprocedure::text, 'i' FROM called f
+WHERE EXISTS (SELECT FROM pg_proc g, unnest(f.proargtypes::oid[] || g.proargtypes::oid[]) a (type) JOIN pg_type t ON t.oid = a.type
+    WHERE g.proname = f.proname AND g.oid <> f.oid AND g.pronargs = f.pronargs AND t.typtype = 'd')
+UNION SELECT 'aggregate', b.oid::regprocedure::text, max(b.provolatile::text) FROM behind b GROUP BY b.oid
+HAVING max(b.provolatile::text) <> 'i' ORDER BY 1, 2";
+
+/// Returns the reasons why a query over such objects is recomputed.
+///
+/// # Errors
+/// Those of the server.
+pub(super) async fn reasons(t: &Transaction<'_>, view: u32) -> Result<Vec<Reason>> {
+    let rows = t.query(&format!("{DEPENDENCIES}{LOOKALIKES}"), &[&view]).await;
+    let rows = rows.map_err(|e| Error::server("read what the query depends on", e))?;
+    Ok(rows.iter().map(|r| reason(r.get(0), r.get(1), r.get(2))).collect())
+}
+
+fn reason(kind: &str, name: &str, volatility: &str) -> Reason {
+    let (cause, how, help) = match volatility {
+        "v" => (Cause::Volatile, "volatile ", "Mark the function behind it IMMUTABLE if it is."),
+        "s" => (Cause::Surroundings, "stable ", "Mark the function behind it IMMUTABLE if it is."),
+        _ => (
+            Cause::Construct,
+            "",
+            "PostgreSQL has one like it, and its text of the query does not tell them apart. Another name would.",
+        ),
+    };
+    Reason {
+        span: None,
+        kind: if cause == Cause::Volatile { ReasonKind::Never } else { ReasonKind::NotYet },
+        cause,
+        construct: format!("the {how}{kind} {name}"),
+        help: help.to_owned(),
+    }
+}
