@@ -84,8 +84,8 @@ fn functions_that_are_not_kept() {
     });
 }
 
-/// Aggregates of a user that have names of PostgreSQL's own and do not behave like these: they return NULL for
-/// rows without NULL, and depend on how equal values are written.
+/// Aggregates of a user that have names of PostgreSQL's own and do not behave like these: they return NULL
+/// for rows without NULL, and depend on how equal values are written.
 const NAMESAKES: &str = "
 CREATE SCHEMA app;
 CREATE FUNCTION app.nothing(state bigint, v int) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT NULLIF(coalesce(state, 0) + v, 3)';
@@ -170,8 +170,8 @@ const FACTS: &str = "SELECT p.provolatile::text, p.proisstrict, p.proretset FROM
      WHERE $3 AND o.oprnamespace = 'pg_catalog'::regnamespace AND o.oprname = $1 \
      AND array_remove(ARRAY[o.oprleft, o.oprright], 0::oid) = $2::text[]::regtype[]::oid[]";
 
-/// Functions that the server calls STABLE for the casts to the types of a column definition list, whose volatility
-/// the engine takes from these types.
+/// Functions that the server calls STABLE for the casts to the types of a column definition list, whose
+/// volatility the engine takes from these types.
 const BY_THEIR_COLUMNS: [&str; 2] = ["json_to_recordset", "jsonb_to_recordset"];
 
 #[test]
@@ -196,5 +196,24 @@ fn facts_of_functions_are_those_of_the_server() {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         // Functions over polymorphic types and forms of SQL are not found by these types.
         assert!(compared > 400, "{compared}");
+    });
+}
+
+#[test]
+fn a_procedure_with_the_name_of_a_function_is_passed_over() {
+    todays_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(
+            &w,
+            "CREATE SCHEMA app; CREATE TABLE n (id int PRIMARY KEY, v int); INSERT INTO n VALUES (1, 1); \
+             CREATE FUNCTION app.f(v int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT v + 1'; \
+             CREATE PROCEDURE app.f(v int, INOUT w int) LANGUAGE sql AS 'SELECT v + w'",
+        )
+        .await;
+        create(&mut t, "called", "SELECT id, app.f(v) AS f FROM n").await;
+        assert_eq!(mode(&t, "called").await.0, "DIFFERENTIAL");
+        run(&w, "INSERT INTO n VALUES (2, 5)").await;
+        assert_equal(&mut t, "called").await;
     });
 }

@@ -511,7 +511,8 @@ fn looks_do_not_wait_for_an_alter_under_a_view() {
             run(&w, "COMMIT").await;
         };
         let (made, ()) = tokio::join!(t.create(&again), ends);
-        made.unwrap();
+        // The SQL API does not tell whether anything was made.
+        assert!(!made.unwrap().made || Driver::is_the_servers());
         assert_eq!(count(&w, refreshes).await, before, "its rows stay");
         // A changed view is noticed, whatever is locked when somebody looks.
         run(

@@ -48,12 +48,12 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// The error of a word that is in no list.
-pub(crate) fn unknown(what: &str, word: &str) -> Error {
+/// Makes the error of a word that is in no list.
+pub fn unknown(what: &str, word: &str) -> Error {
     Error::unsupported(format!(
-        "the catalog holds the {what} \"{word}\", which this version of trickle does not know"
+        "the database has the {what} \"{word}\", which this version of trickle does not know"
     ))
-    .hint("Use the version of trickle that wrote it, or a later one.")
+    .hint("Use a later version of trickle.")
 }
 
 words! {
@@ -160,10 +160,16 @@ mod tests {
 
     #[test]
     fn each_word_is_read_as_it_is_written_and_no_other() {
-        for mode in RefreshMode::ALL {
-            assert_eq!(RefreshMode::parse(mode.name()).unwrap(), *mode);
-            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
+        macro_rules! each {
+            ($($list:ty),*) => { $(
+                for word in <$list>::ALL {
+                    assert_eq!(<$list>::parse(word.name()).unwrap(), *word);
+                    assert_eq!(serde_json::to_value(word).unwrap(), word.name());
+                    assert_eq!(serde_json::from_value::<$list>(word.name().into()).unwrap(), *word);
+                }
+            )* };
         }
+        each!(Mode, RefreshMode, Activity, Action, Ending, Initiator, Capture, crate::catalog::TableKind);
         for word in ["", "full", "FULL ", "LATER"] {
             let error = Mode::parse(word).unwrap_err();
             assert!(error.message().contains(&format!("\"{word}\"")), "{error}");

@@ -68,7 +68,7 @@ impl Refreshed {
 pub struct RefreshOptions {
     /// Recompute even where nothing changed.
     pub full: bool,
-    /// The origin of the refresh: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
+    /// The origin of the refresh: `MANUAL` (the default), `SCHEDULER` or `INITIAL`.
     pub initiated_by: Initiator,
     /// The stream tables to recompute because one of their sources is not captured; all such stream tables
     /// where `None`.

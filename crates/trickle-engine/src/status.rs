@@ -334,20 +334,25 @@ impl<C: Connection> Trickle<C> {
         );
         let rows = self.db().query(&text, &[]).await;
         let rows = rows.map_err(|e| Error::server("read how stream tables stand", e))?;
-        let more = |r: &Row| CatalogFacts {
-            is_populated: r.get(1),
-            needs_reinit: r.get(2),
-            data_timestamp: r.get(3),
-            last_refresh_at: r.get(4),
-            age_ms: r.get(5),
-            exists: r.get(6),
-            reinit_reason: r.get(7),
-            lag_ms: r.get(8),
-            last_refresh: r
-                .get::<Option<Json<Value>>>(9)
-                .and_then(|json| serde_json::from_value(json.0).ok()),
+        let more = |r: &Row| -> Result<CatalogFacts> {
+            let last: Option<Json<Value>> = r.get(9);
+            let unreadable =
+                |e| Error::input(format!("the history holds a refresh that cannot be read: {e}"));
+            let last_refresh =
+                last.map(|json| serde_json::from_value(json.0).map_err(unreadable)).transpose()?;
+            Ok(CatalogFacts {
+                is_populated: r.get(1),
+                needs_reinit: r.get(2),
+                data_timestamp: r.get(3),
+                last_refresh_at: r.get(4),
+                age_ms: r.get(5),
+                exists: r.get(6),
+                reinit_reason: r.get(7),
+                lag_ms: r.get(8),
+                last_refresh,
+            })
         };
-        Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
+        rows.iter().map(|r| Ok((r.get(0), more(r)?))).collect()
     }
 
     /// Returns, by `pgt_id`, the pending changes of these stream tables and of the stream tables that they

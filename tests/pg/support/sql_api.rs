@@ -147,8 +147,8 @@ pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
 }
 
 /// Refreshes all in one statement, so that the clock has one time. The report of each is its first one in the
-/// history: a stream table with several readers is looked at for each of them. The server's scheduler may have
-/// noted a refresh of its own meanwhile. A recompute where nothing changed is a repair.
+/// history: a stream table with several readers is looked at for each of them. The server's scheduler may
+/// have noted a refresh of its own meanwhile. A recompute where nothing changed is a repair.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";

@@ -176,7 +176,8 @@ impl Facts {
     pub const UNKNOWN: Facts =
         Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Minded };
 
-    /// The facts of an aggregate that is NULL only where no argument has a value, and is the same for each order.
+    /// The facts of an aggregate that is NULL only where no argument has a value, and is the same for each
+    /// order.
     const fn of(value: ValueOf) -> Facts {
         Facts { null: NullValue::WithoutValues, value, order: OrderOf::Free }
     }
@@ -285,7 +286,7 @@ impl AggCall {
 
     /// Whether the aggregate is PostgreSQL's own `min` or `max`.
     pub(crate) fn is_extremum(&self) -> bool {
-        facts(&self.sig).value == ValueOf::Pick && matches!(&*self.sig.name, "min" | "max")
+        self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
     }
 
     /// Returns the expressions of whose equal values any one may be picked: the ones that DISTINCT, `min`,

@@ -1,36 +1,38 @@
 //! Every aggregate that is kept by recomputing its touched groups, user-defined ones included.
 
-use super::OrderOf::{self, Minded, Open};
-use super::ValueOf::{self, Function, List, Pick, TextList, Texts};
-use super::{AggCall, Facts, Family, NullValue, aggregate};
+use super::NullValue::{self, Unknown, WithoutValues};
+use super::OrderOf::{self, Free, Minded, Open};
+use super::ValueOf::{self, Function, List, Pick, TextList, Texts, Total};
+use super::{AggCall, Facts, Family, aggregate};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
 
 pub(super) struct Other;
 
-/// The aggregates of this family that are PostgreSQL's own. An object of jsonb with unique keys is the same for
-/// each order, since jsonb sorts its keys.
-const AGGREGATES: [(&str, ValueOf, OrderOf); 19] = [
-    ("array_agg", List, Minded),
-    ("string_agg", TextList, Minded),
-    ("json_agg", TextList, Minded),
-    ("json_agg_strict", TextList, Minded),
-    ("jsonb_agg", List, Minded),
-    ("jsonb_agg_strict", List, Minded),
-    ("json_object_agg", Texts, Minded),
-    ("json_object_agg_strict", Texts, Minded),
-    ("json_object_agg_unique", Texts, Minded),
-    ("json_object_agg_unique_strict", Texts, Minded),
-    ("jsonb_object_agg", Function, Minded),
-    ("jsonb_object_agg_strict", Function, Minded),
-    ("jsonb_object_agg_unique", Function, Open),
-    ("jsonb_object_agg_unique_strict", Function, Open),
-    ("any_value", Pick, Open),
-    ("xmlagg", TextList, Minded),
-    ("range_agg", Function, Open),
-    ("range_intersect_agg", Function, Open),
-    ("sum", Function, Open),
+/// The aggregates of this family that are PostgreSQL's own. jsonb holds keys, and values of most types, as
+/// text. An object of jsonb with unique keys is the same for each order, since jsonb sorts its keys. The sum
+/// is that of money.
+const AGGREGATES: [(&str, NullValue, ValueOf, OrderOf); 19] = [
+    ("array_agg", Unknown, List, Minded),
+    ("string_agg", Unknown, TextList, Minded),
+    ("json_agg", Unknown, TextList, Minded),
+    ("json_agg_strict", Unknown, TextList, Minded),
+    ("jsonb_agg", Unknown, TextList, Minded),
+    ("jsonb_agg_strict", Unknown, TextList, Minded),
+    ("json_object_agg", Unknown, Texts, Minded),
+    ("json_object_agg_strict", Unknown, Texts, Minded),
+    ("json_object_agg_unique", Unknown, Texts, Minded),
+    ("json_object_agg_unique_strict", Unknown, Texts, Minded),
+    ("jsonb_object_agg", Unknown, Texts, Minded),
+    ("jsonb_object_agg_strict", Unknown, Texts, Minded),
+    ("jsonb_object_agg_unique", Unknown, Texts, Free),
+    ("jsonb_object_agg_unique_strict", Unknown, Texts, Free),
+    ("any_value", Unknown, Pick, Open),
+    ("xmlagg", Unknown, TextList, Minded),
+    ("range_agg", Unknown, Function, Free),
+    ("range_intersect_agg", Unknown, Function, Free),
+    ("sum", WithoutValues, Total, Free),
 ];
 
 impl Family for Other {
@@ -49,8 +51,8 @@ impl Family for Other {
 
     fn facts(&self, name: &str) -> Facts {
         let found = AGGREGATES.iter().find(|(known, ..)| *known == name);
-        found.map_or(Facts::UNKNOWN, |(_, value, order)| Facts {
-            null: NullValue::Unknown,
+        found.map_or(Facts::UNKNOWN, |(_, null, value, order)| Facts {
+            null: *null,
             value: *value,
             order: *order,
         })
@@ -58,6 +60,8 @@ impl Family for Other {
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
         let ret = match (name, args) {
+            // An array of arrays is an array of more dimensions, of the same type.
+            ("array_agg", [arg]) if arg.element().is_some() => arg.clone(),
             ("array_agg", [arg]) => arg.clone().array(),
             ("any_value", [arg]) => arg.clone(),
             ("string_agg", [Type::Text | Type::Varchar(_) | Type::Unknown, _]) => Type::Text,
@@ -86,7 +90,8 @@ impl Family for Other {
 
     fn is_opaque(&self, call: &AggCall) -> bool {
         let known = match (&*call.sig.name, call.sig.args.as_slice()) {
-            ("array_agg" | "any_value", [_]) => true,
+            ("array_agg", [arg]) => arg.element().is_none(),
+            ("any_value", [_]) => true,
             ("string_agg", [text, _]) => *text != Type::Bytea,
             _ => false,
         };

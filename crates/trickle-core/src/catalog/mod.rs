@@ -101,14 +101,19 @@ pub struct ForeignKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TableKind {
     /// An ordinary or partitioned table.
+    #[serde(rename = "TABLE")]
     Table,
     /// A stream table kept by trickle.
+    #[serde(rename = "STREAM_TABLE")]
     StreamTable,
     /// A view that could not be expanded.
+    #[serde(rename = "VIEW")]
     View,
     /// A materialized view.
+    #[serde(rename = "MATVIEW")]
     MaterializedView,
     /// A foreign table.
+    #[serde(rename = "FOREIGN_TABLE")]
     ForeignTable,
 }
 

@@ -4,7 +4,7 @@
 //! The scales of its values can be told from an expression but not from a column, and sums need them to be
 //! accumulated.
 
-use crate::agg::{AggCall, ValueOf, facts};
+use crate::agg::{AggCall, NullValue, ValueOf, facts};
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId};
@@ -44,7 +44,9 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
 /// Returns the argument of a sum, where only the expression and not its column shows that its values have
 /// known scales.
 fn argument(call: &AggCall, map: &Map) -> Option<Expr> {
-    let totals = facts(&call.sig).value == ValueOf::Total && !call.distinct;
+    let facts = facts(&call.sig);
+    // A count reads no scale.
+    let totals = facts.value == ValueOf::Total && facts.null == NullValue::WithoutValues && !call.distinct;
     let [arg] = call.args.as_slice() else { return None };
     if !totals || *arg.ty() != Type::Numeric(None) || arg.scales().is_some() {
         return None;

@@ -69,7 +69,7 @@ impl Relational for Single {
         p
     }
     fn can_raise(&self) -> bool {
-        // The error of a second row is not raised by an expression; a refresh that meets it is a recompute.
+        // The expression that reads the value raises the error of a second row, and not this operator.
         false
     }
 

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
 use trickle_core::types::Type;
+use trickle_core::vocabulary;
 
 /// The functions of name `$2` in schema `$1`. Without a schema the name is one of the server's own, as it is
 /// in canonical texts. If the server has none of that name, the search path of the connection finds it.
@@ -25,7 +26,7 @@ CROSS JOIN LATERAL (
         WHERE t.oid = p.prorettype AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
     ) c (at, name, type, composite) WHERE p.proretset
 ) c
-WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_function_is_visible(p.oid)
+WHERE p.proname = $2 AND p.prokind <> 'p' AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_function_is_visible(p.oid)
     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
 ORDER BY p.oid";
 
@@ -36,9 +37,7 @@ pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
         ("f", false) => Ok(FuncKind::Scalar),
         ("a", _) => Ok(FuncKind::Aggregate),
         ("w", _) => Ok(FuncKind::Window),
-        (unknown, _) => {
-            Err(Error::input(format!("the server has functions of the unknown kind \"{unknown}\"")))
-        }
+        (unknown, _) => Err(vocabulary::unknown("kind of function", unknown).into()),
     }
 }
 

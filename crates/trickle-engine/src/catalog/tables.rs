@@ -9,6 +9,7 @@ use std::sync::Arc;
 use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
 use trickle_core::refresh::size;
 use trickle_core::types::{OtherType, Type};
+use trickle_core::vocabulary;
 
 /// Returns an SQL expression that writes a definition, under settings that make the text mean the same under
 /// all settings of a user. Dates and intervals are read in one way, floats have their last digit, backslashes
@@ -208,7 +209,7 @@ fn kind(row: &Row) -> Result<TableKind> {
         "v" => Ok(TableKind::View),
         "m" => Ok(TableKind::MaterializedView),
         "f" => Ok(TableKind::ForeignTable),
-        unknown => Err(Error::input(format!("the server has relations of the unknown kind \"{unknown}\""))),
+        unknown => Err(vocabulary::unknown("kind of relation", unknown).into()),
     }
 }
 
@@ -235,9 +236,7 @@ fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
         (Some(e), "s") => Some(Generated::Stored(e.into())),
         (Some(e), "v") => Some(Generated::Virtual(e.into())),
         (Some(_), unknown) => {
-            return Err(Error::input(format!(
-                "the server has generated columns of the unknown kind \"{unknown}\""
-            )));
+            return Err(vocabulary::unknown("kind of generated column", unknown).into());
         }
     };
     let (ty, read_as) = match types.is_array_of_domain(c.get(2)) {

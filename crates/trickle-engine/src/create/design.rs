@@ -12,6 +12,7 @@ use crate::security::Agreed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trickle_core::Reason;
+use trickle_core::catalog::TableKind;
 use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::refresh::Relation;
 use trickle_core::sql::{Ident, Qualified};
@@ -180,11 +181,11 @@ impl Design {
             // Sequences are read as tables are, and so are TOAST tables, which hold values out of line (see
             // the manual, pg_class).
             let kind = match (d.is_stream_table, d.relkind.as_str()) {
-                (true, _) => "STREAM_TABLE",
-                (false, "v") => "VIEW",
-                (false, "m") => "MATVIEW",
-                (false, "f") => "FOREIGN_TABLE",
-                (false, "r" | "p" | "S" | "t") => "TABLE",
+                (true, _) => TableKind::StreamTable,
+                (false, "v") => TableKind::View,
+                (false, "m") => TableKind::MaterializedView,
+                (false, "f") => TableKind::ForeignTable,
+                (false, "r" | "p" | "S" | "t") => TableKind::Table,
                 (false, other) => {
                     let text =
                         format!("{}.{} is a relation of an unknown kind, \"{other}\"", d.schema, d.name);
@@ -199,7 +200,7 @@ impl Design {
                 &[
                     &id,
                     &d.oid,
-                    &kind,
+                    &kind.name(),
                     &d.schema,
                     &d.name,
                     &used,
