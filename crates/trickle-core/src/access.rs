@@ -1,10 +1,10 @@
-//! How a delta reads the data that did not change: the tables that it probes, the columns by which it probes
-//! them, and the nodes that it reads whole.
+//! How a delta reads the data that did not change: the tables that it looks rows up in, the columns of these
+//! look-ups, and the nodes that it reads whole.
 //!
-//! The cost of a refresh follows the change only where every table is reached through an index on the columns
-//! that the delta brings. This module finds those columns. It walks over ΔQ from the roots to the tables, and
-//! carries along the columns by which the rows of a node are looked up. It reads only properties of the plan;
-//! the caller knows which indexes exist.
+//! The cost of a refresh is in proportion to the change only where every table is read through an index on
+//! columns whose values the delta brings. This module finds these columns. This module walks over ΔQ from the
+//! roots to the tables, and carries along the columns by which the rows of a node are looked up. The module
+//! reads only properties of the plan; its caller knows which indexes exist.
 
 use crate::catalog::{TableDef, TableId};
 use crate::error::Result;
@@ -15,19 +15,19 @@ use crate::stream_table::StreamTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The cost of computing a node of a delta, if all indexes exist. The worse of two costs is the greater.
+/// The cost of computing a node of a delta, if all indexes exist. Of two costs, the greater is the worse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
-    /// In proportion to the change.
+    /// Computing the node costs in proportion to the change.
     Change,
     /// Some rows of the node are looked up, by keys that the change brings.
     Probe,
-    /// The whole node is computed, in proportion to the data.
+    /// The whole node is computed, which costs in proportion to the data.
     Whole,
 }
 
 impl Cost {
-    /// Returns the note in plans: `Δ`, `probe` or `whole`.
+    /// Returns the note for the cost in drawn plans: `Δ`, `probe` or `whole`.
     pub fn note(self) -> &'static str {
         match self {
             Cost::Change => "Δ",
@@ -37,46 +37,47 @@ impl Cost {
     }
 }
 
-/// One way in which a delta reads a table.
+/// The access of a delta to a table: the columns by which the delta looks up rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The table that is read.
     pub table: Arc<TableDef>,
-    /// The columns (positions) by whose values rows of the table are looked up, ascending.
+    /// The columns (positions) by whose values the delta looks up rows of the table, ascending.
     pub columns: Vec<usize>,
-    /// The columns of which a look-up reads a range of values, ascending.
+    /// The columns (positions) of which a look-up reads a range of values, ascending.
     pub range: Vec<usize>,
-    /// The tables whose change causes this access; [`TableId::CLOCK`] where the passing of time does.
+    /// The tables whose change causes this access; [`TableId::CLOCK`] if the passing of time causes it.
     pub changed: BTreeSet<TableId>,
 }
 
 impl Access {
-    /// Whether the whole table is read.
+    /// Whether the delta reads the whole table.
     pub fn is_whole(&self) -> bool {
         self.columns.is_empty() && self.range.is_empty()
     }
-    /// Returns the columns of an index that finds the rows: the columns of equality, then one column of a
-    /// range.
+    /// Returns the columns of an index that finds the rows of the access: the columns of equality, then one
+    /// column of a range.
     pub fn index(&self) -> Vec<usize> {
         self.columns.iter().chain(self.range.first()).copied().collect()
     }
-    /// Whether an index (or key) over these columns, in their order, finds the rows. It must begin with all
-    /// columns of equality, in any order, and go on with a column of a range, where there is one.
+    /// Whether an index (or key) over these columns, in their order, finds the rows of the access. The index
+    /// must begin with all columns of equality, in any order. If the access reads a range, a column of the
+    /// range must follow.
     pub fn is_served_by(&self, index: &[usize]) -> bool {
         let Some((equal, rest)) = index.split_at_checked(self.columns.len()) else { return false };
         let ranged = self.range.is_empty() || rest.first().is_some_and(|c| self.range.contains(c));
         !self.is_whole() && equal.iter().all(|c| self.columns.contains(c)) && ranged
     }
-    /// Whether a key of the table serves the access: all its columns are looked up, or it begins with the
-    /// columns looked up.
+    /// Whether a key of the table serves the access. A key does if all its columns are looked up, or if its
+    /// index serves the access.
     pub fn is_served_by_keys(&self) -> bool {
         let inside = |k: &Vec<usize>| !k.is_empty() && k.iter().all(|c| self.columns.contains(c));
         self.table.keys.iter().any(|k| self.is_served_by(k) || inside(k))
     }
 }
 
-/// Returns the tables that a refresh of `table` reads beside the changes, in order of their ids. It covers
-/// the usual cases: one source changed, or time passed where the query reads the clock.
+/// Returns the accesses of a refresh of `table` to data other than the changes, in order of the tables' ids.
+/// The accesses cover the usual cases: one source changed, or time passed and the query reads the clock.
 ///
 /// # Errors
 /// Those of [`StreamTable::delta`].
@@ -97,35 +98,35 @@ pub fn accesses(table: &StreamTable) -> Result<Vec<Access>> {
     Ok(found.into_values().collect())
 }
 
-/// Returns the cost of every node of a delta that `roots` reach.
+/// Returns the cost of every node that `roots`, the roots of a delta, reach.
 pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
     walk(graph, roots).costs
 }
 
-/// The columns by which rows of a node are looked up; all rows are read where both sets are empty.
+/// The columns by which rows of a node are looked up; if both sets are empty, all rows are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct By {
-    /// The columns whose values are given.
+    /// The columns for which the reader has values.
     pub(crate) equal: BTreeSet<usize>,
-    /// The columns of which a range of values is given.
+    /// The columns for which the reader has a range of values.
     pub(crate) range: BTreeSet<usize>,
 }
 
 impl By {
-    /// Looks rows up by the values of these columns.
+    /// Makes the look-up by the values of these columns.
     pub(crate) fn values(columns: impl IntoIterator<Item = usize>) -> By {
         By { equal: columns.into_iter().collect(), range: BTreeSet::new() }
     }
-    /// Whether all rows are read.
+    /// Whether all rows of the node are read.
     pub(crate) fn is_all(&self) -> bool {
         self.equal.is_empty() && self.range.is_empty()
     }
-    /// Translates the columns by `image`, and leaves out those without an image.
+    /// Translates the columns by `image`, and leaves out columns without an image.
     fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
         let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
         By { equal: of(&self.equal), range: of(&self.range) }
     }
-    /// Adds columns of which a range of values is given.
+    /// Adds columns for which the reader has a range of values.
     fn within(mut self, range: impl IntoIterator<Item = usize>) -> By {
         self.range.extend(range);
         self
@@ -163,7 +164,7 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
     walk
 }
 
-/// Returns how a node whose rows are looked up `by` some columns looks up the rows of its inputs.
+/// Returns how a node whose rows are looked up by the columns `by` looks up the rows of its inputs.
 pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), by.through(|c| m.exprs().get(c)?.as_column()))],
@@ -186,7 +187,8 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
         Rel::OuterJoin(_) => graph.inputs(id).iter().map(|n| (*n, By::default())).collect(),
         Rel::Widen(w) => vec![(w.ranges(), By::default()), (w.rows(), near(w.partition(), w.value()))],
-        // The rows of each round are followed to the next, and looked for among the rows known already.
+        // A recursion joins the rows of each round with its side for the next round, and looks them up among
+        // the rows that it already has.
         Rel::Recursion(r) => {
             let width = graph.schema(r.base()).len();
             let (_, of_side) = equalities(&r.step().on, width);
@@ -195,19 +197,19 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
             let known = known.map(|n| (n, By::values(0..width)));
             [(r.base(), By::default()), (r.side(), side)].into_iter().chain(known).collect()
         }
-        // Rows pass unchanged, column by column.
+        // The operator passes rows on unchanged, column by column.
         _ => graph.inputs(id).iter().map(|i| (*i, by.clone())).collect(),
     }
 }
 
-/// Returns how the rows of a partition that are near a value are looked up.
+/// Returns the look-up of those rows of a partition that have a value near the value of another row.
 pub(crate) fn near(partition: &[usize], value: usize) -> By {
     let equal = partition.iter().copied().filter(|c| *c != value);
     By::values(equal).within([value])
 }
 
-/// Returns the columns that a condition bounds by values of the clock alone: an index finds the rows between
-/// the bounds.
+/// Returns the columns that a condition bounds by values of the clock alone, so that an index finds the rows
+/// between the bounds.
 fn ranged(predicate: &Expr) -> Vec<usize> {
     let column = |term: &Expr| match term.kind() {
         ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
@@ -220,9 +222,9 @@ fn ranged(predicate: &Expr) -> Vec<usize> {
     predicate.terms().iter().filter_map(column).collect()
 }
 
-/// Returns how a join reads its sides. The side that is small, or is itself looked up, is read first; the
-/// rows of the other side are looked up by the equalities of the condition. `either`: whether the right side
-/// may be read first.
+/// Returns how a join reads its sides. A side that is small, or whose rows are looked up themselves, is read
+/// first. The rows of the other side are then looked up by the equalities of the condition. `either` tells
+/// whether the right side may be read first.
 fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: bool) -> Vec<(NodeId, By)> {
     let width = graph.schema(left).len();
     let (of_left, of_right) = equalities(on, width);
@@ -239,9 +241,9 @@ fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: 
     }
 }
 
-/// Returns, for each side of a join, how an index finds its rows for a row of the other side (columns of each
-/// side count from 0). The columns of equality are those that the condition equates with a value of the other
-/// side; the columns of a range are those that it bounds from both ends.
+/// Returns, for each side of a join, the look-up of its rows for a row of the other side; the columns of each
+/// side count from 0. The columns of equality are those that the condition equates with a value of the other
+/// side. The columns of a range are those that the condition bounds from both ends.
 pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
     let (mut of_left, mut of_right) = (By::default(), By::default());
     let (mut above, mut below) = (BTreeSet::new(), BTreeSet::new());
@@ -306,7 +308,8 @@ mod tests {
         assert_eq!(reads("SELECT a.v, b.w FROM a JOIN b ON a.k = b.k"), [by("a", &[1]), by("b", &[1])]);
         let filtered = "SELECT a.v, b.w FROM a JOIN (SELECT * FROM b WHERE w > 0) b ON a.v = b.id";
         assert_eq!(reads(filtered), [by("a", &[2]), by("b", &[0])]);
-        // An expression can be looked up in a column, a column not in an expression.
+        // The value of an expression can be looked up in a column, but the value of a column cannot be looked
+        // up in an expression.
         let computed = "SELECT a.v, b.w FROM a JOIN b ON a.k = b.k + 1";
         assert_eq!(reads(computed), [by("a", &[1]), by("b", &[])]);
     }

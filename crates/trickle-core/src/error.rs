@@ -1,15 +1,15 @@
-//! The one error type: opaque, with a message, DETAIL, HINT, SQLSTATE and a span into the query.
+//! The one error type of the crate: an opaque type with a message, DETAIL, HINT, SQLSTATE and a span in the
+//! query.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A byte range of the query text, with the line and column of its start (both from 1, columns in
-/// characters).
+/// A byte range of the query text, with the line and the column of its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// First byte.
     pub start: usize,
-    /// One past the last byte.
+    /// The byte after the last byte.
     pub end: usize,
     /// Line of `start`, from 1.
     pub line: u32,
@@ -17,7 +17,7 @@ pub struct Span {
     pub column: u32,
 }
 
-/// The class of an error; private so that classes can be refined without breaking callers.
+/// The class of an error, which is private so that classes can be refined without breaking callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Syntax,
@@ -33,7 +33,7 @@ enum Kind {
     Internal,
 }
 
-/// An error of trickle: names the object, says what happened, why and what to do.
+/// An error of trickle: it names the object, and says what happened, why, and what to do.
 #[derive(Clone, Debug)]
 pub struct Error {
     inner: Box<Inner>,
@@ -50,7 +50,7 @@ struct Inner {
     doubt: Option<Doubt>,
 }
 
-/// An object that may exist although an error says that it does not, since no server was asked.
+/// An object that may exist although an error says that it does not, since no server was asked about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     /// The object, as a noun.
@@ -101,7 +101,7 @@ impl Error {
     pub fn duplicate_alias(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42712", message)
     }
-    /// Reports that more columns are named than there are (42P10).
+    /// Reports that a query names more columns than there are (42P10).
     pub fn missing_columns(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P10", message)
     }
@@ -121,21 +121,21 @@ impl Error {
     pub fn too_complex(message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, "54001", message)
     }
-    /// Reports more parts of an object than PostgreSQL takes (SQLSTATE class 54).
+    /// Reports that an object has more parts than PostgreSQL accepts (SQLSTATE class 54).
     pub fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, sqlstate, message)
     }
-    /// Reports that the plan of a query has more operators, or columns, than the engine works on (54001).
+    /// Reports that the plan of a query has more operators or columns than the engine accepts (54001).
     pub fn too_large(most: usize, of: &str) -> Self {
         Self::new(Kind::TooLarge, "54001", format!("a plan of more than {most} {of}"))
     }
-    /// Reports that a plan breaks an operator's contract: a bug in a rule, caught before it could give a
-    /// wrong result (XX000).
+    /// Reports that a plan breaks an operator's contract (XX000). The cause is a bug in a rule, found before
+    /// the rule could give a wrong result.
     pub fn plan(message: impl Into<String>) -> Self {
         Self::new(Kind::Plan, "XX000", message)
     }
-    /// Reports that an operator other than a filter reads the clock: no delta would contain the rows that
-    /// time changes (XX000).
+    /// Reports that an operator other than a filter reads the clock (XX000): no delta would contain the rows
+    /// that the passing of time changes in such an operator.
     pub(crate) fn timed(op: &str) -> Self {
         Self::new(Kind::Timed, "XX000", format!("{op} reads the clock"))
     }
@@ -155,24 +155,24 @@ impl Error {
     pub fn unknown_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Name, "42704", message)
     }
-    /// Reports a reference to a column or position that SQL forbids there (42P10).
+    /// Reports a reference to a column or position where SQL forbids such a reference (42P10).
     pub fn invalid_reference(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P10", message)
     }
-    /// Reports that an object is of another kind than is needed (42809).
+    /// Reports that an object is not of the kind that is needed (42809).
     pub fn wrong_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42809", message)
     }
-    /// Reports that PostgreSQL itself does not implement the construct (0A000).
+    /// Reports that PostgreSQL itself does not implement a construct (0A000).
     pub fn unsupported(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "0A000", message)
     }
-    /// Reports that stream tables depend on each other in a circle, or a query on itself in a way that SQL
-    /// forbids (42P19).
+    /// Reports that stream tables depend on each other in a cycle, or that a query refers to itself in a form
+    /// that SQL forbids (42P19).
     pub fn cycle(message: impl Into<String>) -> Self {
         Self::new(Kind::Cycle, "42P19", message)
     }
-    /// Reports that other objects depend on the one to be dropped (2BP01).
+    /// Reports that other objects depend on the object to be dropped (2BP01).
     pub fn dependents(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "2BP01", message)
     }
@@ -193,15 +193,16 @@ impl Error {
         self.inner.hint = Some(hint.into());
         self
     }
-    /// Points at the place in the query; of several places the first one stays.
+    /// Adds the place in the query to which the error refers. If the error already has a place, that place
+    /// stays.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
         self.inner.span.get_or_insert(span);
         self
     }
 
-    /// Notes that the server may have the object `what`, which this error calls missing, and `why`. Without a
-    /// reason the error stays as it is.
+    /// Notes that the server may have the object `what`, which does not exist according to this error; `why`
+    /// is the reason. Without a reason the error stays as it is.
     #[must_use]
     pub(crate) fn doubted(mut self, what: impl Into<String>, why: Option<String>) -> Self {
         self.inner.doubt = why.map(|why| Doubt { what: what.into(), why });
@@ -211,7 +212,7 @@ impl Error {
         self.inner.doubt.as_ref()
     }
 
-    /// Returns the SQLSTATE that PostgreSQL would report.
+    /// Returns the SQLSTATE that PostgreSQL would report for the same mistake.
     pub fn sqlstate(&self) -> &'static str {
         self.inner.sqlstate
     }
@@ -227,11 +228,11 @@ impl Error {
     pub fn hint_text(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
-    /// Returns the place in the query.
+    /// Returns the place in the query to which the error refers.
     pub fn span(&self) -> Option<Span> {
         self.inner.span
     }
-    /// Whether data raised the error (SQLSTATE class 21 or 22): a delta that meets such an error is replaced
+    /// Whether data raised the error (SQLSTATE class 21 or 22); a delta that raises such an error is replaced
     /// by a recompute.
     pub fn is_data(&self) -> bool {
         self.inner.kind == Kind::Data
@@ -240,7 +241,7 @@ impl Error {
     pub fn is_syntax(&self) -> bool {
         self.inner.kind == Kind::Syntax
     }
-    /// Whether the plan of the query is too large. Such a query can still be recomputed.
+    /// Whether the plan of the query is too large for deltas; such a query can still be recomputed.
     pub fn is_too_large(&self) -> bool {
         self.inner.kind == Kind::TooLarge
     }
@@ -248,7 +249,7 @@ impl Error {
     pub(crate) fn is_timed(&self) -> bool {
         self.inner.kind == Kind::Timed
     }
-    /// Whether a bug of this crate was caught by a contract check.
+    /// Whether the error is a bug of this crate, found by a check of a contract.
     pub fn is_internal(&self) -> bool {
         matches!(self.inner.kind, Kind::Plan | Kind::Timed | Kind::Internal)
     }

@@ -1,20 +1,21 @@
 //! The changes that a stream table has already counted: a set of transactions, as an MVCC snapshot.
 //!
-//! A captured row carries the transaction that wrote it and the command within it. A [`Frontier`] denotes a
-//! set of such pairs. It holds every row of every transaction that its [`Snapshot`] shows. Of a few
-//! transactions (its *own*: the one that refreshed) it holds only the rows up to a command. A refresh applies
-//! the rows of `high − low` ([`Window`]) and stores `high`. Since `high` is the state that it read, and the
-//! stored `high` is the next `low`, every committed row is in exactly one window, whatever the order of
-//! commits.
+//! A captured row carries the transaction that wrote it and the command within this transaction. A
+//! [`Frontier`] denotes a set of such pairs. The set contains every row of every transaction that the
+//! frontier's [`Snapshot`] shows. Of a few transactions it contains only the rows up to a command; these are
+//! the frontier's *own* transactions, the ones that refreshed. A refresh applies the rows of `high − low`
+//! ([`Window`]) and stores `high`. The refresh reads the state `high`, and the stored `high` is the next
+//! `low`. Every committed row is therefore in exactly one window, in whatever order transactions commit.
 //!
-//! One frontier per stream table is enough, also where tables are linked. The contents of a stream table are
+//! One frontier per stream table is enough, even where tables are linked. The contents of a stream table are
 //! its query at *one* state of all its sources, so a frontier per source would only repeat the same fact.
 //!
-//! **Representable sets.** A set has whole transactions and partly counted ones. Of the whole transactions
-//! there is a greatest one, and all but finitely many below it are in the set. Finitely many transactions are
-//! in the set up to a command. Such sets are closed under union and intersection, so [`Frontier::join`] and
-//! [`Frontier::meet`] are exact and the frontiers of one database are a distributive lattice. Sets are held
-//! in one normal form, so `==`, the JSON text and the set agree.
+//! **Representable sets.** A set contains whole transactions and partly counted ones. Of the whole
+//! transactions there is a greatest one, and all but finitely many transactions below it are in the set. Of
+//! finitely many transactions, the set contains the rows up to a command. Such sets are closed under union
+//! and intersection, so [`Frontier::join`] and [`Frontier::meet`] are exact, and the frontiers of one
+//! database are a distributive lattice. Sets are stored in one normal form, so two frontiers are equal iff
+//! their sets are, and iff their JSON texts are.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -23,21 +24,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// A full transaction id (`xid8`): 64 bits, so it does not wrap.
+/// A full transaction id (`xid8`), which has 64 bits and does not wrap.
 pub type Xid = u64;
 
 /// A command within a transaction (`cid`), counted from 0.
 pub type Command = u32;
 
-/// Stands for "every command of the transaction, also those to come"; PostgreSQL never gives this number to a
-/// command.
+/// The number that means "every command of the transaction, also later ones"; PostgreSQL never gives this
+/// number to a command.
 pub const ALL_COMMANDS: Command = Command::MAX;
 
-/// The set of transactions that an MVCC snapshot sees: all below `xmax` except those in `xip`.
+/// The set of transactions that an MVCC snapshot shows: all below `xmax` except those in `xip`.
 ///
-/// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in it, and `xmin` is its first
-/// element (or `xmax`). So equal sets are equal values, and `xmin` is the tightest bound below which
-/// everything is visible. Transactions count from 1 (there is no transaction 0).
+/// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in `xip`, and `xmin` is the
+/// first element of `xip` (or `xmax`). Equal sets are therefore equal values, and `xmin` is the greatest
+/// bound below which every transaction is visible. Transaction ids count from 1; there is no transaction 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     xmax: Xid,
@@ -45,8 +46,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Builds the snapshot that sees the transactions below `xmax` that are not in `xip`. O(n log n) in the
-    /// ids given.
+    /// Builds the snapshot that shows the transactions below `xmax` that are not in `xip`. O(n log n) in the
+    /// number of ids in `xip`.
     pub fn new(xmax: Xid, xip: impl IntoIterator<Item = Xid>) -> Snapshot {
         let mut xmax = xmax.max(1);
         let mut xip: Vec<Xid> = xip.into_iter().filter(|x| (1..xmax).contains(x)).collect();
@@ -59,12 +60,12 @@ impl Snapshot {
         Snapshot { xmax, xip }
     }
 
-    /// Builds the snapshot that sees nothing.
+    /// Builds the snapshot that shows no transaction.
     pub fn empty() -> Snapshot {
         Snapshot { xmax: 1, xip: Vec::new() }
     }
 
-    /// Returns the transaction below which every transaction is visible.
+    /// Returns the least transaction that is not visible.
     pub fn xmin(&self) -> Xid {
         self.xip.first().copied().unwrap_or(self.xmax)
     }
@@ -81,28 +82,29 @@ impl Snapshot {
         xid < self.xmax && self.xip.binary_search(&xid).is_err()
     }
 
-    /// Adds one visible transaction. O(n + `xid − xmax`): the ids between become ids in progress.
+    /// Makes one more transaction visible. O(n + `xid − xmax`), since the ids between become ids in progress.
     fn with(&self, xid: Xid) -> Snapshot {
         if xid < self.xmax {
             return Snapshot::new(self.xmax, self.xip.iter().copied().filter(|x| *x != xid));
         }
         Snapshot::new(xid + 1, self.xip.iter().copied().chain(self.xmax..xid))
     }
-    /// Removes one transaction from the visible ones.
+    /// Makes one transaction invisible.
     fn without(&self, xid: Xid) -> Snapshot {
         Snapshot::new(self.xmax, self.xip.iter().copied().chain([xid]))
     }
-    /// Returns the snapshot that sees the transactions that at least one of the two sees. O(n + m).
+    /// Returns the snapshot that shows the transactions that at least one of the two snapshots shows. O(n +
+    /// m).
     fn union(&self, other: &Snapshot) -> Snapshot {
         let missing = self.xip.iter().filter(|x| !other.sees(**x));
         let also = other.xip.iter().filter(|x| !self.sees(**x));
         Snapshot::new(self.xmax.max(other.xmax), missing.chain(also).copied())
     }
-    /// Returns the snapshot that sees the transactions that both see. O(n + m).
+    /// Returns the snapshot that shows the transactions that both snapshots show. O(n + m).
     fn intersection(&self, other: &Snapshot) -> Snapshot {
         Snapshot::new(self.xmax.min(other.xmax), self.xip.iter().chain(&other.xip).copied())
     }
-    /// Whether `other` sees every transaction that this snapshot sees. O((n + m) log).
+    /// Whether `other` shows every transaction that this snapshot shows. O((n + m) log).
     fn subset(&self, other: &Snapshot) -> bool {
         self.xmax <= other.xmax && other.xip.iter().all(|x| !self.sees(*x))
     }
@@ -126,8 +128,8 @@ impl FromStr for Snapshot {
     /// Reads a `pg_snapshot`, under PostgreSQL's own rules.
     ///
     /// # Errors
-    /// Where the text does not have three parts, a part is not a number, `xmin > xmax`, or `xmin` is 0. Also
-    /// where a transaction in progress lies outside `xmin..xmax` or before its predecessor.
+    /// 22023, if the text does not have three parts, a part is not a number, `xmin > xmax`, or `xmin` is 0.
+    /// The same error, if a transaction in progress lies outside `xmin..xmax`, or stands after a greater one.
     fn from_str(text: &str) -> Result<Snapshot> {
         let bad = |why: &str| {
             Error::setting(format!("invalid snapshot \"{}\": {why}", crop(text)))
@@ -165,7 +167,7 @@ impl FromStr for Snapshot {
     }
 }
 
-/// Returns the first characters of a text, for messages.
+/// Returns the first characters of a text, for use in messages.
 fn crop(text: &str) -> String {
     let mut s: String = text.chars().take(40).collect();
     if s.len() < text.len() {
@@ -174,12 +176,12 @@ fn crop(text: &str) -> String {
     s
 }
 
-/// The changes that a stream table has counted, and the database in which it counted them.
+/// The changes that a stream table has counted, and the database in which they were captured.
 ///
-/// Law: the frontier holds a row in two cases. Either its transaction is one of the partly counted (own) ones
-/// and its command is at most the stored one, or the snapshot shows its transaction. The stored snapshot
-/// never shows own transactions, so own writes are counted once whether or not PostgreSQL showed the
-/// transaction to itself.
+/// Law: the frontier contains a row in two cases. Either the row's transaction is a partly counted (own) one,
+/// and its command is at most the stored command. Or the row's transaction is no own one, and the snapshot
+/// shows it. The stored snapshot never shows own transactions, so own writes are counted once, whether or not
+/// PostgreSQL showed the transaction to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Frontier {
@@ -190,12 +192,13 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Builds the frontier of a refresh that reads under `snapshot` in transaction `own`, and has counted its
-    /// own commands up to and including `command`. The command [`ALL_COMMANDS`] means that the transaction
-    /// captures nothing that it has not counted.
+    /// Builds the frontier of a refresh that reads under `snapshot` in transaction `own`, and has counted the
+    /// commands of this transaction up to and including `command`. The command [`ALL_COMMANDS`] means that
+    /// the refresh counts everything that the transaction captures.
     ///
-    /// `system` is `pg_control_system().system_identifier`, `database` the oid of the database. With
-    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so ask for `own` together with the snapshot.
+    /// `system` is `pg_control_system().system_identifier`, and `database` is the oid of the database. With
+    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so callers should read `own` together with the
+    /// snapshot.
     pub fn new(system: i64, database: u32, snapshot: &Snapshot, own: Option<(Xid, Command)>) -> Frontier {
         let mut f = Frontier { system, database, snapshot: snapshot.clone(), partial: BTreeMap::new() };
         if let Some((xid, command)) = own {
@@ -204,7 +207,7 @@ impl Frontier {
         f
     }
 
-    /// Counts a transaction up to a command and no further, keeping the normal form.
+    /// Counts a transaction up to a command and no further. The normal form is preserved.
     fn count_own(&mut self, xid: Xid, command: Command) {
         if command == ALL_COMMANDS {
             self.snapshot = self.snapshot.with(xid);
@@ -215,12 +218,12 @@ impl Frontier {
         }
     }
 
-    /// Builds the frontier that contains nothing: every captured row is still to come.
+    /// Builds the frontier that contains no row.
     pub fn empty(system: i64, database: u32) -> Frontier {
         Frontier::new(system, database, &Snapshot::empty(), None)
     }
 
-    /// Whether a captured row is counted.
+    /// Whether a captured row of this transaction and command is counted.
     pub fn contains(&self, xid: Xid, command: Command) -> bool {
         match self.partial.get(&xid) {
             Some(last) => command <= *last,
@@ -228,8 +231,8 @@ impl Frontier {
         }
     }
 
-    /// Whether the frontier was taken in this database of this server. Transaction ids mean nothing in
-    /// another one (after dump and restore, on a new server, in a copied database), so a mismatch means a
+    /// Whether the frontier is of this database of this server. Transaction ids are meaningless in another
+    /// database (after dump and restore, on a new server, in a copied database), so a mismatch leads to a
     /// full refresh.
     pub fn matches(&self, system: i64, database: u32) -> bool {
         self.system == system && self.database == database
@@ -240,19 +243,19 @@ impl Frontier {
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
-    /// Returns the transactions counted up to a command, ascending. A frontier made by [`Frontier::new`] has
-    /// at most one.
+    /// Returns the transactions that are counted up to a command, ascending by id. A frontier made by
+    /// [`Frontier::new`] has at most one such transaction.
     pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
     }
-    /// Returns the transaction below which every row is counted: a scan for uncounted rows starts there. The
-    /// result is the snapshot's `xmin`, since the snapshot hides partly counted transactions.
+    /// Returns the transaction below which every row is counted, from which a scan for uncounted rows starts.
+    /// The result is the snapshot's `xmin`, since the snapshot hides partly counted transactions.
     pub fn scan_from(&self) -> Xid {
         self.snapshot.xmin()
     }
 
-    /// Returns how many commands of a transaction are counted, as the least command that is not (`u64::MAX`
-    /// for "all").
+    /// Returns the least command of a transaction that is not counted; `u64::MAX` if all its commands are
+    /// counted.
     fn counted(&self, xid: Xid) -> u64 {
         match self.partial.get(&xid) {
             Some(last) => u64::from(*last) + 1,
@@ -261,7 +264,8 @@ impl Frontier {
         }
     }
 
-    /// Combines the partly counted transactions of both frontiers over the snapshot that results.
+    /// Returns the frontier with the given snapshot and with the partly counted transactions of both
+    /// frontiers. `pick` chooses between the two numbers of commands.
     fn combine(&self, other: &Frontier, snapshot: Snapshot, pick: fn(u64, u64) -> u64) -> Result<Frontier> {
         if !self.matches(other.system, other.database) {
             return Err(Error::setting("frontiers of different databases cannot be combined")
@@ -276,8 +280,8 @@ impl Frontier {
         let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));
-            // 0 means "nothing". A number above the greatest command means "all", which the snapshot already
-            // holds.
+            // The number 0 means that no command is counted. A number above the greatest command means that
+            // all are counted, which the snapshot already tells.
             if let Some(Ok(last)) = n.checked_sub(1).map(Command::try_from) {
                 f.partial.insert(xid, last);
             }
@@ -285,34 +289,35 @@ impl Frontier {
         Ok(f)
     }
 
-    /// Returns the union: the least frontier above both. Idempotent, commutative, associative, absorbs
-    /// `meet`.
+    /// Returns the union of both frontiers, which is the least frontier above both. The operation is
+    /// idempotent, commutative and associative, and absorbs [`Frontier::meet`].
     ///
     /// # Errors
-    /// Where the frontiers are of different databases.
+    /// 22023, if the frontiers are of different databases.
     pub fn join(&self, other: &Frontier) -> Result<Frontier> {
         self.combine(other, self.snapshot.union(&other.snapshot), u64::max)
     }
 
-    /// Returns the intersection: the greatest frontier below both. Idempotent, commutative, associative,
-    /// absorbs `join`. The rows in the meet of all readers' frontiers are counted by *every* reader, and so
-    /// may be drained.
+    /// Returns the intersection of both frontiers, which is the greatest frontier below both. The operation
+    /// is idempotent, commutative and associative, and absorbs [`Frontier::join`]. The rows in the
+    /// intersection of all readers' frontiers are counted by *every* reader, so they may be drained.
     ///
     /// # Errors
-    /// Where the frontiers are of different databases.
+    /// 22023, if the frontiers are of different databases.
     pub fn meet(&self, other: &Frontier) -> Result<Frontier> {
         self.combine(other, self.snapshot.intersection(&other.snapshot), u64::min)
     }
 
-    /// Whether `other` contains every row that this frontier contains (false across databases).
+    /// Whether `other` contains every row that this frontier contains; false for frontiers of different
+    /// databases.
     pub fn is_within(&self, other: &Frontier) -> bool {
         self.matches(other.system, other.database)
             && self.snapshot.subset(&other.snapshot)
             && self.partial.keys().all(|x| self.counted(*x) <= other.counted(*x))
     }
 
-    /// Returns the JSON of `pgt_stream_tables.frontier`: canonical (equal frontiers give equal text), with
-    /// 64-bit ids as strings so that no program rounds them.
+    /// Returns the JSON for `pgt_stream_tables.frontier`. The text is canonical: equal frontiers give equal
+    /// text. Ids of 64 bits are strings, so that no program rounds them.
     ///
     /// # Errors
     /// None in practice: these types always serialise.
@@ -323,7 +328,7 @@ impl Frontier {
     /// Reads the text of [`Frontier::to_json`], or the text that `jsonb` makes of it.
     ///
     /// # Errors
-    /// Where the text is not JSON of that shape, or its snapshot is malformed.
+    /// 22023, if the text is not JSON of the form of [`Frontier::to_json`], or if its snapshot is malformed.
     pub fn from_json(text: &str) -> Result<Frontier> {
         serde_json::from_str(text).map_err(|e| {
             Error::setting(format!("invalid frontier: {e}")).hint("Rebuild the stream table (repair).")
@@ -331,7 +336,7 @@ impl Frontier {
     }
 }
 
-/// Inclusion of the sets; frontiers of different databases are not comparable.
+/// The inclusion of the sets of rows; frontiers of different databases are not comparable.
 impl PartialOrd for Frontier {
     fn partial_cmp(&self, other: &Frontier) -> Option<Ordering> {
         match (self.is_within(other), other.is_within(self)) {
@@ -343,36 +348,36 @@ impl PartialOrd for Frontier {
     }
 }
 
-/// The rows that one refresh counts: those in `high` and not in `low`.
+/// The rows that one refresh counts, namely those that `high` contains and `low` does not.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     low: &'a Frontier,
     high: &'a Frontier,
 }
 
-/// Returns the window between the rows counted before (`low`) and the rows that a refresh reads (`high`).
+/// Returns the window from the rows counted before (`low`) to the rows that a refresh reads (`high`).
 pub fn window<'a>(low: &'a Frontier, high: &'a Frontier) -> Window<'a> {
     Window { low, high }
 }
 
 impl Window<'_> {
-    /// Whether a captured row is applied by this refresh.
+    /// Whether the refresh applies a captured row of this transaction and command.
     pub fn contains(&self, xid: Xid, command: Command) -> bool {
         self.high.contains(xid, command) && !self.low.contains(xid, command)
     }
-    /// Returns `from..to` so that rows of other transactions are not in the window: it says which buffer
-    /// segments to read.
+    /// Returns a range `from..to` of transactions outside which no row is in the window. The range tells
+    /// which buffer segments to read.
     pub fn bounds(&self) -> (Xid, Xid) {
         let own = self.high.partial.keys().next_back().map_or(0, |x| x + 1);
         (self.low.scan_from(), self.high.snapshot.xmax().max(own))
     }
-    /// Whether the window can contain no row: everything in `high` is in `low`.
+    /// Whether the window can contain no row, since every row in `high` is in `low`.
     pub fn is_empty(&self) -> bool {
         self.high.is_within(self.low)
     }
 }
 
-/// The stored form, with its keys in the order in which `jsonb` keeps them.
+/// The stored form of a frontier, with its keys in the order of `jsonb`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {

@@ -1,12 +1,12 @@
 //! A hasher for the parts of a plan.
 //!
-//! Plans are short, but parts of them are hashed very often: every node that a rule builds is looked up. Keys
-//! are never stored outside a plan, and the text of the query bounds the size of its plan. So resistance to
-//! chosen collisions is not needed.
+//! Plans are short, but parts of them are hashed very often, since every node that a rule builds is looked up
+//! by its hash. Hashes are never stored outside a plan, and the text of the query bounds the size of its
+//! plan. The hasher therefore need not resist chosen collisions.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hasher that multiplies and rotates, a word at a time.
+/// A hasher that multiplies and rotates one word at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FastHasher(u64);
 
@@ -42,7 +42,7 @@ impl Hasher for FastHasher {
         self.mix(n as u64);
     }
     fn finish(&self) -> u64 {
-        // The low bits choose the slot, so the well mixed high bits are brought there.
+        // The low bits choose the slot of a map, so the high bits, which are mixed better, are moved to them.
         self.0 ^ (self.0 >> 32)
     }
 }

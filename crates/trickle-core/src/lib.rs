@@ -1,24 +1,24 @@
 //! Incremental view maintenance for PostgreSQL: SQL in, an exact delta out. Pure Rust, no I/O.
 //!
 //! A *stream table* is a PostgreSQL table that is kept equal to a query. This crate decides everything about
-//! it: the delta of the query, the stored tables and the statements that write them, the changes to capture,
-//! the times and steps of refreshes. The crate does nothing itself: it returns typed statements, and a
-//! machine without I/O that says which statement to run next. The crate knows no clock, no connection and no
-//! environment; equal input gives equal text, byte for byte.
+//! a stream table: the delta of its query, its stored tables and their statements, the changes to capture,
+//! and the times and steps of refreshes. The crate runs no statement itself. The crate returns typed
+//! statements, and a machine without I/O that tells which statement to run next. The crate reads no clock,
+//! connection or environment; equal input gives equal text, byte for byte.
 //!
 //! # The one definition
 //!
-//! A relation denotes a function from rows to integers. The integer is the weight of the row, its
-//! multiplicity; in a change weights may be negative. A delta plan ΔQ is right iff, for all states S and
-//! changes d,
+//! A relation denotes a function from rows to integers. The integer of a row is its weight, which tells how
+//! often the row occurs; in a change weights may be negative. A delta plan ΔQ is right iff, for all states S
+//! and changes d,
 //!
 //! ```text
 //! eval(ΔQ, S, d) = eval(Q, S + d) − eval(Q, S)
 //! ```
 //!
-//! Every rule is an identity of this algebra. The evaluator ([`eval`](mod@eval)) computes both sides in
-//! memory, so rules are tested without a database. The evaluator is public, so you can test your own rules in
-//! the same way.
+//! Every rule is an identity of this algebra. The evaluator ([`eval`](mod@eval)) computes both sides of the
+//! identity in memory, so rules are tested without a database. The evaluator is public, so you can test your
+//! own rules in the same way.
 //!
 //! # Data flow
 //!
@@ -81,9 +81,9 @@
 //!
 //! # Embedding
 //!
-//! Implement [`catalog::Catalog`] for your knowledge of tables, and drive a [`refresh::Machine`]: it hands
-//! out batches of statements, you run them and hand back the answers. `examples/embedder.rs` does both in 150
-//! lines; `examples/explain.rs` shows the plans of a query.
+//! Implement [`catalog::Catalog`] for the tables of your database, and drive a [`refresh::Machine`]: the
+//! machine returns batches of statements, and you run them and pass the answers to the machine.
+//! `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the plans of a query.
 //!
 //! Rust 1.95 or later. The feature `testing` adds the generators and laws that this crate tests itself with.
 #![warn(clippy::doc_markdown)]

@@ -1,14 +1,14 @@
-//! The name that was probably meant by a misspelt one.
+//! The name that a misspelt name probably stands for.
 
-/// Returns the nearest of some names, if it is near enough to have been meant: at most one edit, and one more
-/// for every four characters.
+/// Returns the name nearest to `name`, if it is near enough: at most one edit away, and one more edit for
+/// every four characters.
 pub fn nearest<'n>(name: &str, among: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (edits, near) = among.map(|n| (distance(name, n), n)).min()?;
     let length = name.chars().count();
     (edits <= 1 + length / 4 && edits < length && near != name).then_some(near)
 }
 
-/// Counts the edits (insert, delete, replace, swap neighbours) that turn one name into the other.
+/// Counts the edits (insert, delete, replace, swap of neighbours) that turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

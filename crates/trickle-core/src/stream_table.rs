@@ -1,4 +1,5 @@
-//! Compiles a query to everything that a driver needs: verdict, plans, DDL, statements of a refresh.
+//! The compiler from a query to all that a driver needs: verdict, plans, DDL, and the statements of a
+//! refresh.
 
 use crate::apply::{
     Against, Identity, Layout, LayoutSources, Stored, StoredColumn, Summand, affected_statement,
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh64::xxh64;
 
-/// The choices of the caller for a stream table. None of them changes the contents of the table.
+/// The caller's choices for a stream table, of which none affects the contents of the table.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Schema of the stream table.
@@ -30,19 +31,19 @@ pub struct Options {
     pub name: String,
     /// Schema of change buffers and hidden state tables.
     pub hidden_schema: String,
-    /// Prefix of the names of the hidden state tables; unique among the stream tables of a database, and
-    /// equal whenever the stream table is compiled.
+    /// Prefix of the names of the hidden state tables. The prefix is unique among the stream tables of a
+    /// database, and the same whenever the stream table is compiled.
     pub state_prefix: String,
-    /// The inner results that are kept.
+    /// The inner results that are stored as states.
     pub keep: Keep,
-    /// Whether joins may rely on validated foreign keys being honoured in every state.
+    /// Whether the plans of joins may assume that validated foreign keys are honoured in every state.
     pub trust_foreign_keys: bool,
-    /// The server that will run the statements.
+    /// The version and the capabilities of the server that will run the statements.
     pub profile: Profile,
 }
 
 impl Options {
-    /// Returns the defaults for a stream table of this name.
+    /// Returns the default choices for a stream table of this name.
     pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Options {
         let (schema, name) = (schema.into(), name.into());
         Options {
@@ -57,17 +58,17 @@ impl Options {
     }
 }
 
-/// How a query is kept up to date.
+/// The manner in which a stream table can be kept equal to a query.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// By deltas.
+    /// By deltas, which the compiled stream table makes.
     Incremental(Box<StreamTable>),
-    /// By recomputing it, for these reasons (at least one).
+    /// By a recompute in each refresh; the reasons, at least one, tell why deltas are impossible.
     FullRefresh(Vec<Reason>),
 }
 
 impl Verdict {
-    /// Returns the compiled stream table, if the query is incremental.
+    /// Returns the compiled stream table, if deltas are possible.
     pub fn incremental(self) -> Option<StreamTable> {
         match self {
             Verdict::Incremental(table) => Some(*table),
@@ -76,12 +77,12 @@ impl Verdict {
     }
 }
 
-/// How a refresh writes. All variants give the same contents.
+/// The manner in which a refresh writes. All variants give the same contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refresh {
     /// Applies the delta.
     Delta,
-    /// Recomputes the rows of the keys that changed: only where [`StreamTable::has_affected_groups`].
+    /// Recomputes the rows of the keys that changed; only possible if [`StreamTable::has_affected_groups`].
     AffectedGroups,
     /// Recomputes the query and writes the difference.
     Difference,
@@ -93,9 +94,10 @@ pub enum Refresh {
 #[derive(Clone, Debug)]
 pub struct StreamTable {
     graph: Graph,
-    /// The query as it is read: the statements of a recompute are rendered from this plan.
+    /// The plan of the query; the statements of a recompute are rendered from this plan.
     query: NodeId,
-    /// The query as it is differentiated: aggregates split into accumulators and their finish.
+    /// The plan that is differentiated, in which aggregates are split into accumulators and the computation
+    /// of their final values.
     prepared: NodeId,
     kept: Kept,
     columns: Vec<Arc<str>>,
@@ -106,15 +108,16 @@ pub struct StreamTable {
 /// Compiles a query.
 ///
 /// # Errors
-/// Errors that PostgreSQL would raise too (syntax, names, types), with place, DETAIL and HINT.
+/// Errors that PostgreSQL would raise too (syntax, names, types), with the place in the query, DETAIL and
+/// HINT.
 pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
     compile_parsed(&parse_query(sql)?, catalog, options)
 }
 
-/// Compiles a parsed query, so that a caller that keeps parsed queries saves the time of parsing.
+/// Compiles a parsed query, so that a caller that stores parsed queries need not parse them again.
 ///
 /// # Errors
-/// Those of [`compile`] but syntax errors.
+/// Those of [`compile`], without the syntax errors.
 pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
     let full = |e: &Error| Ok(Verdict::FullRefresh(vec![Reason::too_large(e)]));
     let query = match lower_parsed(parsed, catalog) {
@@ -132,17 +135,17 @@ pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options)
     }
 }
 
-/// The greatest number of operators of a delta. PostgreSQL takes about as long to plan a statement of this
-/// size as to run many queries, so a query whose delta is larger is recomputed.
+/// The greatest number of operators of a delta. Planning a statement of this size takes PostgreSQL as long as
+/// running many queries, so a query whose delta is larger is recomputed.
 pub const MAX_DELTA: usize = 4_096;
 
-/// The size of a query up to which its delta is not counted, since it is small enough. A delta has at most
-/// about twice the square of the query's operators: a join of n tables has n terms of n tables. An operator
-/// counts each time that it is read.
+/// The greatest size of a query whose delta is assumed to have at most [`MAX_DELTA`] operators, without
+/// counting them. A delta has at most about twice the square of the number of operators in the query, since a
+/// join of n tables has n terms of n tables. An operator counts once for each operator that reads it.
 const COUNTED: usize = 40;
 
 impl StreamTable {
-    /// Compiles the plan under `root`, which denotes a state, as a stream table with these column names.
+    /// Compiles the plan under `root`, which denotes a state, into a stream table with these column names.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -165,7 +168,7 @@ impl StreamTable {
         Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
 
-    /// Returns the arena that holds the plans.
+    /// Returns the graph that contains the plans.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -173,7 +176,7 @@ impl StreamTable {
     pub fn query(&self) -> NodeId {
         self.query
     }
-    /// Returns the plan that is differentiated; it denotes the same rows as the query.
+    /// Returns the plan that is differentiated, which denotes the same rows as the plan of the query.
     pub fn prepared(&self) -> NodeId {
         self.prepared
     }
@@ -181,7 +184,7 @@ impl StreamTable {
     pub fn columns(&self) -> &[Arc<str>] {
         &self.columns
     }
-    /// Returns the stored tables.
+    /// Returns the layout of the stored tables.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -190,22 +193,24 @@ impl StreamTable {
     pub(crate) fn hidden_schema(&self) -> &str {
         &self.options.hidden_schema
     }
-    /// Returns the server that runs the statements.
+    /// Returns the version and the capabilities of the server that runs the statements.
     pub(crate) fn profile(&self) -> &Profile {
         &self.options.profile
     }
 
-    /// Whether rows enter and leave the stream table as time passes.
+    /// Whether rows enter and leave the stream table by the passing of time.
     pub fn reads_clock(&self) -> bool {
         self.changing().contains(&TableId::CLOCK)
     }
 
-    /// Returns everything whose change may change the result: the tables that the query reads, and the clock.
+    /// Returns the tables that the query reads and, if the query reads it, the clock: a change of any of
+    /// these may change the result.
     pub fn changing(&self) -> BTreeSet<TableId> {
         BTreeSet::clone(&self.graph.props(self.query).sources)
     }
 
-    /// Returns the sources of the query, with the columns (positions) whose changes matter.
+    /// Returns the sources of the query, each with the columns (positions) whose changes may change the
+    /// result.
     pub fn sources(&self) -> Vec<(Arc<TableDef>, Vec<usize>)> {
         let mut found: Vec<(Arc<TableDef>, BTreeSet<usize>)> = Vec::new();
         for id in self.graph.reachable_from(&[self.query, self.prepared]) {
@@ -225,8 +230,8 @@ impl StreamTable {
             .trusting_foreign_keys(self.options.trust_foreign_keys)
     }
 
-    /// Specialises ΔQ to the tables that changed. Returns a graph and the nodes in it that are the changes of
-    /// the stored tables, each row once, in the order of [`Layout::tables`].
+    /// Specialises ΔQ to the tables that changed. Returns a graph, and its nodes that denote the changes of
+    /// the stored tables, in the order of [`Layout::tables`]. Each change contains a row at most once.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -238,7 +243,7 @@ impl StreamTable {
             roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
-        // An optimised plan may guarantee less about its rows than the plan that it is equal to.
+        // An optimised plan may guarantee less about its rows than the plan before optimisation.
         for root in &mut roots {
             if !graph.props(*root).consolidated && !graph.props(*root).empty {
                 *root = graph.add(Consolidate::change(*root))?;
@@ -247,8 +252,8 @@ impl StreamTable {
         Ok((graph, roots))
     }
 
-    /// Whether the delta has at most [`MAX_DELTA`] operators when all sources changed. The plan is made only
-    /// where it could be larger.
+    /// Whether the delta has at most [`MAX_DELTA`] operators when all sources changed. The delta is only
+    /// built if the size of the query makes a larger one possible.
     fn delta_is_small(&self) -> Result<bool> {
         let mut unfolded = NodeMap::new();
         for id in self.graph.reachable(self.prepared) {
@@ -262,7 +267,7 @@ impl StreamTable {
         Ok(graph.reachable_from(&roots).len() <= MAX_DELTA)
     }
 
-    /// Returns the statements that create the stored tables, empty.
+    /// Returns the statements that create the stored tables, which are then empty.
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
@@ -274,8 +279,8 @@ impl StreamTable {
     pub fn state_ddl(&self) -> Vec<Statement> {
         self.layout.states.iter().flat_map(create_table).collect()
     }
-    /// Returns the statements that make the key of [`StreamTable::ddl`] on a table that has the columns of
-    /// the result: NOT NULL and primary key, or an index.
+    /// Returns the statements that add the key of [`StreamTable::ddl`] to a table that has the columns of the
+    /// result: NOT NULL and primary key, or an index.
     pub fn identity_ddl(&self) -> Vec<Statement> {
         identity_statements(&self.layout.result)
     }
@@ -284,7 +289,7 @@ impl StreamTable {
         drop_statements(&self.layout)
     }
 
-    /// Returns the change buffers that the deltas read: one per source whose changes can be captured.
+    /// Returns the change buffers that the deltas read, one for each source whose changes can be captured.
     pub fn buffers(&self) -> Vec<Buffer> {
         self.sources()
             .into_iter()
@@ -293,17 +298,17 @@ impl StreamTable {
             .collect()
     }
 
-    /// Returns, per source, the statements that start capture, for sources without capture. Where a source
-    /// has it already, [`ChangeSource::widen`](crate::cdc::ChangeSource::widen) adds the columns that are
-    /// missing.
+    /// Returns, for each source, the statements that start capture, if the source is not captured yet. For a
+    /// captured source, [`ChangeSource::widen`](crate::cdc::ChangeSource::widen) adds the columns that its
+    /// buffer lacks.
     pub fn capture(&self, mode: Mode) -> Vec<(TableId, Vec<Statement>)> {
         let install = |b: &Buffer| (b.table().id, mode.source().install(b));
         self.buffers().iter().map(install).collect()
     }
 
-    /// Returns the statements of one refresh, to be run in this order under one snapshot. Except under
-    /// [`Refresh::Replace`] the last statement returns the row `(rows_inserted, rows_updated, rows_deleted)`.
-    /// There are no statements where nothing that the query reads changed.
+    /// Returns the statements of one refresh, to be run in their order under one snapshot. Except under
+    /// [`Refresh::Replace`], the last statement returns the row `(rows_inserted, rows_updated,
+    /// rows_deleted)`. The list is empty if nothing that the query reads has changed.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -311,12 +316,12 @@ impl StreamTable {
         self.refresh_from(how, changed, &self.sources_of_refreshes())
     }
 
-    /// Returns the places that refreshes read: tables, change buffers, stored results.
+    /// Returns the sources that refreshes read: tables, change buffers, stored results.
     pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
         LayoutSources::new(&self.layout, &self.options.hidden_schema)
     }
 
-    /// Returns the statements of [`StreamTable::refresh`], which read tables and changes from `sources`.
+    /// Returns the statements of [`StreamTable::refresh`], reading tables and changes from `sources`.
     ///
     /// # Errors
     /// Those of [`StreamTable::refresh`].
@@ -352,8 +357,8 @@ impl StreamTable {
     }
 
     /// Returns the statement that makes the result equal to the table `from`, which has the columns of the
-    /// result and the rows of the query. It writes the difference, and returns the same row as the last
-    /// statement of [`StreamTable::refresh`].
+    /// result and the rows of the query. The statement writes the difference, and returns the same row as the
+    /// last statement of [`StreamTable::refresh`].
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -370,8 +375,8 @@ impl StreamTable {
         Ok(change_statement(changed, &[table], Against::Stored))
     }
 
-    /// Returns the key of the result and the path from a table to it; `None` where other tables than the
-    /// result are stored, or there is no such path.
+    /// Returns the key of the result, and the path from a table to this key. `None` if other tables than the
+    /// result are stored, or if there is no such path.
     fn affected_path(&self) -> Option<(&[usize], Path)> {
         let Identity::Key(key) = &self.layout.result.identity else { return None };
         let alone = self.kept.stored.iter().all(|n| *n == self.prepared);
@@ -384,8 +389,8 @@ impl StreamTable {
         self.affected_path().is_some()
     }
 
-    /// Returns the key of the table that identifies the rows of [`Refresh::AffectedGroups`], as columns of
-    /// its definition.
+    /// Returns the key of the table whose values identify the rows of [`Refresh::AffectedGroups`], as columns
+    /// of the table's definition.
     pub(crate) fn affected_key(&self) -> Option<Vec<usize>> {
         let (_, path) = self.affected_path()?;
         let (table, key) = path.key();
@@ -408,9 +413,9 @@ impl StreamTable {
         Ok(vec![affected_statement(ctes, (keys, rows), &self.layout.result, key)])
     }
 
-    /// Returns the query as a full refresh computes it, able to run alone: it reads the time from the
-    /// server's clock. Where SQL leaves open which of several equal values is shown, the returned query says
-    /// which.
+    /// Returns the query of a full refresh in a form that can run alone, in which the time is read from the
+    /// server's clock. Where SQL leaves open which of several equal values is shown, the returned query
+    /// chooses one.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -438,7 +443,8 @@ impl StreamTable {
     /// Splits the last statement of [`Refresh::Replace`], which fills the result, into parts that can run at
     /// the same time over the same snapshot. A part with a table reads the rows of that table from the
     /// address `Param::Value(0)` (included) to `Param::Value(1)` (not included). A part without a table reads
-    /// everything and is to be run once. `size` says how large tables are: the largest are split.
+    /// all its tables whole, and must be run once. `size` returns the size of a table; the largest tables are
+    /// split.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -458,13 +464,13 @@ impl StreamTable {
         parts.iter().map(insert).collect()
     }
 
-    /// Draws the query's plan.
+    /// Draws the plan of the query.
     pub fn explain(&self, format: Format) -> String {
         explain(&self.graph, self.query, format)
     }
 
-    /// Draws the plans whose results are stored: the states, then the stream table itself. Names of tables
-    /// and columns are left out, since to rename these changes no plan.
+    /// Draws the plans whose results are stored: the states, then the stream table itself. The drawing
+    /// contains no names of tables and columns, since renaming these changes no plan.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -482,8 +488,8 @@ impl StreamTable {
         Ok(drawn)
     }
 
-    /// Draws the delta of the result for the tables `changed` (`None`: all tables that the query reads, and
-    /// the clock).
+    /// Draws the delta of the result for changes of the tables `changed`. `None` stands for all tables that
+    /// the query reads, and the clock.
     ///
     /// # Errors
     /// Those of [`StreamTable::delta`].

@@ -1,50 +1,52 @@
-//! Why a valid query is not refreshed by deltas: a value with a place, never a silent fallback.
+//! The reasons why a valid query is not refreshed by deltas. Each reason is a value with a place in the
+//! query; there is no silent fallback.
 
 use crate::error::{Error, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether a later version may help.
+/// Whether a later version of the engine may refresh the query by deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReasonKind {
-    /// The engine does not know the construct yet.
+    /// The engine does not support the construct yet.
     NotYet,
-    /// The construct has no value that could be kept: its value depends on more than the data.
+    /// The construct cannot be maintained by any version, since its value depends on more than the data.
     Never,
 }
 
-/// The kind of a construct, which decides whether the result of its query can be kept at all.
+/// The kind of a construct, which decides whether a stream table can store the result of its query at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// There is no rule for the construct. The result is still a function of the tables.
+    /// The engine has no rule for the construct, though the result of the query is a function of the tables.
     Construct,
-    /// The value of the construct differs each time the query runs: no stored result equals it.
+    /// The value of the construct differs each time the query runs, so no stored result equals it.
     Volatile,
-    /// The construct does more than read: it writes, or locks.
+    /// The construct does more than read: it writes or locks.
     Effect,
-    /// The value depends on the clock, the session or other things that a function reads: it may change while
-    /// no table does.
+    /// The value of the construct depends on the clock, the session or other facts that a function reads. The
+    /// value may therefore change while no table does.
     Surroundings,
     /// The construct is a relation whose changes cannot be captured.
     Source,
     /// The engine cannot read the construct, so it does not know what the result depends on.
     Unread,
-    /// Nobody knows whether the construct exists: no server was asked.
+    /// The engine does not know whether the construct exists, since no server was asked.
     Undecided,
 }
 
-/// One construct that prevents deltas.
+/// A construct of a query that prevents deltas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The place in the query; `None` inside a view that was expanded, and for the query as a whole.
+    /// The place in the query; `None` for a construct inside a view that was expanded, and for the query as a
+    /// whole.
     pub span: Option<Span>,
-    /// "Not yet" or "never".
+    /// Whether the answer is "not yet" or "never".
     pub kind: ReasonKind,
     /// The kind of the construct.
     pub cause: Cause,
     /// The construct, as a noun: `window functions`, `function random()`.
     pub construct: String,
-    /// Advice to the user.
+    /// Advice to the user, in one sentence.
     pub help: String,
 }
 
@@ -71,8 +73,8 @@ impl Reason {
         }
     }
 
-    /// Returns the error of creating the stream table, where the construct rules out any stream table and not
-    /// only deltas.
+    /// Returns the error that refuses to create the stream table, if the construct rules out any stream table
+    /// and not only deltas.
     pub fn refusal(&self) -> Option<Error> {
         let (message, detail) = match self.cause {
             Cause::Volatile => (

@@ -1,14 +1,14 @@
-//! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store: each list of them is an enum
-//! with one spelling of each word. A word that is not in its list is an error and never taken for another
-//! one: a catalog that a later version wrote must not be misread.
+//! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store. Each list of words is an enum
+//! with one spelling of each word. A word that is not in its list is an error, and is never read as another
+//! word, since a catalog that a later version wrote must not be misread.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 
-/// Declares an enum of words, or gives one that stands elsewhere its words.
+/// Declares an enum of words, or adds words to an enum that is declared elsewhere.
 ///
 /// `words! { impl Kind: "kind of source" { Table = "TABLE" } }` adds `Kind::ALL`, `Kind::name` and
-/// `Kind::parse`. The text in quotes tells in an error which list the unknown word is not in.
+/// `Kind::parse`. The text in quotes names the list in the error for an unknown word.
 macro_rules! words {
     ($(#[$attr:meta])* pub enum $name:ident: $what:literal { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$attr])*
@@ -19,10 +19,10 @@ macro_rules! words {
     };
     (impl $name:ident: $what:literal { $($variant:ident = $word:literal,)* }) => {
         impl $name {
-            /// All of them.
+            /// All variants, in their order.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// The word that is stored.
+            /// Returns the word that is stored for the variant.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
             }
@@ -30,7 +30,7 @@ macro_rules! words {
             /// Reads a stored word.
             ///
             /// # Errors
-            /// The word is not in the list: another version of trickle wrote it.
+            /// 0A000, if the word is not in the list, since another version of trickle wrote it.
             pub fn parse(word: &str) -> crate::error::Result<Self> {
                 match word {
                     $($word => Ok($name::$variant),)*
@@ -57,7 +57,7 @@ pub fn unknown(what: &str, word: &str) -> Error {
 }
 
 words! {
-    /// How a stream table is kept: `pgt_stream_tables.refresh_mode`.
+    /// The manner in which a stream table is kept up to date: `pgt_stream_tables.refresh_mode`.
     pub enum Mode: "refresh mode" {
         /// By deltas.
         Differential = "DIFFERENTIAL",
@@ -69,13 +69,14 @@ words! {
 }
 
 words! {
-    /// How a stream table is wanted to be kept: `pgt_stream_tables.requested_mode`.
+    /// The manner in which the user wants a stream table to be kept up to date:
+    /// `pgt_stream_tables.requested_mode`.
     #[derive(Default)]
     pub enum RefreshMode: "requested refresh mode" {
-        /// By deltas where that is possible, else by full refreshes, with the reason.
+        /// By deltas if the query allows them, else by full refreshes; the reason is reported.
         #[default]
         Auto = "AUTO",
-        /// By deltas; an error where that is impossible.
+        /// By deltas; creation fails if the query does not allow them.
         Differential = "DIFFERENTIAL",
         /// By full refreshes.
         Full = "FULL",
@@ -85,26 +86,26 @@ words! {
 }
 
 words! {
-    /// Whether a stream table is refreshed: `pgt_stream_tables.status`.
+    /// The state of a stream table, which decides whether it is refreshed: `pgt_stream_tables.status`.
     pub enum Activity: "status of a stream table" {
-        /// Its first fill is not done.
+        /// The first fill of the stream table has not ended.
         Initializing = "INITIALIZING",
-        /// It is refreshed.
+        /// The stream table is refreshed.
         Active = "ACTIVE",
-        /// It is not refreshed until somebody resumes it.
+        /// The stream table is not refreshed until somebody resumes it.
         Suspended = "SUSPENDED",
-        /// Its last refresh failed; the next is tried later.
+        /// The last refresh of the stream table failed; the next one comes later.
         Error = "ERROR",
     }
 }
 
 words! {
-    /// Who began a refresh: `pgt_refresh_history.initiated_by`.
+    /// The origin of a refresh: `pgt_refresh_history.initiated_by`.
     #[derive(Default)]
     pub enum Initiator: "initiator of a refresh" {
         /// The refresher, on schedule.
         Scheduler = "SCHEDULER",
-        /// A person or a program that asked for it.
+        /// A person or a program that requested the refresh.
         #[default]
         Manual = "MANUAL",
         /// The creation of the stream table.
@@ -113,31 +114,31 @@ words! {
 }
 
 words! {
-    /// What a refresh did to a stream table: `pgt_refresh_history.action`.
+    /// The action of a refresh on a stream table: `pgt_refresh_history.action`.
     pub enum Action: "action of a refresh" {
-        /// Nothing: its window was empty.
+        /// None: the window of the stream table was empty.
         NoData = "NO_DATA",
-        /// A delta was applied.
+        /// The delta was applied.
         Differential = "DIFFERENTIAL",
-        /// It was recomputed.
+        /// The stream table was recomputed.
         Full = "FULL",
-        /// It was recomputed because its frontier was missing, foreign, or given up.
+        /// The stream table was recomputed since its frontier was missing, foreign or given up.
         Reinitialize = "REINITIALIZE",
-        /// Nothing: the refresh did not take place.
+        /// None: the refresh did not take place.
         Skip = "SKIP",
     }
 }
 
 words! {
-    /// How a refresh ended: `pgt_refresh_history.status`.
+    /// The end of a refresh: `pgt_refresh_history.status`.
     pub enum Ending: "status of a refresh" {
-        /// It has not ended.
+        /// The refresh has not ended.
         Running = "RUNNING",
-        /// It is committed.
+        /// The refresh is committed.
         Completed = "COMPLETED",
-        /// It changed nothing; the reason is stored beside.
+        /// The refresh failed and changed nothing; the reason is stored in the same row.
         Failed = "FAILED",
-        /// It gave way to another session or to another refresh, and changed nothing.
+        /// The refresh gave way to another session or to another refresh, and changed nothing.
         Skipped = "SKIPPED",
     }
 }
@@ -145,11 +146,12 @@ words! {
 words! {
     /// Whether the changes of a source are captured: `pgt_buffers.capture`.
     pub enum Capture: "state of capture" {
-        /// They are.
+        /// The changes are captured.
         On = "ON",
-        /// They are not, until a reader of the source is planned again.
+        /// The changes are not captured until a reader of the source is planned again.
         Off = "OFF",
-        /// They are not: the user switched capture off, and alone switches it on again.
+        /// The changes are not captured: the user switched capture off, and only the user switches it on
+        /// again.
         Held = "HELD",
     }
 }

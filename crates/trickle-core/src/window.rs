@@ -20,8 +20,8 @@ pub struct OrderKey {
     pub descending: bool,
     /// Whether NULLs come first, as with `NULLS FIRST`.
     pub nulls_first: bool,
-    /// Whether the key is added by the plan, and stands in no ORDER BY: it settles an order that ORDER BY
-    /// leaves open. Rows that differ in such keys alone are peers in SQL.
+    /// Whether the plan added the key, so that it stands in no ORDER BY. Such a key settles an order that
+    /// ORDER BY leaves open. Rows that differ only in such keys are peers in SQL.
     pub settles: bool,
 }
 
@@ -38,60 +38,60 @@ pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
     &order[..n]
 }
 
-/// The unit in which the bounds of a frame count.
+/// The unit in which the bounds of a frame are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Units {
     /// Rows.
     Rows,
     /// Values of the only order key.
     Range,
-    /// Groups of peers: rows that are equal in all order keys.
+    /// Groups of peers, which are rows that are equal in all order keys.
     Groups,
 }
 
-/// An end of a frame. Offsets are constants: `bigint` for ROWS and GROUPS, and for RANGE the value that is
-/// added to the order key.
+/// A start or an end of a frame. Offsets are constants: `bigint` for ROWS and GROUPS, and for RANGE the value
+/// that is added to the order key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// As a start, the partition's first row; as an end, its last row.
+    /// As a start, the first row of the partition; as an end, its last row.
     Unbounded,
     /// `offset PRECEDING`
     Preceding(Expr),
-    /// The row itself; under RANGE and GROUPS its first or last peer.
+    /// The row of the call itself; under RANGE and GROUPS its first or last peer.
     CurrentRow,
     /// `offset FOLLOWING`
     Following(Expr),
 }
 
-/// The rows between its bounds that a frame leaves out.
+/// The rows between the bounds of a frame that the frame leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exclusion {
-    /// Nothing.
+    /// No rows.
     #[default]
     NoOthers,
-    /// The row itself.
+    /// The row of the call itself.
     CurrentRow,
-    /// The row and its peers.
+    /// The row of the call and its peers.
     Group,
-    /// Its peers, but not the row itself.
+    /// The peers of the row of the call, without the row itself.
     Ties,
 }
 
-/// A window frame: the rows of its partition that a call over a row sees.
+/// A window frame: those rows of a partition that a call over one of its rows reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
     /// The unit of the bounds.
     pub units: Units,
-    /// The start.
+    /// The start of the frame.
     pub start: Bound,
-    /// The end.
+    /// The end of the frame.
     pub end: Bound,
-    /// The rows that are left out.
+    /// The rows between the bounds that the frame leaves out.
     pub exclude: Exclusion,
 }
 
 impl Default for WindowFrame {
-    /// Returns SQL's default frame: from the first row to the last peer.
+    /// Returns SQL's default frame: from the first row of the partition to the last peer of the row.
     fn default() -> WindowFrame {
         WindowFrame {
             units: Units::Range,
@@ -103,37 +103,38 @@ impl Default for WindowFrame {
 }
 
 impl WindowFrame {
-    /// Returns the offsets.
+    /// Returns the offsets of both bounds.
     pub fn offsets(&self) -> impl Iterator<Item = &Expr> {
         [&self.start, &self.end].into_iter().filter_map(|b| match b {
             Bound::Preceding(e) | Bound::Following(e) => Some(e),
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether the frame covers the whole partition for every row.
+    /// Whether the frame is the whole partition for every row.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
 }
 
-/// A call over a window.
+/// A call over a window: a function with its frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowCall {
-    /// A window function or an aggregate; without DISTINCT and ORDER BY of its own.
+    /// The window function or aggregate, without DISTINCT and without an ORDER BY of its own.
     pub call: AggCall,
-    /// The frame. Ranking functions, `lag` and `lead` look at the whole partition, whatever the frame is.
+    /// The frame of the call. Ranking functions, `lag` and `lead` read the whole partition, whatever the
+    /// frame is.
     pub frame: WindowFrame,
 }
 
-/// The part of the order of a partition's rows that a call depends on.
+/// The part of the row order of a partition that a call depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// It depends on which rows are peers and which peers come first: the ORDER BY as it is written.
+    /// The order of peer groups: which rows are peers, and which peers come first. ORDER BY as it is written
+    /// decides this.
     Peers,
-    /// It depends on which row comes first, also among peers. More order keys change only the order that
-    /// ORDER BY leaves open.
+    /// The order of rows, also among peers. More order keys change only the order that ORDER BY leaves open.
     Rows,
-    /// It depends on both: on an order among peers, and on where the peers end.
+    /// Both the order of rows among peers and the ends of peer groups.
     Both,
 }
 
@@ -184,12 +185,12 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
 }
 
 impl WindowCall {
-    /// Returns every expression in the call.
+    /// Returns every expression of the call and of its frame.
     pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.call.exprs().chain(self.frame.offsets())
     }
 
-    /// Returns the call with every expression of its arguments and its filter rewritten.
+    /// Returns the call with every expression of its arguments and its filter rewritten by `f`.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> WindowCall {
         WindowCall { call: self.call.map_exprs(f), frame: self.frame.clone() }
@@ -205,7 +206,8 @@ impl WindowCall {
         self.call.sig.raises || self.exprs().any(Expr::can_raise)
     }
 
-    /// Whether the value may be NULL: a frame may be empty, or a row may have no other row before it.
+    /// Whether the value of the call may be NULL: a frame may be empty, or a row may have no other row before
+    /// it.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.is_window_function() {
             true => !self.call.sig.never_null,
@@ -216,7 +218,7 @@ impl WindowCall {
     /// Returns the part of the row order that the call depends on.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
-        // GROUP and TIES leave out peers, however the rows between the bounds are found.
+        // GROUP and TIES leave out peers, in whichever unit the bounds are counted.
         let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
         let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {

@@ -11,8 +11,8 @@ use crate::sql::{Ident, Named, Qualified};
 use crate::types::Type;
 
 /// Builds the one statement that brings a table with the key `key` up to date from the relations of
-/// [`Affected`](crate::delta::Affected). It returns one row: the numbers of rows inserted, updated and
-/// deleted. Rows that did not change are looked up (and locked, as ON CONFLICT does), and not written.
+/// [`Affected`](crate::delta::Affected). The statement returns one row: the numbers of rows inserted, updated
+/// and deleted. Rows that did not change are looked up (and locked, as ON CONFLICT does), but not written.
 pub fn affected_statement(
     ctes: Vec<Cte>,
     (keys, rows): (&Named, &Named),
@@ -29,7 +29,7 @@ pub fn affected_statement(
     Statement::Query(query)
 }
 
-/// Returns the keys without a row.
+/// Returns the affected keys that have no row any more.
 fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gone {
     let (k, r) = (Ident::fixed("d"), Ident::fixed("r"));
     let of = |alias: &Ident, named: &Named, i: usize| Scalar::column(alias, &named.columns[i]);
@@ -47,8 +47,9 @@ fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gon
     }
 }
 
-/// Writes the rows. Stored rows are compared by their images, all columns in one comparison (`*<>`,
-/// PostgreSQL 9.24.6): a value that is equal and written differently counts as another.
+/// Builds the INSERT that writes the rows of the affected keys. Stored and new rows are compared by their
+/// images, all columns in one comparison (`*<>`, PostgreSQL 9.24.6). A value that is equal but written
+/// differently therefore counts as changed.
 fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
     let (d, t, excluded) = (Ident::fixed("d"), Ident::fixed("t"), Ident::fixed("excluded"));
     let select = Select {
@@ -56,12 +57,12 @@ fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
         from: vec![FromItem::relation(Qualified::bare(rows.relation.clone()), d.clone())],
         ..Select::default()
     };
-    // Between two ROW(…) the operator would be applied column by column.
+    // Without the cast, PostgreSQL would apply the operator between two ROW(…) to each pair of columns.
     let record = Type::Record(table.columns.iter().map(|c| c.ty.clone()).collect());
     let values = |of: &Ident| table.columns.iter().map(|c| Scalar::column(of, &c.name)).collect();
     let row = |of: &Ident| Scalar::Row(values(of)).cast(record.clone());
     let differs = row(&t).op("*<>", row(&excluded));
-    // A row that consists of its key has nothing to update.
+    // If all columns belong to the key, a stored row needs no update.
     let nothing = OnConflict { columns: table.names(key), action: ConflictAction::Nothing };
     let on_conflict = upsert(table, key, vec![differs]).or(Some(nothing));
     Insert { alias: Some(t), ..insert_into(table, select, on_conflict) }

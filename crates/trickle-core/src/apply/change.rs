@@ -1,4 +1,4 @@
-//! The statement that applies the changes of a stream table's tables.
+//! The statement that applies the changes of a stream table's stored tables.
 
 use super::layout::{Identity, Stored};
 use crate::graph::{ColSet, Props};
@@ -10,9 +10,9 @@ use crate::sql::ast::{
 use crate::sql::{Changed, Ident, NameSet, Named, Qualified, Rendered, image};
 use crate::types::Type;
 
-/// The change of one stored table, ready in a common table expression. The change has rows with weights ≠ 0,
-/// each once; or, where a key identifies rows, pairs of the row before and the row after. Rows are told apart
-/// by image, keys by equality.
+/// The change of one stored table, ready in a common table expression. The change consists of rows with
+/// weights ≠ 0, each once. If a key identifies rows, the change may instead consist of pairs of the row
+/// before and the row after. Rows are distinguished by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
     rows: Rendered,
@@ -22,26 +22,27 @@ struct Change<'s> {
 /// The state of the stored rows from which a change was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The state that this plan left: a table of one row has one row.
+    /// The state that this plan left, in which a table of one row has exactly one row.
     Plan,
-    /// The rows that are stored, whichever plan left them.
+    /// The rows that are stored, whichever plan wrote them.
     Stored,
 }
 
-/// Whether the change of a table may come as pairs of a row before and after, made of the rows of `input`.
-/// The key of the table passes through both unchanged, and identifies the pairs. So no key is touched twice.
+/// Whether the change of a table may come as pairs of a row before and a row after, computed from the rows of
+/// `input`. The table's key passes through both rows of a pair unchanged, and identifies the pair. No key is
+/// therefore written twice.
 pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
     let Identity::Key(key) = &table.identity else { return false };
     let passed: Option<ColSet> = key.iter().map(|k| revise.kept(*k)).collect();
     input.non_negative && passed.is_some_and(|passed| input.is_key(&passed))
 }
 
-/// Builds `WITH ctes, … DELETE …, … INSERT … SELECT counts`. It applies the change of every table, in the
-/// order of the roots, and returns one row: the numbers of rows inserted, updated and deleted in the last
-/// table.
+/// Builds `WITH ctes, … DELETE …, … INSERT … SELECT counts`. The statement applies the change of every table,
+/// in the order of the roots. The statement returns one row: the numbers of rows inserted, updated and
+/// deleted in the last table.
 ///
 /// Every part reads the state before the statement. Keys that vanish are deleted and all others upserted, so
-/// that no key is touched twice.
+/// that no key is written twice.
 pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
     let Changed { mut ctes, roots } = changed;
     let mut names = names_beside(&ctes);
@@ -58,7 +59,7 @@ pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) 
     Statement::Query(query)
 }
 
-/// Returns a set of names for more common table expressions beside these.
+/// Returns a set that reserves the names of these common table expressions, to which more names can be added.
 pub(super) fn names_beside(ctes: &[Cte]) -> NameSet {
     let mut names = NameSet::new();
     ctes.iter().for_each(|cte| names.reserve(cte.name.clone()));
@@ -80,7 +81,7 @@ fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
     Scalar::Subquery(Box::new(Query::select(select)))
 }
 
-/// Returns the numbers of rows inserted, updated and deleted in a table.
+/// Returns the SELECT list with the numbers of rows inserted, updated and deleted in a table.
 pub(super) fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
     let inserted = Scalar::column(written, &Ident::fixed("inserted"));
     vec![
@@ -103,7 +104,7 @@ impl Change<'_> {
     fn columns(&self, alias: &Ident) -> Vec<Scalar> {
         self.named().columns.iter().map(|c| Scalar::column(alias, c)).collect()
     }
-    /// Returns the columns of the rows that come, and the conditions under which they come.
+    /// Returns the columns of the rows that are added, and the conditions that select them.
     fn comes(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
         let columns = self.columns(alias);
         match &self.rows {
@@ -114,7 +115,7 @@ impl Change<'_> {
             }
         }
     }
-    /// Returns the columns of the rows that leave, and the conditions under which they leave.
+    /// Returns the columns of the rows that are removed, and the conditions that select them.
     fn leaves(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
         let columns = self.columns(alias);
         match &self.rows {
@@ -125,7 +126,7 @@ impl Change<'_> {
             }
         }
     }
-    /// Returns how often a row comes or leaves; each pair counts once.
+    /// Returns the expression for the weight of a row of the change; each pair has weight 1.
     fn weight(&self, alias: &Ident) -> Scalar {
         match &self.rows {
             Rendered::Rows { weight, .. } => Scalar::column(alias, weight),
@@ -138,8 +139,8 @@ impl Change<'_> {
     }
 }
 
-/// Builds `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched
-/// by their place.
+/// Builds `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the array's query finds the rows once, by index,
+/// and the DELETE then fetches them by `ctid`.
 fn removal(change: &Change<'_>) -> Delete {
     let rows = match &change.table.identity {
         Identity::Key(key) => {
@@ -154,7 +155,7 @@ fn removal(change: &Change<'_>) -> Delete {
     delete_at(change.table, rows)
 }
 
-/// Deletes the rows of a stored table at the places in `rows`.
+/// Builds the DELETE of the rows of a stored table whose `ctid`s the query `rows` returns.
 pub(super) fn delete_at(table: &Stored, rows: SetExpr) -> Delete {
     let target = Ident::fixed("t");
     let array = Scalar::ArrayQuery(Box::new(Query::new(rows)));
@@ -178,9 +179,9 @@ fn ctid(alias: &Ident) -> SelectItem {
     SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
-/// Returns the places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves.
-/// Where a key column may be NULL, a second arm searches the rows that have a NULL there, which another index
-/// holds by a hash of the key. Under [`Against::Stored`] every key column may be NULL.
+/// Returns the query for the `ctid`s of the stored rows whose key is removed. Keys are compared by `=`, for
+/// which an index is used. If a key column may be NULL, a second arm searches the rows with a NULL in a key
+/// column, by another index on a hash of the key. Under [`Against::Stored`] every key column may be NULL.
 pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
     let may_be_null = |k: usize| match against {
         Against::Plan => table.columns[k].nullable,
@@ -215,17 +216,17 @@ pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Aga
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }
 
-/// The keys that leave for good.
+/// The keys that a change removes, so that no row of them is left.
 pub(super) struct Gone {
     pub(super) from: FromItem,
-    /// The columns of the key.
+    /// The expressions for the columns of the key.
     pub(super) key: Vec<Scalar>,
     pub(super) filter: Vec<Scalar>,
 }
 
-/// Returns the keys that leave for good, as the relation `d`. At most one row of a key leaves and at most one
-/// comes, so the key is gone where no weight is above 0. One pass over the change decides this, whatever
-/// PostgreSQL would expect of a join of the change with itself.
+/// Returns the keys that a change removes, as the relation `d`. The change removes at most one row of a key
+/// and adds at most one, so no row of the key is left if no weight is above 0. One pass over the change
+/// decides this, so PostgreSQL does not have to estimate a join of the change with itself.
 fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> Gone {
     let columns = change.columns(d);
     if let Rendered::Pairs { schema, revise, .. } = &change.rows {
@@ -250,7 +251,7 @@ pub(super) fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scala
     if table.columns[column].nullable { a.same_as(b) } else { a.equals(b) }
 }
 
-/// Returns the place of the only row, where it changes or leaves.
+/// Returns the query for the `ctid` of the only row of the table, if the change removes or replaces this row.
 fn vanished_single(change: &Change<'_>) -> Select {
     let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let any = Select {
@@ -267,12 +268,13 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// Returns the places of n stored rows of the same image, for each row of the change with weight −n. A NULL
-/// is found even in a column in which the plan expects none: another plan may have left the stored rows.
+/// Returns the query for the `ctid`s of n stored rows of the same image, for each row of the change with
+/// weight −n. A NULL is found even in a column that has none according to the plan, since another plan may
+/// have written the stored rows.
 ///
 /// Where the query leaves open how equal values are written, the stored rows may show other images than the
-/// state that the change was computed from. Then any row of that value will do; a row of that image is taken
-/// first.
+/// state from which the change was computed. In that case any row of equal value is deleted; a row of the
+/// same image is preferred.
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
@@ -322,8 +324,9 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
     Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
 }
 
-/// Inserts the rows that come. Without a key, a row that changes is one that leaves and one that comes. The
-/// old row is deleted first, so that the new one may have the same key in a unique index that a user made.
+/// Builds the INSERT of the rows that the change adds. Without a key, a row that changes is one row removed
+/// and one added. The old row is deleted first, so that the new row may have the same key in a unique index
+/// that a user made.
 fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;
@@ -346,7 +349,7 @@ fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     insert_into(table, select, on_conflict)
 }
 
-/// Inserts rows into a stored table, and returns for each whether it is new.
+/// Builds the INSERT of rows into a stored table, which returns for each row whether it is new.
 pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnConflict>) -> Insert {
     let inserted = Scalar::Column { table: None, name: Ident::fixed("xmax") }.equals(Scalar::int4(0));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
@@ -362,9 +365,9 @@ pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnCo
     }
 }
 
-/// Returns the action for a row whose key is stored already. Where `filter` holds, it updates every column in
-/// which rows of equal keys may differ. `None` where there is no such column: a row that comes then is the
-/// row that left, and the change holds neither.
+/// Returns the action for a row whose key is stored already. If `filter` is true, the action updates every
+/// column in which rows of equal keys may differ. `None` if there is no such column: an added row then equals
+/// the removed one, and the change contains neither.
 pub(super) fn upsert(table: &Stored, key: &[usize], filter: Vec<Scalar>) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
     let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());

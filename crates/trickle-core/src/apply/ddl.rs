@@ -7,10 +7,11 @@ use crate::sql::ast::{
     AddPrimaryKey, ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement,
 };
 
-/// Leaves room in each page for the next versions of its rows, so that updates of keyed tables stay HOT.
+/// The fill factor that leaves room in each page for the next versions of its rows, so that updates of keyed
+/// tables stay HOT.
 const FILLFACTOR: u8 = 80;
 
-/// Creates every table of `layout` with the indexes that find its rows.
+/// Creates every table of `layout`, with the indexes by which refreshes find its rows.
 pub fn create_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().flat_map(create_table).collect()
 }
@@ -23,7 +24,7 @@ pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().map(drop).collect()
 }
 
-/// Creates one table with the indexes that find its rows.
+/// Creates one table, with the indexes by which refreshes find its rows.
 pub fn create_table(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     let declared = is_declared(table);
@@ -46,7 +47,7 @@ pub fn create_table(table: &Stored) -> Vec<Statement> {
     made
 }
 
-/// Gives the key of [`create_table`] to a table that has the columns of `table` and no key.
+/// Adds the key and the indexes of [`create_table`] to a table that has the columns of `table` but no key.
 pub fn identity_statements(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     if is_declared(table) && !key.is_empty() {
@@ -64,16 +65,16 @@ fn key(table: &Stored) -> &[usize] {
     }
 }
 
-/// Whether the key can be a primary key: none of its columns may be NULL.
+/// Whether the key can be a primary key, which is so if none of its columns may be NULL.
 fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a lookup, of keys with NULLs.
-/// A result has at most one lookup, by which its own old rows are found.
+/// The suffixes of a stored table's indexes: of a key, of a bag's rows, of a lookup, of keys with NULLs. A
+/// result has at most one lookup, by which a refresh finds the result's own old rows.
 const SUFFIXES: [&str; 4] = ["_key", "_row", "_part", "_null"];
 
-/// Returns the names that the indexes of a stored table of this name can have.
+/// Returns the names that the indexes of a stored table named `table` can have.
 pub fn index_names(table: &Ident) -> [Ident; 4] {
     SUFFIXES.map(|suffix| table.with_suffix(suffix))
 }

@@ -7,16 +7,18 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Consolidate, State, Union};
 use crate::sql::ast::{Delete, Insert, Query, Statement};
 
-/// The manner in which a full refresh writes.
+/// The manner in which a full refresh writes its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Full {
-    /// Deletes every row and inserts the result. Readers are never blocked; dead rows are left for vacuum.
+    /// Deletes every row and inserts the result. Sessions that read the table are never blocked; dead rows
+    /// are left for vacuum.
     Replace,
     /// Computes the result, subtracts the stored rows, and writes only the difference.
     Difference,
 }
 
-/// Builds `n(now) − stored(n)`: the difference of a node, whatever happened to its sources.
+/// Builds `n(now) − stored(n)`: the difference between the computed and the stored result of a node. The
+/// difference is right whatever changes its sources had.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -24,8 +26,8 @@ pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
     from_stored(graph, node, node)
 }
 
-/// Builds `rows − stored(n)`: the difference that makes the stored result of a node equal to the rows of
-/// another.
+/// Builds `rows − stored(n)`: the difference that makes the stored result of `node` equal to the rows of the
+/// node `rows`.
 ///
 /// # Errors
 /// Those of [`Graph::add`].

@@ -1,4 +1,4 @@
-//! The tables in which results are stored.
+//! The tables in which the results of a stream table are stored.
 
 use super::lookups::{self, lookups};
 use crate::catalog::TableDef;
@@ -9,26 +9,26 @@ use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relati
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
 
-/// The way in which a row of a stored table is found again.
+/// The property by which a refresh finds a row of a stored table again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The table has at most one row.
     Single,
-    /// No two rows agree on these columns (NULL equal to NULL); a unique index serves them.
+    /// No two rows agree on these columns (NULL equal to NULL); a unique index on the columns finds a row.
     Key(Vec<usize>),
-    /// Rows may repeat; they are found by value, through an index on a hash of the columns that can be
-    /// hashed.
+    /// Rows may repeat. A row is found by its value, through an index on a hash of the columns whose types
+    /// can be hashed.
     Bag,
 }
 
 /// A stored column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredColumn {
-    /// Its name.
+    /// The column's name.
     pub name: Ident,
-    /// Its type.
+    /// The column's type.
     pub ty: Type,
-    /// Whether NULL may be stored.
+    /// Whether the column may store NULL.
     pub nullable: bool,
 }
 
@@ -41,11 +41,11 @@ pub struct Stored {
     pub name: Qualified,
     /// Columns, in the order of the node's schema.
     pub columns: Vec<StoredColumn>,
-    /// The way in which rows are found.
+    /// The property by which a refresh finds a row.
     pub identity: Identity,
     /// The columns of further indexes, by which deltas look up rows that the identity does not find.
     pub lookups: Vec<Vec<usize>>,
-    /// The columns of which the node leaves open how equal values are written.
+    /// The columns for which the node leaves open how equal values are written.
     pub unsettled: Unsettled,
 }
 
@@ -54,9 +54,9 @@ pub struct Stored {
 pub struct Layout {
     /// The stream table itself.
     pub result: Stored,
-    /// Hidden state tables, inner results before the tables that read them.
+    /// The hidden state tables, each before the tables that read it.
     pub states: Vec<Stored>,
-    /// Stored nodes that need no table of their own: they are these columns of the result.
+    /// The stored nodes that need no table of their own, each with the columns of the result that show it.
     pub visible: HashMap<NodeId, Vec<usize>>,
 }
 
@@ -80,7 +80,7 @@ impl Stored {
         Stored { node, name, columns, identity, lookups, unsettled: Unsettled::of(graph, node) }
     }
 
-    /// Returns the names of the given columns.
+    /// Returns the names of the columns at these positions.
     pub fn names(&self, positions: &[usize]) -> Vec<Ident> {
         positions.iter().filter_map(|p| self.columns.get(*p)).map(|c| c.name.clone()).collect()
     }
@@ -88,9 +88,9 @@ impl Stored {
     pub fn all_names(&self) -> Vec<Ident> {
         self.columns.iter().map(|c| c.name.clone()).collect()
     }
-    /// Returns the columns of the key that may be NULL, where there are several. Rows with a NULL in one of
-    /// them are found by a hash of the key, since an index on the columns only serves `=`. The list is empty
-    /// where there is at most one, or a column of the key has no hash.
+    /// Returns the key's columns that may be NULL, where there are several. Rows with a NULL in one of these
+    /// columns are found by a hash of the key, since an index on the columns only serves `=`. The list is
+    /// empty if at most one column may be NULL, or if a column of the key has no hash.
     pub fn null_keys(&self) -> Vec<usize> {
         let Identity::Key(key) = &self.identity else { return Vec::new() };
         let nullable: Vec<usize> = key.iter().copied().filter(|k| self.columns[*k].nullable).collect();
@@ -103,7 +103,8 @@ impl Stored {
     }
 }
 
-/// Returns the identity that the plan proves: its shortest key that a btree index can serve.
+/// Returns the identity that the plan proves for a node: the shortest of its keys that a btree index can
+/// hold.
 fn identity(graph: &Graph, node: NodeId) -> Identity {
     let (props, schema) = (graph.props(node), graph.schema(node));
     let served = |k: &&ColSet| k.iter().all(|c| schema.columns()[c].ty.is_ordered());
@@ -115,9 +116,9 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
     }
 }
 
-/// Returns the indexes that lookups need beside the identity. A lookup needs none where the key serves it:
-/// the columns of the key are among the columns looked up, or begin with them. There is none either where an
-/// index cannot hold the columns.
+/// Returns the columns of the indexes that lookups need beside the identity. A lookup needs no index if the
+/// key's index serves it: the columns of the key are among the columns looked up, or begin with them. A
+/// lookup also gets no index if an index cannot hold its columns.
 fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let served = |columns: &Vec<usize>| match identity {
         Identity::Single => true,
@@ -133,8 +134,9 @@ fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -
 }
 
 impl Layout {
-    /// Lays out the result of `root` as the table `name` with these column names, and the `stored` nodes
-    /// under it as tables in schema `hidden` whose names start with `prefix`.
+    /// Lays out the tables. The result of `root` is stored in the table `name`, with the column names
+    /// `names`. The `stored` nodes under `root` are stored in schema `hidden`, in tables whose names start
+    /// with `prefix`.
     ///
     /// # Errors
     /// None; the signature leaves room for types that cannot be stored.
@@ -169,12 +171,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns all tables, the result last.
+    /// Returns all stored tables, the result last.
     pub fn tables(&self) -> impl Iterator<Item = &Stored> {
         self.states.iter().chain([&self.result])
     }
 
-    /// Returns the table and the column names that hold the result of `node`.
+    /// Returns the table that holds the result of `node`, and the names of the columns that show it.
     pub fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
         if let Some(columns) = self.visible.get(&node) {
             return Some((&self.result.name, self.result.names(columns)));
@@ -183,8 +185,8 @@ impl Layout {
     }
 }
 
-/// Reads the changes of tables from the change buffers of a schema, and stored results from the tables of a
-/// layout.
+/// The sources of a refresh: changes of tables come from the change buffers of a schema, and stored results
+/// from the tables of a layout.
 #[derive(Clone, Debug)]
 pub struct LayoutSources<'l> {
     layout: &'l Layout,
@@ -192,7 +194,7 @@ pub struct LayoutSources<'l> {
 }
 
 impl<'l> LayoutSources<'l> {
-    /// Reads buffers in schema `buffers`, and results in `layout`.
+    /// Makes the sources that read change buffers in schema `buffers`, and results in `layout`.
     pub fn new(layout: &'l Layout, buffers: &str) -> Self {
         LayoutSources { layout, buffers: BufferSources::new(buffers) }
     }

@@ -1,16 +1,17 @@
-//! The columns, beside its own key, by which the rows of a stored result are looked up.
+//! The columns, beside its own key, by which deltas look up the rows of a stored result.
 //!
-//! The cost of a refresh follows the change only where an index finds the rows that the change touches. For
-//! tables of users, missing indexes are reported ([`access`](crate::access)); hidden tables are created with
-//! theirs.
+//! The cost of a refresh is in proportion to the change only where an index finds the rows that the change
+//! touches. For tables of users, missing indexes are reported ([`access`](crate::access)). Hidden tables are
+//! created with the indexes that this module finds.
 
 use crate::access::{By, asked, equalities};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Rel, join_keys, shown_partition};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the columns by which the operators over each stored node under `root` look up its rows. They do so
-/// when their other input changes, or when a group, partition or key of theirs is touched.
+/// Returns, for each stored node under `root`, the columns by which the operators over the node look up its
+/// rows. An operator does so when its other input changes, or when one of its groups, partitions or keys is
+/// touched.
 pub(super) fn lookups(
     graph: &Graph,
     root: NodeId,
@@ -26,7 +27,7 @@ pub(super) fn lookups(
         }
         if stored.contains(&id) {
             let found = found.entry(id).or_default();
-            // The columns of equality come before the columns of a range.
+            // The columns that are looked up by equality come before those that are looked up by a range.
             found.insert(by.equal.union(&by.range).copied().collect());
             found.insert(by.equal.into_iter().collect());
             found.remove([].as_slice());
@@ -37,7 +38,7 @@ pub(super) fn lookups(
     found
 }
 
-/// Returns how a delta of `id` looks up the rows of its inputs that did not change.
+/// Returns how a delta of `id` looks up those rows of its inputs that did not change.
 fn touched(graph: &Graph, id: NodeId) -> Vec<(NodeId, By)> {
     let of = |columns: &[usize]| By::values(columns.iter().copied());
     match graph.rel(id) {
@@ -60,12 +61,13 @@ fn both(graph: &Graph, left: NodeId, right: NodeId, on: &crate::expr::Expr) -> V
     vec![(left, of_left), (right, of_right)]
 }
 
-/// Returns the columns by which the old rows of a stored node are deleted, where these are not its key.
+/// Returns the columns by which a refresh finds the old rows of a stored node to delete, where these columns
+/// are not the node's key.
 pub(super) fn own(graph: &Graph, node: NodeId) -> Vec<usize> {
     ascending(match graph.rel(node) {
         Rel::Window(w) => w.partition().to_vec(),
         Rel::Top(t) => t.partition().to_vec(),
-        // The rows that lead to others are found by the columns on which the step joins.
+        // A recursion finds the rows that lead to other rows by the columns on which its step joins.
         Rel::Recursion(r) => join_keys(&r.step().on, graph.schema(r.base()).len()).left,
         Rel::Map(m) => match graph.rel(m.input()) {
             Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
@@ -81,9 +83,9 @@ fn ascending(mut by: Vec<usize>) -> Vec<usize> {
     by
 }
 
-/// Returns the fewest indexes that serve all lookups. An index that starts with the columns of a lookup
-/// serves it. So, if a lookup is by some of the columns of another, its columns come first in the other's
-/// index.
+/// Returns the fewest indexes that serve all lookups. An index serves a lookup if it starts with the columns
+/// of the lookup. If one lookup uses a part of the columns of another lookup, this part comes first in the
+/// index for the other lookup, so that one index serves both.
 pub(super) fn indexes(mut lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     while let Some(widest) = lookups.iter().max_by_key(|l| l.len()).cloned() {
@@ -113,7 +115,7 @@ mod tests {
     use crate::catalog::MemoryCatalog;
     use crate::{Options, compile};
 
-    /// Returns the names of the columns of the further indexes of hidden tables.
+    /// Returns the column names of the lookup indexes of hidden tables.
     fn of_states(query: &str) -> Vec<String> {
         let ddl =
             "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";

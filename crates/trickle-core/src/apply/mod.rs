@@ -1,8 +1,9 @@
-//! From a delta to statements: the tables that store results, and the DML that brings them up to date.
+//! From a delta to statements: the tables that store results, and the DML that brings these tables up to
+//! date.
 //!
 //! The table of the result has exactly the query's columns. Data that the visible columns do not determine is
-//! in hidden state tables. One statement brings all tables of a stream table up to date, so that every part
-//! of it reads the previous state.
+//! stored in hidden state tables. One statement brings all tables of a stream table up to date, so every part
+//! of the statement reads the previous state.
 
 mod affected;
 mod change;

@@ -1,8 +1,10 @@
-//! A query as a sum of queries that can be computed independently, each over a part of its largest table.
+//! The split of a query into a sum of queries that can be computed independently, each over a part of its
+//! largest table.
 //!
-//! If an operator is linear in an input, its results over disjoint parts of that input add up to its result
-//! over the whole. Let all operators between a query and one of its tables be linear. Then connections that
-//! read the same snapshot can each compute the query over a range of that table.
+//! If an operator is linear in an input, its results over disjoint parts of the input add up to its result
+//! over the whole input. If all operators between a query and one of its tables are linear in this way, the
+//! query can be computed in parts. Connections that read the same snapshot then each compute the query over a
+//! range of the table.
 
 use crate::catalog::{TableId, TableKind};
 use crate::error::Result;
@@ -12,15 +14,15 @@ use crate::rel::{Rel, Version};
 /// One of the queries whose results add up to the result of the whole query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summand {
-    /// The query.
+    /// The root of the query.
     pub root: NodeId,
-    /// The leaf in which the query is linear: no other part of the query reads this leaf.
+    /// The leaf in which the query is linear; no other part of the query reads the leaf.
     pub over: Option<NodeId>,
 }
 
-/// Splits the query under `root` at its unions, and finds for each part the leaf in which it is linear. Of
-/// several such leaves it takes the largest table; tables of size 0 do not count.
-/// `Σ eval(summand) = eval(root)`.
+/// Splits the query under `root` at its unions, and finds for each part the leaf in which it is linear. If
+/// there are several such leaves, the one over the largest table is chosen; tables of size 0 do not count. `Σ
+/// eval(summand) = eval(root)`.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -29,11 +31,12 @@ pub fn summands(graph: &mut Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) 
     Ok(arms.into_iter().map(|root| Summand { root, over: largest(graph, root, size) }).collect())
 }
 
-/// Returns the arms of the unions over which there are only operators on single rows.
+/// Returns the arms of those unions that have only operators on single rows above them, each arm under these
+/// operators.
 fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     let inputs = graph.inputs(node).to_vec();
     match graph.rel(node) {
-        // A difference is a union, too, but its arms are not queries by themselves.
+        // A difference is a union too, but its arms with negative weights are not queries.
         Rel::Union(_) if inputs.iter().all(|i| graph.props(*i).non_negative) => {
             let mut all = Vec::new();
             for input in inputs {
@@ -54,7 +57,7 @@ fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     }
 }
 
-/// Returns the largest table in which `root` is linear.
+/// Returns the leaf over the largest table among those in which `root` is linear.
 fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option<NodeId> {
     let mut readers: NodeMap<usize> = NodeMap::new();
     for input in graph.reachable(root).iter().flat_map(|id| graph.inputs(*id)) {
@@ -76,7 +79,8 @@ fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option
     best.map(|(_, leaf)| leaf)
 }
 
-/// Returns the inputs in each of which an operator is linear while the others stay.
+/// Returns the inputs of an operator in each of which the operator is linear while its other inputs stay the
+/// same.
 fn linear_inputs(graph: &Graph, node: NodeId) -> &[NodeId] {
     let inputs = graph.inputs(node);
     match graph.rel(node) {
@@ -93,7 +97,7 @@ mod tests {
     use crate::refresh::Compiled;
     use crate::{Options, compile};
 
-    /// Returns the tables over which a query is loaded in parts, with 0 for a part that is loaded whole.
+    /// Returns the table over which each part of a query is loaded, or 0 for a part that is loaded whole.
     /// Table 1 is the largest.
     fn over(sql: &str) -> Vec<u32> {
         let ddl = "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int, w int)";

@@ -1,4 +1,4 @@
-//! The tables and the view that hold captured changes.
+//! The tables and the view of a change buffer.
 
 use crate::catalog::TableDef;
 use crate::sql::ast::{
@@ -13,15 +13,17 @@ use std::sync::Arc;
 /// One table of a change buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// The number of the segment; its name ends with it.
+    /// The number of the segment; the name of the segment's table ends with it.
     pub number: u32,
-    /// The columns of the source that the segment has, as positions, in the order of the segment's columns.
+    /// The columns of the source that the segment stores, as positions, in the order of the segment's
+    /// columns.
     pub columns: Vec<usize>,
 }
 
 /// The change buffer of one source.
 ///
-/// Columns are only ever added, and added at the end, so that the view can be replaced while others read it.
+/// Columns are only ever added, and added at the end, so that the view can be replaced while sessions read
+/// it.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     table: Arc<TableDef>,
@@ -37,17 +39,17 @@ pub struct Buffer {
     limit: i64,
 }
 
-/// The partitions and children, on every level, that have triggers.
+/// The partitions and children of a source, on every level, that have triggers.
 #[derive(Clone, Debug, Default)]
 pub struct Children {
-    /// All of them, by oid.
+    /// All partitions and children that have triggers, by oid.
     pub all: Vec<u32>,
-    /// Those of them that have partitions themselves.
+    /// The partitions among them that have partitions themselves.
     pub partitioned: Vec<u32>,
 }
 
 impl Buffer {
-    /// Makes a buffer in `schema` for these columns (positions) of a table, with one segment.
+    /// Makes a change buffer in `schema` for columns (positions) of a table, with one segment.
     pub fn new(table: Arc<TableDef>, schema: impl AsRef<str>, columns: &[usize]) -> Buffer {
         let segments = vec![Segment { number: 1, columns: distinct(&table, columns) }];
         let table_name = Qualified::new(&table.schema, &table.name);
@@ -66,8 +68,8 @@ impl Buffer {
         }
     }
 
-    /// Describes an existing buffer: its generation (how often it was widened, from 1) and its segments,
-    /// oldest first.
+    /// Sets the generation and the segments of a buffer that exists in the database. The generation counts
+    /// from 1 how often the buffer was widened. The segments are oldest first.
     #[must_use]
     pub fn restored(mut self, generation: u32, segments: Vec<Segment>) -> Buffer {
         self.generation = generation;
@@ -75,8 +77,8 @@ impl Buffer {
         self
     }
 
-    /// Adds the leaf and intermediate partitions of a partitioned table, since a statement fires only the
-    /// triggers of the table that it names.
+    /// Adds the leaf and intermediate partitions of a partitioned table. Partitions get triggers too, since a
+    /// statement fires only the triggers of the table that it names.
     #[must_use]
     pub fn with_partitions(mut self, partitions: Vec<Qualified>) -> Buffer {
         self.partitions = partitions;
@@ -90,27 +92,29 @@ impl Buffer {
         Buffer { inherited: true, partitioned: false, partitions: children, ..self }
     }
 
-    /// States for which partitions or children the triggers were made; the triggers report others.
+    /// Sets the partitions or children for which the triggers were made; the triggers report any others.
     #[must_use]
     pub fn knowing(self, known: Children) -> Buffer {
         Buffer { known: Some(known), ..self }
     }
 
-    /// Returns the partitions and children that the triggers know; `None` where the caller did not say.
+    /// Returns the partitions and children for which the triggers were made; `None` where the caller did not
+    /// set them.
     pub fn known(&self) -> Option<&Children> {
         self.known.as_ref()
     }
 
-    /// Chooses whether segments are without WAL. Such a segment holds one row of weight NULL, its sentinel,
-    /// which a crash of the server takes with the other rows: where it is missing, changes were lost.
+    /// Chooses whether segments are without WAL. Such a segment holds one row of weight NULL, its sentinel. A
+    /// crash of the server removes the sentinel together with the other rows, so a missing sentinel shows
+    /// that changes were lost.
     #[must_use]
     pub fn with_unlogged(mut self, unlogged: bool) -> Buffer {
         self.unlogged = unlogged;
         self
     }
 
-    /// Returns the buffer for functions that do not compare the table with its description: the catalog of an
-    /// earlier version has no function for that.
+    /// Returns the buffer for trigger functions that do not compare the table with its description. The
+    /// catalog of an earlier version has no function for this comparison.
     #[must_use]
     pub fn undescribed(&self) -> Buffer {
         let mut table = (*self.table).clone();
@@ -118,7 +122,7 @@ impl Buffer {
         Buffer { table: Arc::new(table), ..self.clone() }
     }
 
-    /// Whether a server gave the numbers of the table's columns.
+    /// Whether the columns of the table have the numbers that a server gave them.
     pub(crate) fn is_described(&self) -> bool {
         self.table.columns.iter().all(|c| c.number > 0)
     }
@@ -128,8 +132,8 @@ impl Buffer {
         self.partitioned
     }
 
-    /// Sets the limit of the current segment, in bytes. Beyond it single changes are not captured, and every
-    /// reader is recomputed.
+    /// Sets the greatest size of the current segment, in bytes. While the segment has this size, no single
+    /// changes are captured, and every reader is recomputed.
     #[must_use]
     pub fn with_limit(mut self, bytes: i64) -> Buffer {
         self.limit = bytes;
@@ -140,7 +144,7 @@ impl Buffer {
     pub fn table(&self) -> &Arc<TableDef> {
         &self.table
     }
-    /// Returns how often the buffer was widened, from 1.
+    /// Returns the generation of the buffer, which counts from 1 how often the buffer was widened.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -152,11 +156,11 @@ impl Buffer {
     pub fn limit(&self) -> i64 {
         self.limit
     }
-    /// Returns the segments, in the order in which they were last written to.
+    /// Returns the segments, in the order in which triggers last wrote to them.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
-    /// Returns the current segment, which is written to.
+    /// Returns the current segment, which the triggers write to.
     pub fn current(&self) -> Option<&Segment> {
         self.segments.last()
     }
@@ -165,7 +169,7 @@ impl Buffer {
         self.current().map_or(&[], |s| &s.columns)
     }
 
-    /// Whether the buffer has all of these columns.
+    /// Whether the buffer has all these columns of the source.
     pub fn covers(&self, columns: &[usize]) -> bool {
         columns.iter().all(|c| self.columns().contains(c))
     }
@@ -179,9 +183,9 @@ impl Buffer {
         self.named(&format!("changes_{}_{}", self.table.id, segment.number))
     }
 
-    /// Repairs the buffer after a crash of the server, which empties segments without WAL. Each segment that
-    /// lost its sentinel gets a new one, and the row of a TRUNCATE, which every reader meets once. There is
-    /// nothing to do where segments survive crashes.
+    /// Returns the statements that repair the buffer after a crash of the server, which empties segments
+    /// without WAL. Each segment that lost its sentinel gets a new sentinel, and a row as for a TRUNCATE, by
+    /// which every reader is recomputed once. The list is empty where segments survive crashes.
     pub fn heal(&self) -> Vec<Statement> {
         let insert = |s: &Segment| {
             let (v, w) = (Ident::fixed("v"), Ident::fixed("w"));
@@ -212,7 +216,7 @@ impl Buffer {
         self.segments.iter().filter(|_| self.unlogged).map(insert).collect()
     }
 
-    /// Returns a query that gives one row where [`Buffer::heal`] has anything to do, otherwise none; `None`
+    /// Returns a query that gives one row if [`Buffer::heal`] would repair a segment, otherwise none. `None`
     /// where segments survive crashes.
     pub fn has_lost(&self) -> Option<Statement> {
         let select = Select {
@@ -223,7 +227,7 @@ impl Buffer {
         self.unlogged.then(|| Statement::Query(Query::select(select)))
     }
 
-    /// Whether a segment without WAL has lost its sentinel, and with it all its rows.
+    /// Whether a segment without WAL has lost its sentinel, and with the sentinel all its rows.
     fn is_lost(&self, segment: &Segment) -> Scalar {
         let alias = Ident::fixed("held");
         let sentinel = Select {
@@ -235,7 +239,7 @@ impl Buffer {
         Scalar::Exists { query: Box::new(Query::select(sentinel)), negated: true }
     }
 
-    /// Returns the statement that makes an emptied segment ready to be written again.
+    /// Returns the statement that gives an emptied segment without WAL its sentinel again.
     pub fn begin_segment(&self, segment: &Segment) -> Option<Statement> {
         self.unlogged.then(|| {
             Statement::Insert(Insert {
@@ -251,8 +255,8 @@ impl Buffer {
         })
     }
 
-    /// Returns the buffer without a segment; the current segment stays in any case. The view must be replaced
-    /// before the segment is dropped.
+    /// Returns the buffer without the segment `number`; the current segment always stays. The view must be
+    /// replaced before the segment is dropped.
     #[must_use]
     pub fn without(&self, number: u32) -> Buffer {
         let mut less = self.clone();
@@ -270,13 +274,13 @@ impl Buffer {
         &self.table_name
     }
 
-    /// Whether the table has partitions, or children, that get triggers of their own.
+    /// Whether the table has partitions or children that get triggers of their own.
     pub(crate) fn has_children(&self) -> bool {
         !self.partitions.is_empty()
     }
 
-    /// Returns the statement that waits until nobody writes the table or its partitions, and keeps writers
-    /// out until the transaction ends.
+    /// Returns the statement that waits until no open transaction has written the table or its partitions,
+    /// and keeps writers out until its own transaction ends.
     pub fn lock(&self) -> Statement {
         Statement::Lock(Lock {
             tables: self.captured().cloned().collect(),
@@ -286,21 +290,21 @@ impl Buffer {
         })
     }
 
-    /// Returns the names of the table and then of its partitions.
+    /// Returns the names of the table and of its partitions or children.
     pub(super) fn captured(&self) -> impl Iterator<Item = &Qualified> {
         std::iter::once(&self.table_name).chain(&self.partitions)
     }
 
-    /// Returns the tables that get a trigger. PostgreSQL itself repeats a row trigger of a partitioned table
-    /// on its partitions.
+    /// Returns the tables that get a trigger. For a row trigger of a partitioned table this is the table
+    /// alone, since PostgreSQL itself repeats the trigger on the partitions.
     pub(crate) fn triggered(&self, for_each_row: bool) -> Vec<&Qualified> {
         let repeated = for_each_row && !self.inherited;
         self.captured().take(if repeated { 1 } else { usize::MAX }).collect()
     }
 
     /// Returns the name and the type that a column of the source has in the buffer. The type has no
-    /// modifiers: the buffer takes every value that the source took, also after the column of the source was
-    /// made wider.
+    /// modifiers, so the buffer takes every value that the source took, even after the column of the source
+    /// is made wider.
     pub(crate) fn column(&self, position: usize) -> Option<(Ident, Type)> {
         let column = self.table.columns.get(position)?;
         Some((BufferSources::buffer_column(&column.name), column.ty.unmodified()))
@@ -317,7 +321,8 @@ impl Buffer {
         self.next(self.columns().to_vec())
     }
 
-    /// Returns the buffer that writes to a closed segment again; `None` where that segment lacks columns.
+    /// Returns the buffer whose current segment is the closed segment `number`; `None` where that segment
+    /// lacks columns.
     pub(super) fn reopened(&self, number: u32) -> Option<Buffer> {
         let mut next = self.clone();
         let at = next.segments.iter().position(|s| s.number == number && s.columns == self.columns())?;
@@ -332,7 +337,8 @@ impl Buffer {
         Buffer { generation: self.generation + 1, ..self.next(all) }
     }
 
-    /// Creates the table of a segment. Its columns may be NULL: the row of a TRUNCATE has no values.
+    /// Creates the table of a segment. The columns of a segment may be NULL, since a row for a TRUNCATE has
+    /// no values.
     pub(super) fn create_segment(&self, segment: &Segment) -> Vec<Statement> {
         let own = |name: &str, ty: Type, default| ColumnSpec {
             name: Ident::new(name),
@@ -360,9 +366,9 @@ impl Buffer {
         made
     }
 
-    /// Makes or replaces the view. `cmin` is the command that wrote a row: it identifies the rows that a
-    /// transaction wrote after its own refresh. A segment that lost its sentinel shows the row of a TRUNCATE,
-    /// under a transaction that no frontier has.
+    /// Makes or replaces the view. `cmin` is the command that wrote a row; by `cmin` a reader finds the rows
+    /// that a transaction wrote after its own refresh. For a segment that lost its sentinel, the view shows a
+    /// row as for a TRUNCATE, under a transaction id that no frontier counts.
     pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
         let alias = Ident::fixed("s");
@@ -408,7 +414,7 @@ pub(crate) fn xid8() -> Type {
     Type::Other(Arc::new(opaque("xid8")))
 }
 
-/// Returns the positions that exist, each once, in the order of the table.
+/// Returns the positions among `columns` that exist in the table, each once, in the order of the table.
 fn distinct(table: &TableDef, columns: &[usize]) -> Vec<usize> {
     (0..table.columns.len()).filter(|c| columns.contains(c)).collect()
 }

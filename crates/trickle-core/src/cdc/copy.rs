@@ -1,9 +1,9 @@
-//! Statement triggers that the extension runs in C: rows go from the transition tables into the segment
-//! without an executor.
+//! Statement triggers that the extension runs in C: the trigger copies rows from the transition tables into
+//! the segment without an executor.
 //!
-//! They write the same bag as [`super::trigger`], with one difference. An old and a new row of an update that
-//! stand at the same place of their transition tables and are equal byte by byte are left out. The two rows
-//! are −x +x, which cancels whether or not they belong together.
+//! These triggers write the same bag as [`super::trigger`], except for some pairs of rows that cancel. An old
+//! and a new row of an update that stand at the same position of their transition tables and are equal byte
+//! by byte are left out. The two rows are −x +x, which cancels whether or not one was updated into the other.
 
 use super::trigger::StatementTriggers;
 use super::{Buffer, ChangeSource, Writer, fit, function, function_name, limit};
@@ -11,26 +11,28 @@ use crate::sql::ast::{CreateScriptFunction, Statement, TriggerEvent};
 use crate::sql::print;
 use serde::{Deserialize, Serialize};
 
-/// The procedural language of such functions: the extension's own. Each function is a [`CopyScript`].
+/// The procedural language of the trigger functions in C, which the extension provides. The body of such a
+/// function is a [`CopyScript`].
 pub const LANGUAGE: &str = "pgtrickle_copy";
 
-/// The instructions for a trigger in C, as JSON in the text of its function.
+/// The instructions for a trigger in C, stored as JSON in the body of its function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyScript {
     /// The schema and the name of the segment.
     pub segment: (String, String),
-    /// The names of each captured column, in the source and in the segment.
+    /// For each captured column, its name in the source and its name in the segment.
     pub columns: Vec<(String, String)>,
-    /// The source; 0 in a script of version 0.2.0 or earlier, which knows columns only by name.
+    /// The oid of the source; 0 in a script of version 0.2.0 or earlier, which identifies columns only by
+    /// name.
     #[serde(default)]
     pub source: u32,
-    /// The number and the oid of the type of each captured column of the source.
+    /// For each captured column, its number in the source and the oid of its type.
     #[serde(default)]
     pub attributes: Vec<(i16, u32)>,
-    /// The size of the segment in bytes from which on nothing is copied and the mark is left instead.
+    /// The size of the segment in bytes at which the trigger copies nothing more and leaves the mark instead.
     pub limit: i64,
-    /// The statement with the same effect as the copying, for a segment that was altered; run only while the
-    /// source fits.
+    /// The statement with the same effect as the copying, for a segment that was altered. The trigger runs it
+    /// only while the source fits.
     pub copy: String,
     /// The statement that leaves the mark of a full segment.
     pub mark: String,
@@ -50,7 +52,8 @@ impl ChangeSource for CopyTriggers {
     }
 
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
-        // An UPDATE of a table with partitions must be checked as well as copied.
+        // An UPDATE of a table with partitions needs a check besides the copying, so its trigger is not run
+        // in C.
         let copied = match writer.event {
             TriggerEvent::Insert | TriggerEvent::Delete => true,
             TriggerEvent::Update => !(buffer.is_partitioned() && buffer.is_described()),
@@ -81,7 +84,7 @@ impl ChangeSource for CopyTriggers {
         Statement::CreateScriptFunction(CreateScriptFunction {
             name: function_name(buffer, writer.event),
             language: LANGUAGE,
-            // Texts and numbers always have a JSON form.
+            // Texts and numbers always have a JSON form, so the default is never used.
             script: serde_json::to_string_pretty(&script).unwrap_or_default(),
         })
     }

@@ -1,19 +1,19 @@
 //! The check whether a table is still as it was when its triggers were made, and the actions of the triggers
-//! if it is not.
+//! if the table was altered.
 //!
 //! A trigger function runs with the rights of the buffer's owner. The owner of the table may give a column
-//! another type, with a cast of his own to the column's type in the buffer. So no value is touched before
-//! `pgtrickle.misfit` has found every column that the function reads under its number, name and type. The
-//! server calls it when it plans the guard, and again when it learns that the table was altered. It learns
-//! that before the writer's lock on the table is granted, so the answer is up to date at every isolation
-//! level, and costs a statement nothing.
+//! another type, with a cast of his own to the column's type in the buffer. No value is touched, therefore,
+//! before `pgtrickle.misfit` has found every column that the function reads under its number, name and type.
+//! The server calls `pgtrickle.misfit` when it plans the guard, and again when it learns that the table was
+//! altered. The server learns this before the writer's lock on the table is granted. The answer is therefore
+//! up to date at every isolation level, and costs a statement nothing.
 //!
-//! A table that no server described, from a memory catalog, has no column numbers to check: a program that
-//! embeds the core alone must itself ensure that the table fits.
+//! A table from a memory catalog, which no server described, has no column numbers to check. A program that
+//! embeds the core alone must itself ensure that such a table fits.
 //!
-//! Columns that were renamed are read under their new names, in a statement that is made each time. A change
-//! that cannot be captured leaves a mark in `pgtrickle.pgt_marks`: readers are recomputed, and the writer's
-//! statement succeeds.
+//! Columns that were renamed are read under their new names, by a statement that is built at each call. A
+//! change that cannot be captured leaves a mark in `pgtrickle.pgt_marks`. Readers are then recomputed, and
+//! the writer's statement succeeds.
 
 use super::limit::{constant, named, size};
 use super::{Buffer, Writer, limit};
@@ -30,36 +30,37 @@ fn marks() -> Qualified {
     Qualified::new("pgtrickle", "pgt_marks")
 }
 
-/// The size of the current segment; NULL where the segment is gone.
+/// The variable for the size of the current segment; NULL where the segment is gone.
 const SIZE: &str = "trickle_size";
-/// The table, as a variable, so that an expression over it is computed each time and not once when the
+/// The variable for the table: an expression over a variable is computed at each call, and not once when the
 /// function is planned.
 const SOURCE: &str = "trickle_source";
-/// The columns of the table under their present names.
+/// The variable for the columns of the table under their present names.
 const COLUMNS: &str = "trickle_columns";
 
 fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
 }
 
-/// The variable that [`all_fit`] needs.
+/// The variable that the guard of [`all_fit`] needs, with its type.
 pub(crate) const VARIABLE: (&str, &str) = (SOURCE, "oid");
 
 pub(super) fn variables() -> Vec<(Ident, &'static str)> {
     [(SIZE, "bigint"), (SOURCE, "oid"), (COLUMNS, "text")].map(|(name, ty)| (Ident::fixed(name), ty)).into()
 }
 
-/// The old and the new rows of a statement, with the names that the columns had when the function was made.
+/// The relation of a statement's old rows, with the column names from the time when the function was made.
 pub(super) const OLD: &str = "trickle_o";
+/// The relation of a statement's new rows, with the same column names.
 pub(super) const NEW: &str = "trickle_n";
 
-/// Returns an array constant of texts, each in quotes.
+/// Returns an array constant of texts; each element is in double quotes.
 pub(crate) fn list(items: impl Iterator<Item = String>, ty: &str) -> Scalar {
     let quote = |item: String| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\""));
     constant(&format!("{{{}}}", items.map(quote).collect::<Vec<_>>().join(",")), ty)
 }
 
-/// The numbers, the names and the types of columns of a table, as `pgtrickle.misfit` takes them.
+/// The numbers, the names and the types of columns of a table, as arguments of `pgtrickle.misfit`.
 struct Columns {
     numbers: Scalar,
     names: Scalar,
@@ -85,9 +86,9 @@ fn source(buffer: &Buffer, ty: &str) -> Scalar {
     constant(&buffer.table().id.to_string(), ty)
 }
 
-/// Whether the table has these columns (positions) as described, and, with `place`, its name. The condition
-/// is evaluated when it is planned; the constant of type `regclass` has it planned again when the table was
-/// altered.
+/// Whether the table has these columns (positions) as described and, if `place` is set, still has its name.
+/// The condition is evaluated when the server plans it. Because of a constant of type `regclass` the server
+/// plans the condition again after the table was altered.
 pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar {
     let columns = Columns::of(buffer, positions);
     let mut args = vec![source(buffer, "oid"), columns.numbers, columns.names, columns.types];
@@ -96,20 +97,21 @@ pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar 
     Scalar::and([known, planned_again(buffer.table().id.0)])
 }
 
-/// Returns a condition that is always true: evaluated when it is planned, and planned again when this table
-/// was altered.
+/// Returns a condition that is always true. The server evaluates it when it plans, and plans again after this
+/// table was altered.
 fn planned_again(table: u32) -> Scalar {
     let number = Scalar::call("pg_relation_filenode", vec![constant(&table.to_string(), "regclass")]);
     Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false }
 }
 
-/// Marks the source where the table has partitions or children that its triggers were not made for. Their
-/// rows are captured when they are written through the table, and no trigger fires when one of them is
-/// dropped or detached.
+/// Marks the source where the table has partitions or children that its triggers were not made for. Rows of
+/// such a child are captured when they are written through the table. No trigger fires, however, when the
+/// child is dropped or detached.
 ///
-/// The server discards its plans whenever a partition is added. So partitions cost a statement nothing, and
-/// the present ones are known at every isolation level. Other children are looked up by each statement, in
-/// the catalog that its transaction sees; an INSERT into a table writes none of them.
+/// The server discards its plans whenever a partition is added. The check of partitions therefore costs a
+/// statement nothing, and is up to date at every isolation level. Other children are looked up by each
+/// statement, in the catalog that its transaction sees. An INSERT into a table writes no row of its children,
+/// so no child is looked up for an INSERT.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let known = buffer.known()?;
     let why = "it has partitions or children that its triggers were not made for";
@@ -146,19 +148,19 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
 }
 
 /// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
-/// treat such a row as deleted and inserted, and fire only triggers for the actions in the MERGE. If it only
-/// updates, no trigger is given the row. A plain UPDATE gives both images.
+/// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only
+/// updates, no trigger gets the row. A plain UPDATE gives both images to its trigger.
 fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let marked = mark(buffer, None, Scalar::text(MOVED));
     let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();
     may.then(|| when(may_have_moved(buffer), vec![Instruction::Run(marked)], Vec::new()))
 }
 
-/// The reason in that mark.
+/// The reason in the mark that [`moved`] leaves.
 pub(crate) const MOVED: &str =
     "a MERGE may have moved rows from one partition to another, which no trigger is told of";
 
-/// Whether a MERGE may have moved rows; evaluated in a trigger for UPDATE.
+/// Whether a MERGE may have moved rows; the condition is evaluated in a trigger for UPDATE.
 pub(crate) fn may_have_moved(buffer: &Buffer) -> Scalar {
     Scalar::Call(function("merge_may_have_moved"), vec![source(buffer, "oid")])
 }
@@ -169,8 +171,8 @@ fn place_of(buffer: &Buffer) -> Scalar {
     list([schema, name.name.as_str()].into_iter().map(str::to_owned), "text[]")
 }
 
-/// Returns an expression for the reason why the table does not fit, computed when it is run; `otherwise`
-/// where it fits.
+/// Returns an expression for the reason why the table does not fit, computed at each call; its value is
+/// `otherwise` if the table fits.
 fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, otherwise: Scalar) -> Scalar {
     let columns = Columns::of(buffer, positions);
     let mut args = vec![table, columns.numbers, columns.names, columns.types];
@@ -178,8 +180,8 @@ fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, othe
     Scalar::Call(function("misfit"), args).coalesce(otherwise)
 }
 
-/// Leaves a mark, unless an equal one is visible: the readers of the source are recomputed. `of` is the only
-/// stream table concerned, if there is one.
+/// Leaves a mark, unless an equal one is visible, so that the readers of the source are recomputed. If `of`
+/// names a stream table, only this stream table is concerned.
 fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     let m = Ident::fixed("m");
     let column = |name| Scalar::column(&m, &Ident::fixed(name));
@@ -216,8 +218,8 @@ fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) 
     Instruction::If { condition, then, otherwise }
 }
 
-/// Returns the body of a trigger function: the writer's statements where the table fits and its segment has
-/// room, otherwise the substitutes for them.
+/// Returns the body of a trigger function. The body runs the writer's statements if the table fits and its
+/// segment has room. Otherwise the body leaves a mark, or captures columns under their new names.
 pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(size) = size(buffer) else { return Vec::new() };
     if !buffer.is_described() {
@@ -242,10 +244,10 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     foreign.into_iter().chain(noted).chain([guard]).collect()
 }
 
-/// Leaves the mark, and does nothing else, for a table that was a child or a partition of the source and was
-/// altered since. Such a table keeps its triggers; while it is a child, the server keeps its columns as the
-/// parent's. A child that is written by its own name costs a check of its columns for each call. `of` is the
-/// only stream table concerned, if there is one.
+/// Leaves the mark, and does nothing else, if the trigger fires on a former child or partition of the source
+/// that was altered. Such a table keeps its triggers. While a table is a child, the server keeps its columns
+/// equal to the parent's. A statement that writes a child by its own name costs a check of the child's
+/// columns for each call. If `of` names a stream table, only this stream table is concerned.
 pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i64>) -> Option<Instruction> {
     if !source.is_described() || !source.has_children() || reads.is_empty() {
         return None;
@@ -263,9 +265,9 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
 
-/// Does nothing for a table that is not a partition of the source. PostgreSQL repeats a row trigger on each
-/// new partition with the rights of the role that makes the partition. So everybody may execute the function,
-/// and could have it fire for a table of his own.
+/// Returns from the function if it fires for a table that is not a partition of the source. PostgreSQL
+/// repeats a row trigger on each new partition with the rights of the role that makes the partition. All
+/// roles may therefore execute the function, and a role could make it fire for a table of its own.
 fn of_another_table(buffer: &Buffer) -> Instruction {
     let a = Ident::fixed("a");
     let relid = Ident::fixed("relid");
@@ -283,10 +285,10 @@ fn of_another_table(buffer: &Buffer) -> Instruction {
     when(other, vec![when(strange, vec![Instruction::Return], Vec::new())], Vec::new())
 }
 
-/// The reason of a mark where the table itself fits.
+/// The reason in the mark where the table itself fits.
 const NO_SEGMENT: &str = "the table that held its changes is gone";
 
-/// Returns the statement that leaves the mark, for a function that runs it alone.
+/// Returns the statement that leaves the mark, for a trigger function in C ([`super::CopyScript`]).
 pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
     mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
 }
@@ -294,7 +296,7 @@ pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
 fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction> {
     let why = reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT));
     let gone = mark(buffer, None, why);
-    // A row trigger does not look at the values that changed, since they may not fit.
+    // A row trigger does not compare the old and the new values, since the table may not fit.
     let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
     let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
     let other = if writer.reads.is_empty() { Vec::new() } else { renamed(writer, buffer, &gone) };
@@ -306,7 +308,8 @@ fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction>
     ]
 }
 
-/// Captures columns that were renamed; leaves the mark where the columns are others.
+/// Captures changes of a table whose columns were renamed; leaves the mark if the table has other columns
+/// now.
 fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instruction> {
     let columns = Columns::of(buffer, &writer.reads);
     let args = vec![variable(SOURCE), columns.numbers, columns.types];
@@ -333,12 +336,13 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
     ]
 }
 
-/// Leaves the mark for one stream table that writers keep.
+/// Leaves the mark for one stream table in mode IMMEDIATE.
 pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
     Instruction::Run(mark(source, Some(id), reason))
 }
 
-/// Returns the call that says why a table does not have these keys any more; `None` where it had no key.
+/// Returns the call that gives the reason why a table has lost one of these keys; `None` if no key is of this
+/// table.
 fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     let keys: Vec<&Key> = keys.iter().filter(|k| k.table == of).collect();
     let columns = |k: &&Key| {
@@ -350,10 +354,11 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     (!keys.is_empty()).then(|| Scalar::Call(function("lost_key"), args))
 }
 
-/// Builds the guard of the triggers of a stream table that writers keep, which runs before the triggers read
-/// anything. Three conditions must hold. All sources fit and have their keys. Row security hides no row of
-/// them from the owner, with whose rights the triggers run. The stream table itself is as it was made.
-/// Otherwise the stream table is marked and left as it is, and the writer goes on.
+/// Builds the guard of the triggers of a stream table in mode IMMEDIATE, which runs before the triggers read
+/// anything. The guard checks three conditions. All sources fit and have their keys. Row security hides no
+/// row of the sources from the owner, with whose rights the triggers run. The stream table itself is as it
+/// was made. If a condition is false, the stream table is marked and not written, and the writer's statement
+/// succeeds.
 pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;
@@ -380,8 +385,8 @@ pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruc
     own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
 }
 
-/// Builds the guard of the stream table itself: it must have the columns and the keys by which its triggers
-/// write it. The mark is left for `told`, one of its sources.
+/// Builds the guard for the stream table itself, which must have the columns and the keys by which its
+/// triggers write it. The mark names `told`, one of the sources.
 fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
     let (of, positions) = (own.table().id, own.columns());
     let keyed = lost_key(source(own, "oid"), of, &needs.keys).map(Scalar::is_null);

@@ -1,15 +1,15 @@
-//! The limit of a buffer: changes that nobody reads must not fill the disk.
+//! The limit of a buffer: changes that no reader counts must not fill the disk.
 //!
 //! A statement that finds the segment at its limit writes one row, the mark, instead of its own rows. The
-//! mark has weight 0, as for a TRUNCATE, and a transaction that no frontier has. So every reader meets it in
-//! every window until the segment is emptied. One mark stands for everything that happens later: a statement
-//! that sees one writes nothing at all.
+//! mark has weight 0, as a TRUNCATE does, and a transaction id that no frontier counts. Every reader
+//! therefore meets the mark in every window until the segment is emptied. One mark is enough for all later
+//! changes: a statement that sees a mark writes nothing at all.
 //!
 //! Locks make this safe. A statement that looks for the mark holds a lock on the segment until its
 //! transaction ends. The segment is emptied by TRUNCATE under a lock that excludes such transactions, and its
-//! readers are recomputed after that. So a transaction that wrote nothing has ended before, and the recompute
-//! reads its changes. A statement with an older snapshot finds the segment empty, since TRUNCATE is not
-//! MVCC-safe, and writes the mark again.
+//! readers are recomputed after the TRUNCATE. A transaction that wrote nothing has therefore ended before the
+//! recompute, which reads its changes. A statement with an older snapshot finds the segment empty, since
+//! TRUNCATE is not MVCC-safe, and writes the mark again.
 
 use super::Buffer;
 use crate::sql::ast::{FromItem, Insert, Query, Scalar, Select, SelectItem, SpecialCall, Statement};
@@ -17,14 +17,15 @@ use crate::sql::{Ident, Qualified, opaque};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// The size in bytes that a segment may have by default.
+/// The greatest size of a segment by default, in bytes.
 pub const DEFAULT_LIMIT: i64 = 1 << 30;
 
-/// The transaction of the mark, as text of `xid8`: no frontier has it.
+/// The transaction id of the mark, as text of `xid8`; no frontier counts this transaction.
 pub const OVERFLOWED: &str = "9223372036854775806";
 
-/// The number of pages at the end in which the mark is looked for. Only marks, and rows that were being
-/// written already, come after a mark. If the mark is not seen there, one more is written.
+/// The number of pages at the end of the segment that are searched for the mark. Only other marks, and rows
+/// that were being written at the time, come after a mark. A statement that does not find the mark in these
+/// pages writes one more mark.
 const LOOKED_AT: i64 = 2;
 
 pub(super) fn named(name: &str) -> Type {
@@ -43,7 +44,7 @@ pub(super) fn size(buffer: &Buffer) -> Option<Scalar> {
     Some(Scalar::call("pg_relation_size", vec![segment]))
 }
 
-/// Writes the mark unless it is there already, or `changed` says that nothing changed.
+/// Writes the mark, unless it is visible already or the condition `changed` is false.
 pub(super) fn mark(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
     let (Some(segment), Some(seen)) = (buffer.current(), is_marked(buffer)) else { return Vec::new() };
     let (xid, w) = (Ident::fixed("xid"), Ident::fixed("w"));
@@ -70,8 +71,8 @@ fn overflowed() -> Scalar {
     constant(OVERFLOWED, "xid8")
 }
 
-/// Whether the mark is visible at the end of the segment. The bound is a subquery of its own, so that it is
-/// computed once and the pages before it are not read.
+/// Whether the mark is visible at the end of the segment. The first page is computed by a subquery, so that
+/// it is computed once and the pages before it are not read.
 fn is_marked(buffer: &Buffer) -> Option<Scalar> {
     let alias = Ident::fixed("s");
     let pages = size(buffer)?

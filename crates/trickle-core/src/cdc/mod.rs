@@ -1,7 +1,7 @@
 //! Change capture: the triggers by which a source writes its changes into a buffer that refreshes read.
 //!
-//! A buffer is a bag of weighted row images: an insert is +1 of the new row, a delete −1 of the old one, an
-//! update both. Order does not matter, since weights add up; so a buffer has no sequence, no key and no
+//! A buffer is a bag of weighted row images. An insert is +1 of the new row, a delete −1 of the old row, and
+//! an update is both. Order does not matter, since weights add up, so a buffer has no sequence, no key and no
 //! index. Rows lie in *segments* (tables) behind one view:
 //!
 //! | object | name |
@@ -11,11 +11,11 @@
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
 //! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
-//! A row with `w = 0` says that the table was truncated, or that the buffer is full: the readers are
-//! recomputed.
+//! A row with `w = 0` tells that the table was truncated or that the buffer is full; in both cases the
+//! readers are recomputed.
 //!
-//! The modes differ only in the actions of their triggers ([`ChangeSource::writers`]); objects are made and
-//! dropped in the same way for all. Adding a mode is one file, and one line in [`Mode::source`].
+//! The modes differ only in the actions of their triggers ([`ChangeSource::writers`]). Objects are made and
+//! dropped in the same way in all modes. Adding a mode takes one file, and one line in [`Mode::source`].
 
 mod buffer;
 mod copy;
@@ -41,18 +41,19 @@ use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The mode of capture: the setting `cdc_trigger_mode`. All modes write the same weights into the same
-/// buffer.
+/// The mode of capture, which the setting `cdc_trigger_mode` selects. All modes write the same weights into
+/// the same buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Statement triggers with transition tables: 1 to 2 µs a row.
+    /// Statement triggers with transition tables, which take 1 to 2 µs a row.
     #[default]
     Statement,
-    /// Row triggers: several times as much, with a check of the buffer's size for each row. But they also
-    /// fire where changes are applied for a subscription.
+    /// Row triggers, which take several times as long and check the buffer's size for each row. Row triggers
+    /// also fire where a subscription applies changes.
     Row,
-    /// Statement triggers that the extension runs in C ([`CopyScript`]), while a database has the extension.
+    /// Statement triggers that the extension runs in C ([`CopyScript`]), in a database that has the
+    /// extension.
     Copy,
 }
 
@@ -65,7 +66,7 @@ crate::vocabulary::words! {
 }
 
 impl Mode {
-    /// The modes of any server.
+    /// The modes that work on any server, without the extension.
     pub const PLAIN: [Mode; 2] = [Mode::Statement, Mode::Row];
 
     /// Returns the implementation of the mode.
@@ -78,32 +79,32 @@ impl Mode {
     }
 }
 
-/// The actions of the triggers of one event.
+/// The actions of the trigger for one event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writer {
     /// The event.
     pub event: TriggerEvent,
-    /// The transition table with old rows, or the old row, if it reads one.
+    /// The transition table with old rows, or the old row, if the body reads one.
     pub old: Option<Ident>,
-    /// The transition table with new rows, or the new row, if it reads one.
+    /// The transition table with new rows, or the new row, if the body reads one.
     pub new: Option<Ident>,
     /// Whether the trigger fires once per row rather than once per statement.
     pub for_each_row: bool,
-    /// Whether the event changed anything that the body captures; `None` for always.
+    /// The condition that the event changed a value that the body captures; `None` if it always does.
     pub changed: Option<Scalar>,
     /// The columns of the table (positions) that the body reads.
     pub reads: Vec<usize>,
     /// The statements that the trigger runs.
     pub body: Vec<Statement>,
-    /// The same statements over rows under other relation names, whose columns have the names that they had
+    /// The statements of the body over relations of other names, whose columns have the names from the time
     /// when the buffer was made.
     pub by_other_names: Vec<Statement>,
 }
 
-/// A way to capture changes. The statements of each list run in order in one transaction; none of the lists
-/// begins or ends one.
+/// A mode of capturing changes. The statements of each returned list run in order in one transaction; no list
+/// begins or ends a transaction.
 pub trait ChangeSource: fmt::Debug + Sync {
-    /// Returns the actions on each event; an event that cannot change a referenced column may be missing.
+    /// Returns the actions for each event; an event that cannot change a referenced column may be missing.
     fn writers(&self, buffer: &Buffer) -> Vec<Writer>;
 
     /// Returns the trigger function of a writer.
@@ -111,8 +112,8 @@ pub trait ChangeSource: fmt::Debug + Sync {
         function(writer, buffer)
     }
 
-    /// Makes the buffer and starts to fill it. The first statement waits for open writers of the table, so
-    /// that every write after the commit is captured.
+    /// Makes the buffer and starts capture. The first statement waits for transactions that have written the
+    /// table, so every write after the commit is captured.
     fn install(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = vec![buffer.lock()];
         made.extend(buffer.segments().iter().flat_map(|s| buffer.create_segment(s)));
@@ -122,8 +123,8 @@ pub trait ChangeSource: fmt::Debug + Sync {
     }
 
     /// Captures more columns from now on. Returns the widened buffer and the statements that make it. The
-    /// rows in the buffer stay. A query that reads the new columns must be filled after the commit, since
-    /// older rows have NULL there.
+    /// rows in the buffer stay. A stream table that reads the new columns must be filled after the commit,
+    /// since older rows have NULL in these columns.
     fn widen(&self, buffer: &Buffer, columns: &[usize]) -> (Buffer, Vec<Statement>) {
         let wide = buffer.widened(columns);
         let mut made = vec![buffer.lock()];
@@ -135,18 +136,19 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (wide, made)
     }
 
-    /// Writes to a closed segment again, as [`ChangeSource::rotate`] writes to a new one; `None` where that
-    /// segment lacks columns.
+    /// Makes the triggers write to a closed segment again, as [`ChangeSource::rotate`] does with a new
+    /// segment; `None` where the closed segment lacks columns.
     fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
         let next = buffer.reopened(number)?;
         let made = self.redirect(&next);
         Some((next, made))
     }
 
-    /// Writes to a new segment from now on, so that the one before can be emptied once all readers have
-    /// counted it. Takes no lock on the source. A session that knows the old trigger function may still add
-    /// to the old segment, and may even begin to do so after it was emptied. So a closed segment may be
-    /// emptied, but dropped only after a widening, which waits for writers.
+    /// Makes the triggers write to a new segment from now on, so that the previous one can be emptied once
+    /// all readers have counted it. The statements take no lock on the source. A session that has loaded the
+    /// old trigger function may still write to the old segment, even after that segment was emptied. A closed
+    /// segment may therefore be emptied at any time, but dropped only after a widening, which waits for
+    /// writers.
     fn rotate(&self, buffer: &Buffer) -> (Buffer, Vec<Statement>) {
         let next = buffer.rotated();
         let mut made: Vec<Statement> =
@@ -156,14 +158,14 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (next, made)
     }
 
-    /// Makes the triggers write to the buffer's current segment, within its current limit. Takes no lock on
-    /// the source.
+    /// Makes the triggers write to the buffer's current segment, within its current limit. The statements
+    /// take no lock on the source.
     fn redirect(&self, buffer: &Buffer) -> Vec<Statement> {
         self.writers(buffer).into_iter().map(|w| self.function(w, buffer)).collect()
     }
 
-    /// Makes the functions, and the triggers on the table and its partitions that call them. The triggers
-    /// fire under every `session_replication_role`, since every change counts.
+    /// Makes the trigger functions, and the triggers on the table and its partitions that call them. The
+    /// triggers fire under every `session_replication_role`, since every change counts.
     fn start(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = Vec::new();
         for writer in self.writers(buffer) {
@@ -173,17 +175,17 @@ pub trait ChangeSource: fmt::Debug + Sync {
             let name = function_name(buffer, writer.event);
             let cloned = writer.for_each_row && buffer.is_partitioned();
             made.push(self.function(writer, buffer));
-            // The function writes the buffer with its owner's rights, so nobody else may have it called for a
-            // table of his own. Where PostgreSQL repeats the trigger on a new partition, the partition's
-            // owner must be able to execute the function. Then the function itself checks the table, and
-            // nobody else may use the schema and so name the function.
+            // The function writes the buffer with the rights of its owner, so no other role may make it fire
+            // for a table of its own. Where PostgreSQL repeats the trigger on a new partition, the owner of
+            // the partition must be able to execute the function. In that case the function itself checks the
+            // table. Other roles may not use the schema, so they cannot name the function.
             made.push(if cloned { Statement::GrantFunction(name) } else { Statement::RevokeFunction(name) });
             made.extend(triggers);
         }
         made
     }
 
-    /// Captures the writes of new partitions or children, too: the buffer knows all present ones, and `came`
+    /// Captures the writes of new partitions or children too. The buffer must have all present ones; `came`
     /// are the new ones. The rows of the buffer stay.
     fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
@@ -194,7 +196,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Stops capturing and drops the buffer with all its rows. Objects that are gone already are no error.
+    /// Stops capture and drops the buffer with all its rows. Objects that are already gone are no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);
         gone.extend(drop_functions(buffer));
@@ -204,7 +206,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
     }
 }
 
-/// Every event that changes rows.
+/// The events that change rows.
 pub(crate) const EVENTS: [TriggerEvent; 4] =
     [TriggerEvent::Insert, TriggerEvent::Update, TriggerEvent::Delete, TriggerEvent::Truncate];
 
@@ -222,13 +224,14 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
     buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), event_word(event)))
 }
 
-/// Returns the name of a trigger. A partition may have the triggers of its parent's buffer beside its own.
+/// Returns the name of a trigger. The name contains the oid of the source, since a partition may have
+/// triggers for its parent's buffer and triggers for its own.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
     Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, event_word(event)))
 }
 
-/// Makes a function that writes with the rights of the buffer's owner: the writer of the source needs no
-/// right on the buffer.
+/// Makes a function that writes with the rights of the buffer's owner, so that a writer of the source needs
+/// no right on the buffer.
 fn function(writer: Writer, buffer: &Buffer) -> Statement {
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
@@ -260,7 +263,7 @@ fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2
 }
 
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {
-    // PostgreSQL drops the trigger that it made on a partition with the trigger of the parent.
+    // When the parent's trigger is dropped, PostgreSQL drops the triggers that it made on the partitions.
     let of = |table: &Qualified| {
         EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, e))))
     };
@@ -292,9 +295,9 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     })]
 }
 
-/// Returns a note for a writer whose statement fails because its change cannot be captured. It stands in the
-/// text of the failing statement, which is part of the error. To catch the error and raise a better one would
-/// cost every writer a subtransaction.
+/// Returns a note for a writer whose statement fails because its change cannot be captured. The note stands
+/// in the text of the failing statement, which PostgreSQL prints with the error. Catching the error and
+/// raising a better one would cost every writer a subtransaction.
 fn way_out(buffer: &Buffer) -> String {
     let table = buffer.table_name();
     format!(
@@ -302,7 +305,7 @@ fn way_out(buffer: &Buffer) -> String {
     )
 }
 
-/// Returns a weight as it is stored.
+/// Returns a weight as a literal of the type that the buffer stores.
 fn weight(w: i64) -> Scalar {
     Scalar::Literal(Datum::Int(w), Type::Int2)
 }
@@ -318,9 +321,10 @@ fn items(w: i64, image: Vec<Scalar>) -> Vec<SelectItem> {
     std::iter::once(weight(w)).chain(image).map(|expr| SelectItem { expr, name: None }).collect()
 }
 
-/// Returns the writer that adds the row of a TRUNCATE.
+/// Returns the writer that adds the row for a TRUNCATE.
 fn truncated(buffer: &Buffer) -> Writer {
-    // NULL takes the type of its column: a trigger's search path does not find the types of users.
+    // NULL gets the type of its column without a cast: the search path of a trigger does not find types that
+    // users made.
     let nulls = |c: &usize| buffer.column(*c).map(|_| Scalar::null(Type::Unknown));
     let row = std::iter::once(weight(0)).chain(buffer.columns().iter().filter_map(nulls)).collect();
     Writer {
@@ -335,9 +339,9 @@ fn truncated(buffer: &Buffer) -> Writer {
     }
 }
 
-/// Whether two images differ in any referenced column, byte by byte. Equality would not do: 1.0 and 1.00 are
-/// equal and print differently. `ROW(…) *<> ROW(…)` would not do either: PostgreSQL takes it apart into
-/// columns.
+/// Whether two images differ in any referenced column, byte by byte. Comparing with `=` would be wrong: 1.0
+/// and 1.00 are equal and print differently. `ROW(…) *<> ROW(…)` would be wrong too, since PostgreSQL
+/// compares such rows column by column.
 fn differs(buffer: &Buffer, old: &Ident, new: &Ident) -> Scalar {
     let images = [old, new].map(|alias| Scalar::Row(image(buffer, alias)));
     Scalar::call("record_image_ne", images.into())

@@ -1,11 +1,11 @@
-//! Row triggers: for tables that a subscription writes, whose apply worker fires no statement triggers.
+//! Row triggers, for tables that a subscription writes: its apply worker fires no statement triggers.
 
 use super::trigger::by_other_names;
 use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, weight};
 use crate::sql::Ident;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent};
 
-/// Triggers that write one row of the buffer per row image, as it changes.
+/// Triggers that write each row image to the buffer when its row changes.
 #[derive(Debug)]
 pub(super) struct RowTriggers;
 
@@ -39,7 +39,7 @@ fn row(buffer: &Buffer, w: i64, alias: &Ident) -> Vec<Scalar> {
     std::iter::once(weight(w)).chain(image(buffer, alias)).collect()
 }
 
-/// Writes −old +new where they differ in a referenced column.
+/// Writes −old +new, if the two images differ in a referenced column.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let v = Ident::fixed("v");
     let mut columns = vec![Ident::fixed("w")];

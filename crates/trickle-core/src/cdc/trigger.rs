@@ -9,7 +9,7 @@ use crate::sql::ast::{
 };
 use crate::types::Type;
 
-/// One trigger per event, since a trigger with both transition tables has exactly one.
+/// Triggers for one event each, since PostgreSQL allows a trigger with both transition tables only one event.
 #[derive(Debug)]
 pub(super) struct StatementTriggers;
 
@@ -28,7 +28,8 @@ impl ChangeSource for StatementTriggers {
         };
         let rows = |w, from: &Ident| insert(buffer, arm(buffer, w, from));
         let mut writers = vec![writer(TriggerEvent::Insert, None, Some(&new), rows(1, &new))];
-        // Where no column is referenced, only the number of rows counts, and an update keeps it.
+        // Where no column is referenced, only the number of rows matters, and an update does not change this
+        // number.
         if !buffer.columns().is_empty() {
             let update = update(buffer, &old, &new);
             let key =
@@ -37,7 +38,7 @@ impl ChangeSource for StatementTriggers {
             update.reads.extend(key);
             writers.push(update);
         } else if buffer.is_partitioned() && buffer.is_described() {
-            // This trigger writes nothing, but looks for rows that a MERGE moved.
+            // This trigger writes no changes; it only looks for rows that a MERGE moved.
             writers.push(writer(TriggerEvent::Update, None, None, Vec::new()));
         }
         writers.push(writer(TriggerEvent::Delete, Some(&old), None, rows(-1, &old)));
@@ -46,14 +47,14 @@ impl ChangeSource for StatementTriggers {
     }
 }
 
-/// Returns the statements that capture a statement's changes from rows under the names of [`fit`], without
-/// pairing them.
+/// Returns the statements that capture a statement's changes from relations named as in [`fit`], without
+/// pairing old and new rows.
 pub(super) fn by_other_names(buffer: &Buffer, event: TriggerEvent) -> Vec<Statement> {
     let (old, new) = (Ident::fixed(fit::OLD), Ident::fixed(fit::NEW));
     insert(buffer, changed_rows(buffer, event, &old, &new))
 }
 
-/// Returns every row of a transition table with one weight.
+/// Returns every row of a transition table, each with the weight `w`.
 fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
     let alias = Ident::fixed("r");
     SetExpr::Select(Box::new(Select {
@@ -73,7 +74,7 @@ pub(crate) fn changed_rows(buffer: &Buffer, event: TriggerEvent, old: &Ident, ne
 }
 
 /// Writes −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left
-/// out. Where all columns are referenced, such pairs are too rare to pay for the join.
+/// out. If all columns are referenced, no rows are paired, since such pairs are too rare to pay for the join.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let all = buffer.columns().len() == buffer.table().columns.iter().filter(|c| c.is_stored()).count();
     let rows = match pairing_key(buffer).filter(|_| !all) {
@@ -84,14 +85,15 @@ fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
 }
 
 impl Buffer {
-    /// Returns the key (positions of columns) by which the trigger of an UPDATE pairs old and new rows. If it
-    /// ceases to be a key, the trigger must be made again.
+    /// Returns the key (positions of columns) by which the trigger of an UPDATE pairs old and new rows. If
+    /// these columns cease to be a key, the trigger must be made again.
     pub fn paired_by(&self) -> &[usize] {
         pairing_key(self).unwrap_or_default()
     }
 }
 
-/// Returns the shortest key whose columns have an `=` in `pg_catalog`: a pinned search path finds no other.
+/// Returns the shortest key whose columns all have an `=` in `pg_catalog`; the pinned search path of the
+/// trigger finds no other operators.
 fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     let built_in = |c: &usize| {
         let column = buffer.table().columns.get(*c);
@@ -101,9 +103,10 @@ fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     keys.min_by_key(|k| k.len()).map(Vec::as_slice)
 }
 
-/// Pairs old and new rows by key in one FULL JOIN, and unfolds each pair that differs into its two rows. A
-/// FULL JOIN is hashed or merged, never nested. The plan is cached with the estimates of the first statement,
-/// and a nested loop that suited one row would be quadratic for a bulk update later in the session.
+/// Pairs old and new rows by key in one FULL JOIN, and unfolds each pair that differs into its two rows. The
+/// server hashes or merges a FULL JOIN, and never uses a nested loop for it. The plan is cached with the
+/// estimates of the first statement. A nested loop that suited one row would be quadratic for a bulk update
+/// later in the session.
 fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Select {
     let (o, n, v) = (Ident::fixed("o"), Ident::fixed("n"), Ident::fixed("v"));
     let names = key.iter().filter_map(|c| buffer.table().columns.get(*c)).map(|c| Ident::new(&c.name));

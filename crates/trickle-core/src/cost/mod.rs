@@ -1,19 +1,19 @@
 //! The choice of the cheapest among several *equal* strategies of refreshing. Correctness does not depend on
 //! this module: every strategy that it can choose gives the same table.
 //!
-//! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that it
-//! handles. The models start from a prior and are calibrated by decayed least squares. A strategy that was
-//! not used for a while fades back to the prior. The prior is optimistic: at worst a bad strategy is tried
-//! again now and then. The two strategies that recompute everything share their measurements where one of
-//! them has none.
+//! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that the
+//! strategy handles. The models start from a prior and are calibrated by decayed least squares. The model of
+//! a strategy that was not used for a while fades back to the prior. The prior is optimistic, so a bad
+//! strategy is tried again now and then. If one of the two strategies that recompute everything has no
+//! measurements, its model uses the measurements of the other.
 //!
 //! Laws (tested):
 //!
 //! - Predictions are finite, positive and monotone in |Δ|.
-//! - The choice is monotone, too: a larger delta never leads back from full to incremental.
+//! - The choice is monotone too: a larger delta never changes the choice from full to incremental.
 //! - No history can rule a strategy out for ever.
-//! - The total cost of the choices stays within a factor of the best choices in hindsight, on synthetic and
-//!   on measured traces.
+//! - The total cost of the choices exceeds the total cost of the best choices in hindsight by at most a
+//!   constant factor. The factor is tested on synthetic and on measured traces.
 
 mod model;
 
@@ -22,13 +22,13 @@ pub use model::{Model, Sample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A strategy to refresh a stream table. All give the same rows.
+/// A strategy to refresh a stream table. All strategies give the same rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Nothing changed: nothing is done.
+    /// Does nothing, since nothing changed.
     NoData,
-    /// Applies ΔQ.
+    /// Applies the delta ΔQ.
     Delta,
     /// Recomputes the rows of the keys that changed.
     AffectedGroups,
@@ -39,16 +39,17 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// The strategies that have a cost, usually cheapest first: of equal ones the earlier is chosen.
+    /// The strategies that have a cost, in the order that is usually cheapest first. Of strategies with equal
+    /// costs the earlier is chosen.
     pub const COSTED: [Strategy; 4] =
         [Strategy::Delta, Strategy::AffectedGroups, Strategy::FullDifference, Strategy::Full];
 
-    /// Whether the work depends on the delta (and not on the size of the sources).
+    /// Whether the work of the strategy depends on the delta, and not on the size of the sources.
     pub fn is_incremental(self) -> bool {
         matches!(self, Strategy::Delta | Strategy::AffectedGroups | Strategy::NoData)
     }
 
-    /// Returns the name used in reasons and JSON.
+    /// Returns the name of the strategy in reasons and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::NoData => "no_data",
@@ -66,10 +67,10 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// The numbers known before a refresh. All count rows and may be estimates.
+/// The numbers of rows that are known before a refresh, exactly or as estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// Rows with a weight in the window, over all sources.
+    /// Rows of the window, over all sources.
     pub delta_rows: u64,
     /// Rows of all sources together.
     pub source_rows: u64,
@@ -78,23 +79,24 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Returns changed rows per source row: 0 to 1, and more where rows changed several times. On empty
-    /// sources the divisor is 1.
+    /// Returns the number of changed rows per source row: 0 to 1, and more where rows changed several times.
+    /// The divisor is 1 if the sources are empty.
     pub fn change_ratio(&self) -> f64 {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// Returns how many of R rows are touched by `delta_rows` changes of random ones: `R (1 − (1 − 1/R)^Δ)`,
-    /// in its exponential form. R is the number of rows of the sources, or of the result if that is greater.
+    /// Returns the expected number of rows out of R that `delta_rows` changes of random rows touch: `R (1 −
+    /// (1 − 1/R)^Δ)`, in its exponential form. R is the number of rows of the sources, or of the result if
+    /// the result has more rows.
     pub fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
-    /// Returns the work of a strategy, in rows. For a delta: changed rows. For affected groups: touched rows,
-    /// and a fifth of the changed ones, of which only keys are read. For a recompute: rows read, and rows of
-    /// the result. A row of the result counts as ten where it is deleted and inserted with its key, and as
-    /// six where it is compared.
+    /// Returns the work of a strategy, in rows. The work of a delta is the changed rows. The work of affected
+    /// groups is the touched rows, and a fifth of the changed rows, of which only keys are read. The work of
+    /// a recompute is the rows read, and the rows of the result. A row of the result counts as ten where it
+    /// is deleted and inserted with its key, and as six where it is only compared.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
@@ -108,14 +110,14 @@ impl Inputs {
     }
 }
 
-/// The strategies that the user allows or demands.
+/// The strategies that the user allows or forces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Forces incremental or full refresh; `None` leaves it to cost.
+    /// The forced kind of refresh, incremental or full; `None` lets the costs decide.
     pub force: Option<Force>,
-    /// Above this ratio of changed rows to source rows only full strategies are considered.
+    /// The ratio of changed rows to source rows above which only full strategies are considered.
     pub max_change_ratio: Option<f64>,
-    /// Above this many changed rows only full strategies are considered.
+    /// The number of changed rows above which only full strategies are considered.
     pub max_delta_rows: Option<u64>,
 }
 
@@ -123,9 +125,9 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Force {
-    /// Incremental wherever the program has such a strategy.
+    /// An incremental strategy, wherever the program has one.
     Incremental,
-    /// Always recompute.
+    /// A recompute in every refresh.
     Full,
 }
 
@@ -134,32 +136,32 @@ pub enum Force {
 pub struct Alternative {
     /// The strategy.
     pub strategy: Strategy,
-    /// Predicted milliseconds.
+    /// The predicted cost, in milliseconds.
     pub ms: f64,
-    /// Whether the policy let it compete.
+    /// Whether the policy allows the strategy.
     pub allowed: bool,
 }
 
-/// A choice, and the alternatives that were not chosen.
+/// A choice of a strategy, and the alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The strategy to use.
     pub strategy: Strategy,
-    /// Its predicted milliseconds.
+    /// The predicted cost of the chosen strategy, in milliseconds.
     pub predicted_ms: f64,
-    /// The reason, in one sentence for people.
+    /// The reason for the choice, in one sentence for people.
     pub reason: String,
-    /// All strategies available, in the order of [`Strategy::COSTED`].
+    /// All available strategies with their costs, in the order of [`Strategy::COSTED`].
     pub alternatives: Vec<Alternative>,
 }
 
-/// Predicts the milliseconds of a strategy. The result is finite, monotone in `delta_rows` (constant for the
-/// full strategies), and > 0 except for [`Strategy::NoData`], which is free.
+/// Predicts the milliseconds of a strategy. The result is finite, and monotone in `delta_rows` (constant for
+/// the full strategies). The result is > 0 except for [`Strategy::NoData`], which costs nothing.
 pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
 
-/// Learns a model from past refreshes, oldest first.
+/// Makes a model from past refreshes, oldest first.
 pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
     let mut model = Model::default();
     for s in history {
@@ -170,9 +172,10 @@ pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
 
 /// Chooses the strategy among `available` with the least predicted cost under `policy`.
 ///
-/// An empty window is [`Strategy::NoData`] whatever the policy. A policy that rules out every available
-/// strategy (incremental forced on a program without such a strategy, …) gives way; the reason says so. With
-/// nothing available at all the answer is [`Strategy::Full`], which every program has.
+/// An empty window gives [`Strategy::NoData`] under every policy. A policy that rules out every available
+/// strategy is ignored, and the reason says so; an example is incremental forced on a program without an
+/// incremental strategy. If no strategy is available, the choice is [`Strategy::Full`], which every program
+/// has.
 pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &Policy) -> Decision {
     if inputs.delta_rows == 0 {
         return Decision {
@@ -228,7 +231,7 @@ pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &P
     Decision { strategy: best.strategy, predicted_ms: best.ms, reason, alternatives }
 }
 
-/// Returns the limit that the delta exceeds, in words.
+/// Returns the limit that the delta exceeds, as a sentence for people.
 fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
     if let Some(max) = policy.max_delta_rows.filter(|max| inputs.delta_rows > *max) {
         return Some(format!("{} changed rows exceed max_delta_rows = {max}", inputs.delta_rows));
@@ -240,8 +243,8 @@ fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
 }
 
 /// Returns the ratio of changed rows to source rows at which the cheapest incremental and the cheapest full
-/// strategy cost the same (`auto_threshold`). The ratio is found by bisection over 1 … 2·source rows; 0 where
-/// full is always cheaper, 2 where never.
+/// strategy cost the same (`auto_threshold`). The ratio is found by bisection over 1 … 2·source rows. The
+/// ratio is 0 where full is always cheaper, and 2 where full is never cheaper.
 pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 {
     let incremental_wins = |delta_rows: u64| {
         let at = Inputs { delta_rows, ..*inputs };
@@ -258,7 +261,7 @@ pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 
     low as f64 / inputs.source_rows.max(1) as f64
 }
 
-/// Milliseconds for people.
+/// A number of milliseconds, printed for people.
 struct Ms(f64);
 
 impl fmt::Display for Ms {

@@ -1,41 +1,42 @@
-//! The linear models behind the estimates, and how they learn.
+//! The linear models behind the predicted costs, and how they learn from refreshes.
 
 use super::{Inputs, Strategy, estimate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One past refresh.
+/// The measurement of one past refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The strategy that was used.
+    /// The strategy of the refresh.
     pub strategy: Strategy,
-    /// The numbers known before it.
+    /// The numbers of rows that were known before the refresh.
     pub inputs: Inputs,
-    /// Measured milliseconds.
+    /// The measured time, in milliseconds.
     pub ms: f64,
 }
 
-/// Weight that a strategy's evidence keeps when it is used again.
+/// The factor by which the weight of a strategy's evidence is multiplied when the strategy is used again.
 const KEEP_USED: f64 = 0.8;
-/// Weight that a strategy's evidence keeps when another strategy is used: half is gone after 23 refreshes.
+/// The factor by which the weight of a strategy's evidence is multiplied when another strategy is used: half
+/// of the weight is gone after 23 refreshes.
 const KEEP_UNUSED: f64 = 0.97;
 /// Weight of each of the two points of the prior.
 const PRIOR_WEIGHT: f64 = 0.2;
-/// Work at which the prior's line is pinned.
+/// The two amounts of work for which points of the prior's line are added to the evidence.
 const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
-/// Greatest factor by which a sample moves a model: one lock wait or cold cache is no new regime, several in
-/// a row are.
+/// Greatest factor by which a sample may differ from the prediction; greater differences are cut off. One
+/// lock wait or cold cache is no new regime, but several in a row are.
 const SURPRISE: f64 = 8.0;
 /// Number of refreshes by which a loss delays forgetting, per multiple of the alternative's predicted cost.
-/// So retrying a bad strategy costs at most a tenth of the whole in the long run.
+/// In the long run, retrying a bad strategy therefore costs at most a tenth of the total.
 pub(super) const AMORTISE: f64 = 10.0;
-/// Greatest loss that counts (in multiples of the alternative), so that the delay ends after at most 2,560
-/// refreshes.
+/// Greatest loss that counts, as a multiple of the alternative's cost, so that the delay ends after at most
+/// 2,560 refreshes.
 pub(super) const WORST_LOSS: f64 = 256.0;
-/// Least ratio of a machine's time to the prior that is believed.
+/// Least ratio of measured time to prior that a model assumes for a machine.
 const FASTEST: f64 = 0.01;
 
-/// Decayed sums of a weighted least-squares line. The weight of a point is 1/prior². So small and large
+/// Decayed sums of a weighted least-squares line. The weight of a point is 1/prior², so small and large
 /// refreshes count alike, and the weight does not depend on the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Evidence {
@@ -44,7 +45,7 @@ struct Evidence {
     wy: f64,
     wxx: f64,
     wxy: f64,
-    /// Mean ln(measured / prior), fading to 0.
+    /// Mean of ln(measured / prior), which fades to 0.
     log_ratio: f64,
     /// Number of refreshes for which this evidence does not fade yet.
     debt: f64,
@@ -63,7 +64,7 @@ impl Evidence {
             *sum *= by;
         }
     }
-    /// Returns the line `fixed + slope·x` with both parts ≥ 0 that fits best.
+    /// Returns the line `fixed + slope·x` that fits best among those with both parts ≥ 0.
     fn line(&self) -> (f64, f64) {
         let det = self.w * self.wxx - self.wx * self.wx;
         if det > 0.0 {
@@ -80,8 +81,9 @@ impl Evidence {
     }
 }
 
-/// Returns `(fixed ms, ms per row of work)` before anything was measured: the cheap end of measurements on a
-/// small server with everything cached, since one trial corrects a prior that is too low.
+/// Returns `(fixed ms, ms per row of work)` for a strategy without measurements. The numbers are the cheap
+/// end of measurements on a small server with everything cached, since one trial corrects a prior that is too
+/// low.
 fn prior(strategy: Strategy) -> (f64, f64) {
     match strategy {
         Strategy::NoData => (0.0, 0.0),
@@ -92,13 +94,13 @@ fn prior(strategy: Strategy) -> (f64, f64) {
     }
 }
 
-/// Returns the prior at some work, in ms.
+/// Returns the cost that the prior gives for an amount of work, in ms.
 fn line_at(strategy: Strategy, work: f64) -> f64 {
     let (fixed, slope) = prior(strategy);
     fixed + slope * work
 }
 
-/// The calibrated cost of each strategy for one stream table. Stored as JSON; the default knows only the
+/// The calibrated cost of each strategy for one stream table, stored as JSON. The default model has only the
 /// prior.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Model {
@@ -106,34 +108,35 @@ pub struct Model {
 }
 
 impl Model {
-    /// Returns how fast this machine is beside the prior: the least ratio measured/prior of the strategies
-    /// used lately, at most 1. The ratio is never above 1: one trial corrects a prior that is too low, but a
-    /// strategy whose prior is too high would never be tried.
+    /// Returns the speed of this machine relative to the prior: the least ratio measured/prior of the
+    /// strategies used lately, at most 1. A ratio above 1 would not help: one trial corrects a prior that is
+    /// too low, but a strategy whose prior is too high would never be tried.
     pub fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
-    /// Returns how much dearer than the prior a recompute is: the greatest ratio measured/prior of the full
-    /// strategies, at least 1. One of them is measured before any refresh, by the first fill. So the other
-    /// never looks cheap only because it was never tried.
+    /// Returns the factor by which a recompute costs more than the prior says: the greatest ratio
+    /// measured/prior of the full strategies, at least 1. The first fill measures one full strategy before
+    /// any refresh. By this factor, the other full strategy does not seem cheap only because it was never
+    /// tried.
     pub fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
         whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
     }
 
-    /// Returns the prior's cost of a strategy at some work, in ms, times [`Model::scale`].
+    /// Returns the cost that the prior gives a strategy for an amount of work, in ms, times [`Model::scale`].
     fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
         line_at(strategy, work) * self.scale(strategy)
     }
 
-    /// Returns the factor of a strategy's prior: [`Model::dearness`] for a full strategy where a recompute is
-    /// dear, otherwise [`Model::speed`].
+    /// Returns the factor for a strategy's prior. The factor is [`Model::dearness`] for a full strategy if
+    /// dearness is above 1, otherwise [`Model::speed`].
     pub fn scale(&self, strategy: Strategy) -> f64 {
         let dearness = self.dearness();
         if !strategy.is_incremental() && dearness > 1.0 { dearness } else { self.speed() }
     }
 
-    /// Predicts the milliseconds at some work.
+    /// Predicts the milliseconds of a strategy for an amount of work.
     pub(super) fn predict(&self, strategy: Strategy, work: f64) -> f64 {
         if strategy == Strategy::NoData {
             return 0.0;
@@ -146,8 +149,8 @@ impl Model {
         (fixed + slope * work).max(1e-3)
     }
 
-    /// Learns from a refresh. Measurements that are not a positive finite number, and empty windows, teach
-    /// nothing.
+    /// Updates the model by the measurement of a refresh. Measurements that are not a positive finite number,
+    /// and empty windows, are ignored.
     pub fn observe(&mut self, sample: &Sample) {
         let Sample { strategy, inputs, ms } = *sample;
         if strategy == Strategy::NoData || !ms.is_finite() || ms <= 0.0 {
@@ -155,7 +158,8 @@ impl Model {
         }
         let work = inputs.work(strategy);
         let expected = self.predict(strategy, work);
-        // The first measurement of a full strategy counts in full, since nothing else is known of it.
+        // The first measurement of a full strategy counts uncut, since the model has no other measurement of
+        // this strategy.
         let is_first = !strategy.is_incremental() && !self.evidence.contains_key(&strategy);
         let ms = if is_first { ms } else { ms.clamp(expected / SURPRISE, expected * SURPRISE) };
         let others = Strategy::COSTED.iter().filter(|s| **s != strategy).map(|s| estimate(self, *s, &inputs));
@@ -180,8 +184,8 @@ impl Model {
 }
 
 impl Inputs {
-    /// Returns the prior's estimate of a strategy. A strategy that is not used returns to it, times
-    /// [`Model::scale`].
+    /// Returns the cost that the prior gives a strategy, in ms. The prediction for a strategy that is not
+    /// used returns to this cost times [`Model::scale`].
     pub fn prior_ms(&self, strategy: Strategy) -> f64 {
         line_at(strategy, self.work(strategy))
     }

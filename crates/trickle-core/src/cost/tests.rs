@@ -45,8 +45,8 @@ proptest! {
         prop_assert!((back.speed() - model.speed()).abs() <= 1e-9 * model.speed());
     }
 
-    /// Whatever happened to a strategy before, not using it for a while restores the (scaled) prior: none is
-    /// ruled out for ever.
+    /// Whatever the measurements of a strategy were, its prediction returns to the (scaled) prior if it is
+    /// not used for a while: no strategy is ruled out for ever.
     #[test]
     fn what_is_not_used_returns_to_the_prior(history in samples(), unused in 0usize..4, used in 0usize..4, ms in 1e-2f64..1e5) {
         prop_assume!(unused != used);
@@ -106,7 +106,7 @@ fn rows_that_change_again_and_again_are_written_once() {
     assert!(ms(Strategy::AffectedGroups, 100_000) < ms(Strategy::Delta, 100_000));
 }
 
-/// Measurements of 500,000 rows in groups whose percentiles are kept, the first fill included.
+/// The measurements are of 500,000 rows in groups with stored percentiles, the first fill included.
 #[test]
 fn a_dear_recompute_is_not_tried_for_being_untried() {
     let mut m = Model::default();
@@ -130,7 +130,7 @@ impl Noise {
     }
 }
 
-/// Replays a trace. Returns the total cost of the choices, and the total if each choice had been the best.
+/// Replays a trace. Returns the total cost of the choices, and the total of the best strategies in hindsight.
 fn replay(n: usize, mut step: impl FnMut(usize) -> (Inputs, Vec<(Strategy, f64)>)) -> (f64, f64) {
     let mut model = Model::default();
     let (mut paid, mut best) = (0.0, 0.0);
@@ -146,8 +146,8 @@ fn replay(n: usize, mut step: impl FnMut(usize) -> (Inputs, Vec<(Strategy, f64)>
     (paid, best)
 }
 
-/// Machines 0.1 to 30 times as fast as the prior, and queries whose delta costs 1/8 to 64 times as much per
-/// row. There are noise, outliers and a change of regime half way.
+/// The machines are 0.1 to 30 times as fast as the prior, and the deltas of the queries cost 1/8 to 64 times
+/// as much per row. The times have noise, outliers and a change of regime half way.
 #[test]
 fn regret_is_bounded_on_synthetic_traces() {
     let (mut worst, mut sum): (f64, f64) = (0.0, 0.0);
@@ -164,13 +164,13 @@ fn regret_is_bounded_on_synthetic_traces() {
             }
             let share = 10f64.powf(-4.0 + noise.next() * 4.0);
             let at = inputs(((rows as f64 * share) as u64).max(1), rows);
-            // A lock wait or a cold cache hits any strategy that runs at the time.
+            // A lock wait or a cold cache makes every strategy slower, whichever runs at that time.
             let hit = if noise.next() < outliers { 20.0 } else { 1.0 };
             let mut cost = |base: f64| base * speed * (0.75 + noise.next() * 0.5) * hit;
             let full = cost(2.0 + rows as f64 * 1.8e-3);
             let difference = cost(3.0 + rows as f64 * 1.5e-3);
             let delta = cost((1.0 + at.delta_rows as f64 * 3e-3) * skew);
-            // Cheaper than a delta for wide rows, dearer for narrow ones.
+            // Recomputing affected groups is cheaper than a delta for wide rows, and dearer for narrow ones.
             let affected = cost((1.0 + at.delta_rows as f64 * 3e-3) * skew * width);
             (
                 at,
@@ -189,9 +189,9 @@ fn regret_is_bounded_on_synthetic_traces() {
     assert!(sum / 200.0 < 1.3, "paid {:.2} times the best choice on average", sum / 200.0);
 }
 
-/// Milliseconds of full and incremental refreshes of six queries over 100,000 rows with 1 % changed, measured
-/// on PostgreSQL 18 (2 cores). The last pair is of a query whose delta plan was 20 times slower than a
-/// recompute.
+/// The pairs are milliseconds of full and incremental refreshes of six queries over 100,000 rows with 1 %
+/// changed, measured on PostgreSQL 18 (2 cores). The last pair is of a query whose delta plan was 20 times
+/// slower than a recompute.
 #[test]
 fn regret_is_bounded_on_measured_traces() {
     let measured =
@@ -206,9 +206,9 @@ fn regret_is_bounded_on_measured_traces() {
     }
 }
 
-/// Full and incremental refreshes of an aggregate (8 groups) and a join over 100,000 rows with 10 to 100,000
-/// changed row images, recorded on PostgreSQL 15. The test replays them ten times over, each query on its
-/// own.
+/// The trace has full and incremental refreshes of an aggregate (8 groups) and a join over 100,000 rows.
+/// Between 10 and 100,000 row images changed; the times were recorded on PostgreSQL 15. The test replays the
+/// trace ten times, each query on its own.
 #[test]
 fn regret_is_bounded_on_a_recorded_matrix() {
     for (query, result_rows) in [("aggregate", 8), ("join", 100_000)] {

@@ -3,10 +3,10 @@
 use crate::catalog::TableId;
 use std::collections::BTreeSet;
 
-/// Returns the strongly connected components of the graph of these tables, each after those from which edges
-/// lead to it. The algorithm is Kosaraju's (Aho, Hopcroft, Ullman, Data Structures and Algorithms, 6.7).
-/// `forward` returns the ends of the edges from a table, `backward` the starts of the edges to it. O((V + E)
-/// log V); the search keeps its own stack.
+/// Returns the strongly connected components of the graph of the tables `ids`. Each component comes after the
+/// components that have edges to it. The algorithm is Kosaraju's (Aho, Hopcroft, Ullman, Data Structures and
+/// Algorithms, 6.7). `forward` returns the ends of the edges from a table, `backward` the starts of the edges
+/// to a table. O((V + E) log V); the search uses a stack of its own instead of recursion.
 pub(super) fn strongly_connected(
     ids: impl IntoIterator<Item = TableId>,
     forward: impl Fn(TableId) -> Vec<TableId>,

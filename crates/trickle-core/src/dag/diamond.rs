@@ -1,19 +1,20 @@
-//! Diamonds: stream tables that see one ancestor along several paths, and so must see one state of it.
+//! Diamonds: stream tables that read one ancestor along several paths, and so must show one state of this
+//! ancestor.
 
 use super::Dag;
 use crate::catalog::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Paths that part at `forks` and meet again at `meets`.
+/// A stream table that reads one or more ancestors along several paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diamond {
-    /// The table where the paths meet.
+    /// The stream table where the paths meet.
     pub meets: TableId,
-    /// The nearest tables from which two paths through different sources of `meets` start, by id: each is
-    /// read along two paths, and no reader of it is.
+    /// The nearest tables from which two paths through different sources of `meets` start, by id. A fork
+    /// reaches `meets` along two such paths, and no reader of the fork does.
     pub forks: Vec<TableId>,
-    /// The stream tables on paths from a fork to `meets`, `meets` included, forks not: they must refresh
-    /// together.
+    /// The stream tables on paths from a fork to `meets`, with `meets` but without the forks; all members
+    /// must be refreshed together.
     pub members: BTreeSet<TableId>,
 }
 
@@ -50,8 +51,8 @@ impl Bits {
 }
 
 impl Dag {
-    /// Returns every diamond, one per stream table where paths meet, in refresh order. O(E · V / 64) and V²/4
-    /// bytes at most: milliseconds for 1,000 tables.
+    /// Returns every diamond, at most one per stream table, in refresh order of the tables where the paths
+    /// meet. O(E · V / 64) and V²/4 bytes at most, which is milliseconds for 1,000 tables.
     pub fn diamonds(&self) -> Vec<Diamond> {
         let order = self.order();
         let streams: BTreeSet<TableId> = order.iter().copied().collect();
@@ -59,7 +60,7 @@ impl Dag {
             order.iter().flat_map(|id| self.sources(*id)).filter(|s| !streams.contains(s)).collect();
         let all: Vec<TableId> = base.iter().copied().chain(order.iter().copied()).collect();
         let number: BTreeMap<TableId, usize> = all.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        // line[i]: i and everything upstream of it.
+        // line[i] is the set of table i and all tables upstream of i.
         let mut line: Vec<Bits> = Vec::with_capacity(all.len());
         let mut found = Vec::new();
         for (i, id) in all.iter().enumerate() {

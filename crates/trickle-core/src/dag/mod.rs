@@ -1,8 +1,8 @@
 //! The graph of base tables and stream tables, with edges from a source to its readers.
 //!
-//! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle,
-//! before anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give
-//! equal answers.
+//! The graph never holds a cycle. A change that would close a cycle is refused before the graph is changed,
+//! with an error that names the tables on the cycle. All results are in a fixed order (levels, then ids), so
+//! equal graphs give equal answers.
 
 mod components;
 mod diamond;
@@ -15,7 +15,7 @@ use components::strongly_connected;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-/// A table as the graph knows it, with its edges at both ends.
+/// A node of the graph: a table with the edges to it and from it.
 #[derive(Clone, Debug)]
 struct Table {
     name: Arc<str>,
@@ -25,22 +25,23 @@ struct Table {
     readers: BTreeSet<TableId>,
 }
 
-/// A stream table to be put into the graph.
+/// A stream table to add to the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTableNode {
     /// The identity of the stream table.
     pub id: TableId,
-    /// The name as people write it, for messages.
+    /// The name of the stream table as people write it, for messages.
     pub name: Arc<str>,
-    /// The sources of its query, with names for messages. A source not in the graph yet enters as a base
-    /// table.
+    /// The sources of the defining query, with names for messages. A source that is not in the graph yet is
+    /// added as a base table.
     pub sources: Vec<(TableId, Arc<str>)>,
-    /// Whether it is refreshed by itself, after the stream tables that it reads. Then it need not show the
-    /// same state of the base tables as they do (`diamond_consistency = 'none'`).
+    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
+    /// reads. Such a stream table need not show the same state of the base tables as those that it reads
+    /// (`diamond_consistency = 'none'`).
     pub apart: bool,
 }
 
-/// The stream tables that a change of one table reaches, with their distance in edges, nearest first.
+/// The stream tables downstream of one changed table, with their distance in edges, nearest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impact {
     /// `(distance ≥ 1, stream table)`, in order of distance, then id.
@@ -51,7 +52,8 @@ pub struct Impact {
 #[derive(Clone, Debug, Default)]
 pub struct Dag {
     tables: BTreeMap<TableId, Table>,
-    /// Facts derived from the tables, kept until these change: a scheduler asks many times a second.
+    /// Facts derived from the tables, stored until the tables change, since a scheduler reads them many times
+    /// a second.
     derived: OnceLock<Derived>,
     /// See [`Dag::chain`].
     chains: OnceLock<BTreeMap<TableId, Vec<TableId>>>,
@@ -71,10 +73,10 @@ impl Dag {
         Dag::default()
     }
 
-    /// Builds the graph of all stream tables at once, given in any order. O(V + E).
+    /// Builds the graph of all stream tables at once; they come in any order. O(V + E).
     ///
     /// # Errors
-    /// [`Error::cycle`] naming a cycle, where the stored dependencies hold one.
+    /// [`Error::cycle`], which names the tables on a cycle, where the stored dependencies contain one.
     pub fn build(tables: impl IntoIterator<Item = StreamTableNode>) -> Result<Dag> {
         let mut dag = Dag::new();
         for t in tables {
@@ -89,11 +91,12 @@ impl Dag {
         }
     }
 
-    /// Adds a stream table, or gives an existing one new sources. Base tables that nothing else reads any
-    /// more leave. O(tables downstream of it + its sources).
+    /// Adds a stream table, or gives an existing one new sources. Base tables that no stream table reads any
+    /// more leave the graph. O(tables downstream of the stream table + its sources).
     ///
     /// # Errors
-    /// [`Error::cycle`] naming the cycle that this would close; the graph is unchanged.
+    /// [`Error::cycle`], which names the tables on the cycle that the sources would close; the graph is
+    /// unchanged.
     pub fn put(&mut self, table: &StreamTableNode) -> Result<()> {
         let wanted: BTreeSet<TableId> = table.sources.iter().map(|(id, _)| *id).collect();
         if let Some(path) = self.path_into(table.id, &wanted) {
@@ -109,7 +112,7 @@ impl Dag {
         Ok(())
     }
 
-    /// Adds or updates the node and its incoming edges, without a check.
+    /// Adds or updates the node of a stream table and the edges to it, without a check for cycles.
     fn link(&mut self, table: &StreamTableNode) {
         self.forget_derived();
         let sources: BTreeSet<TableId> = table.sources.iter().map(|(id, _)| *id).collect();
@@ -129,7 +132,8 @@ impl Dag {
         self.chains.take();
     }
 
-    /// Returns the table, which is added without edges where it is new. A known stream table stays one.
+    /// Returns the node of a table; a table that is not in the graph is added without edges. A node that is a
+    /// stream table remains one, whatever `stream` says.
     fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> &mut Table {
         let new = || Table {
             name: name.clone(),
@@ -144,7 +148,7 @@ impl Dag {
         table
     }
 
-    /// Drops base tables among `ids` that have no reader.
+    /// Removes from the graph those base tables among `ids` that have no reader.
     fn forget_unread(&mut self, ids: &[TableId]) {
         for id in ids {
             if self.table(*id).is_some_and(|t| !t.stream && t.readers.is_empty()) {
@@ -153,11 +157,11 @@ impl Dag {
         }
     }
 
-    /// Removes a stream table, and base tables that only it read.
+    /// Removes a stream table, and the base tables that no other stream table reads.
     ///
     /// # Errors
-    /// Where other stream tables read it (2BP01); drop them first, or all of [`Dag::downstream`] in reverse
-    /// order.
+    /// 2BP01, if other stream tables read the stream table. The caller must remove these first, or all of
+    /// [`Dag::downstream`] in reverse order.
     pub fn remove(&mut self, id: TableId) -> Result<()> {
         let readers = self.readers(id);
         if !readers.is_empty() {
@@ -179,8 +183,8 @@ impl Dag {
         Ok(())
     }
 
-    /// Returns a path `id → … → s` with `s` in `wanted`, in the present graph; `[id]` where `id` itself is
-    /// wanted.
+    /// Returns a path `id → … → s` in the present graph, where `s` is in `wanted`. The path is `[id]` if `id`
+    /// itself is in `wanted`.
     fn path_into(&self, id: TableId, wanted: &BTreeSet<TableId>) -> Option<Vec<TableId>> {
         let mut from: BTreeMap<TableId, TableId> = BTreeMap::new();
         let mut seen = BTreeSet::from([id]);
@@ -210,7 +214,7 @@ impl Dag {
         self.components_strong().into_iter().find(|g| g.len() > 1 || g.iter().any(own))
     }
 
-    /// Returns a shortest cycle through the least table of a cyclic component.
+    /// Returns a shortest cycle through the table with the least id of a cyclic component.
     fn cycle_within(&self, group: &BTreeSet<TableId>) -> Vec<TableId> {
         let Some(start) = group.first() else { return Vec::new() };
         let into: BTreeSet<TableId> =
@@ -222,8 +226,8 @@ impl Dag {
         cycle_message(&path.iter().map(|id| self.name_of(*id)).collect::<Vec<_>>())
     }
 
-    /// Returns the strongly connected components: one per table, unless there is a cycle. Sources come before
-    /// readers. O(V + E).
+    /// Returns the strongly connected components: each has one table, unless there is a cycle. The component
+    /// of a source comes before the components of its readers. O(V + E).
     pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
         strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
@@ -236,7 +240,8 @@ impl Dag {
         self.table(id).map_or_else(|| id.to_string().into(), |t| t.name.clone())
     }
 
-    /// Returns all tables that steps from `id` reach, `id` itself only over a cycle.
+    /// Returns all tables that are reached from `id` by one or more steps; `id` itself is among them only if
+    /// it is on a cycle.
     fn closure(&self, id: TableId, step: impl Fn(&Dag, TableId) -> Vec<TableId>) -> BTreeSet<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack = vec![id];
@@ -246,7 +251,7 @@ impl Dag {
         seen
     }
 
-    /// Returns the name under which a table is known.
+    /// Returns the name that the graph has for a table.
     pub fn name(&self, id: TableId) -> Option<&str> {
         self.table(id).map(|t| &*t.name)
     }
@@ -270,23 +275,24 @@ impl Dag {
     pub fn readers(&self, id: TableId) -> Vec<TableId> {
         self.table(id).map_or_else(Vec::new, |t| t.readers.iter().copied().collect())
     }
-    /// Returns every table that this one is computed from, base tables included, without itself.
+    /// Returns every table that this table is computed from, base tables included, without the table itself.
     pub fn upstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::sources)
     }
-    /// Returns every stream table computed from this table, without itself.
+    /// Returns every stream table that is computed from this table, without the table itself.
     pub fn downstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::readers)
     }
 
-    /// Returns the stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and
-    /// none above. Tables of one level do not depend on each other. O(V + E).
+    /// Returns the stream tables by level. Level 0 reads base tables only; level n+1 reads at least one
+    /// stream table of level n and none of a higher level. Stream tables of one level do not depend on each
+    /// other. O(V + E).
     pub fn levels(&self) -> Vec<Vec<TableId>> {
         self.levels_of(&self.stream_tables().into_iter().collect())
     }
 
-    /// Returns the levels of some stream tables among themselves: paths through tables outside the set do not
-    /// count.
+    /// Returns the levels of the stream tables `members` among themselves: edges from or to other tables do
+    /// not count.
     pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
@@ -309,7 +315,7 @@ impl Dag {
         levels
     }
 
-    /// Returns all stream tables, each after everything that it reads.
+    /// Returns all stream tables, each after all tables that it reads.
     pub fn order(&self) -> &[TableId] {
         &self.derived().order
     }
@@ -324,13 +330,15 @@ impl Dag {
         })
     }
 
-    /// Returns a stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`]
-    /// of one. The list is empty for any other id. O(V + all chains), once for a graph.
+    /// Returns a stream table with all stream tables upstream of it, in refresh order, as
+    /// [`Dag::refresh_set`] of this one table does. The list is empty for an id that is no stream table. O(V
+    /// + all chains), once for a graph.
     pub fn chain(&self, id: TableId) -> &[TableId] {
         self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// A set that contains its whole upstream has the levels of the whole graph, and so its order.
+    /// Computes the chains of all stream tables. A chain contains all stream tables upstream of its members,
+    /// so it has the order of the whole graph.
     fn all_chains(&self) -> BTreeMap<TableId, Vec<TableId>> {
         let order = self.order();
         let place: BTreeMap<TableId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -351,22 +359,22 @@ impl Dag {
         derived.group_of.get(&id).and_then(|i| derived.groups.get(*i)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the members in an order in which each comes after the members that it reads.
+    /// Returns the members in an order in which each member comes after the members that it reads.
     pub fn order_of(&self, members: &BTreeSet<TableId>) -> Vec<TableId> {
         self.levels_of(members).concat()
     }
 
-    /// Returns the consistency groups, each in refresh order: the stream tables that are refreshed in one
-    /// transaction.
+    /// Returns the consistency groups, each in refresh order. A consistency group is a set of stream tables
+    /// that are refreshed in one transaction.
     ///
-    /// A reader agrees with the stream tables that it reads, so it is in their group, unless it stands
-    /// [apart](StreamTableNode::apart). The groups are the strongly connected components of a graph in which
-    /// each reader that does not stand apart also has an edge to its sources. So where a path leads out of a
-    /// group and back, the tables on the path belong to the group.
+    /// A reader must show the same state as the stream tables that it reads, so it is in their group, unless
+    /// it stands [apart](StreamTableNode::apart). The groups are the strongly connected components of a graph
+    /// with more edges than this one: each reader that does not stand apart also has an edge to its sources.
+    /// If a path leads out of a group and back, the tables on the path therefore belong to the group.
     ///
     /// A group comes after the groups that it reads; groups of equal depth are ordered by their least member.
-    /// Two groups share no stream table (base tables they may share), so groups of equal depth refresh in
-    /// parallel. O((V + E) log V), once for a graph.
+    /// Two groups share no stream table, though they may share base tables, so groups of equal depth can be
+    /// refreshed in parallel. O((V + E) log V), once for a graph.
     pub fn groups(&self) -> &[Vec<TableId>] {
         &self.derived().groups
     }
@@ -393,7 +401,8 @@ impl Dag {
         groups.into_iter().map(|(_, members)| members).collect()
     }
 
-    /// Returns the stream tables that a change of `id` (data, DDL, a drop) reaches, by distance.
+    /// Returns the stream tables downstream of `id`, which a change of `id` (data, DDL, a drop) affects, by
+    /// distance.
     pub fn impact(&self, id: TableId) -> Impact {
         let mut seen = BTreeSet::from([id]);
         let mut level = vec![id];
@@ -410,8 +419,8 @@ impl Dag {
         Impact { reached }
     }
 
-    /// Returns the stream tables that a change of any of these tables reaches, themselves included, in
-    /// refresh order.
+    /// Returns the stream tables that a change of any table in `changed` affects, in refresh order. Stream
+    /// tables in `changed` are among them.
     pub fn affected(&self, changed: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack: Vec<TableId> = changed.iter().copied().collect();
@@ -422,8 +431,8 @@ impl Dag {
         self.order_of(&seen)
     }
 
-    /// Returns the stream tables that a refresh of `wanted` takes with it: themselves and all stream tables
-    /// upstream, in refresh order. So the refreshed contents agree with one state of the base tables.
+    /// Returns the stream tables `wanted` and all stream tables upstream of them, in refresh order. A refresh
+    /// of all these makes their contents agree with one state of the base tables.
     pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen: BTreeSet<TableId> =
             wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
@@ -433,14 +442,16 @@ impl Dag {
             stack.extend(up.filter(|s| seen.insert(*s)));
         }
         match self.derived.get() {
-            // A set that contains its whole upstream has the levels of the whole graph, and so its order.
+            // The set contains all stream tables upstream of its members, so it has the order of the whole
+            // graph.
             Some(known) => known.order.iter().copied().filter(|id| seen.contains(id)).collect(),
             None => self.order_of(&seen),
         }
     }
 }
 
-/// Returns the error that names a cycle; `names` lists each table on it once, sources before readers.
+/// Returns the error that names the tables on a cycle; `names` lists each of these tables once, sources
+/// before readers.
 fn cycle_message(names: &[Arc<str>]) -> Error {
     let round: Vec<&str> = names.iter().chain(names.first()).map(|n| &**n).collect();
     let text = match names {

@@ -1,4 +1,4 @@
-//! Graph answers against definitions computed the slow way.
+//! Tests that compare the graph's answers with slow computations of their definitions.
 
 use super::{Dag, StreamTableNode};
 use crate::catalog::TableId;
@@ -33,7 +33,7 @@ fn ids(set: impl IntoIterator<Item = TableId>) -> Vec<u32> {
 
 #[test]
 fn levels_groups_and_closures() {
-    // 1, 2 base; 10 ← 1; 11 ← 1; 12 ← 10, 11; 20 ← 2.
+    // Tables 1 and 2 are base tables; 10 ← 1; 11 ← 1; 12 ← 10, 11; 20 ← 2.
     let d = dag(&[(12, &[10, 11]), (10, &[1]), (11, &[1]), (20, &[2])]);
     assert_eq!(d.levels(), vec![vec![t(10), t(11), t(20)], vec![t(12)]]);
     assert_eq!(d.groups(), vec![vec![t(10), t(11), t(12)], vec![t(20)]]);
@@ -52,10 +52,12 @@ fn what_stands_apart_is_refreshed_after_what_it_reads() {
     let diamond = |meets| vec![node(12, &[1]), node(11, &[1]), meets];
     assert_eq!(groups(diamond(node(10, &[11, 12]))), [[11, 12, 10]]);
     assert_eq!(groups(diamond(apart(10, &[11, 12]))), [[11], [12], [10]]);
-    // A table that agrees with both sides of an apart reader draws that reader into its group.
+    // If a table reads an apart stream table and also one of this stream table's sources, all are in one
+    // group.
     let around = vec![node(10, &[1]), apart(11, &[10]), node(12, &[10, 11])];
     assert_eq!(groups(around), [[10, 11, 12]]);
-    // A path that leads out of a group and back, through apart readers only, does the same.
+    // A path that leads out of a group and back has the same effect, even where it goes through apart readers
+    // only.
     let back = vec![node(10, &[1]), apart(11, &[10]), apart(12, &[11]), node(13, &[10, 12])];
     assert_eq!(groups(back), [[10, 11, 12, 13]]);
 }
@@ -114,7 +116,7 @@ fn thousands_of_tables_deep_wide_and_braided() {
     assert!(braid.diamonds().len() > 900);
 }
 
-/// Generates stream tables 10.. that read earlier ones or base tables 0..3.
+/// Generates stream tables with ids from 10 that read earlier ones or base tables 0..3.
 fn random() -> impl Strategy<Value = Vec<StreamTableNode>> {
     let table = (prop::collection::btree_set(0u32..14, 1..4), any::<bool>());
     prop::collection::vec(table, 1..10).prop_map(|all| {
@@ -135,7 +137,7 @@ fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
     if from == to { 1 } else { d.readers(from).into_iter().map(|r| paths(d, r, to)).sum() }
 }
 
-/// Whether the derived facts that a graph keeps are true of its present tables.
+/// Whether the derived facts that a graph stores are true of its present tables.
 fn keeps_what_follows(d: &Dag) -> bool {
     let each = |id: &TableId| {
         let set = d.refresh_set(&BTreeSet::from([*id]));
@@ -146,8 +148,8 @@ fn keeps_what_follows(d: &Dag) -> bool {
     d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
 }
 
-/// Whether a walk leads from one table to the other, along edges, and back along edges to readers that do not
-/// stand apart.
+/// Whether a walk leads from `from` to `to`. The walk may go along edges, and backwards along an edge whose
+/// reader does not stand apart.
 fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
     let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
     let mut seen = BTreeSet::from([from]);
@@ -172,7 +174,8 @@ proptest! {
                 prop_assert!(d.upstream(*id).contains(&s) && d.downstream(s).contains(id));
             }
             let met = d.diamonds().iter().any(|x| x.meets == *id);
-            // Two different sources share an ancestor, or one is the other's ancestor.
+            // Paths meet at a table if two different sources share an ancestor, or if one source is an
+            // ancestor of the other.
             let lines: Vec<BTreeSet<TableId>> = d.sources(*id).into_iter().map(|s| {
                 let mut up = d.upstream(s);
                 up.insert(s);
@@ -188,8 +191,8 @@ proptest! {
             prop_assert!(x.members.contains(&x.meets));
         }
         prop_assert!(d.components_strong().iter().all(|c| c.len() == 1));
-        // Each table is in one group, which comes after all its sources; and with its sources, unless it
-        // stands apart.
+        // Each table is in one group, which comes after all groups of its sources. A table that does not
+        // stand apart is in the group of its sources.
         let groups = d.groups();
         let of = |id: TableId| groups.iter().position(|g| g.contains(&id));
         prop_assert_eq!(groups.concat().into_iter().collect::<BTreeSet<_>>(), order.iter().copied().collect());
@@ -198,15 +201,16 @@ proptest! {
             for s in d.sources(n.id).into_iter().filter(|s| d.is_stream_table(*s)) {
                 prop_assert!(of(s) <= of(n.id));
                 prop_assert!(n.apart || of(s) == of(n.id));
-                // An apart reader shares a group with its source only if other paths hold them together.
+                // An apart reader is in the group of its source only if a walk leads from the reader to the
+                // source.
                 if n.apart && of(s) == of(n.id) {
                     prop_assert!(reaches(&d, &nodes, n.id, s));
                 }
             }
         }
         prop_assert!(keeps_what_follows(&d));
-        // Adding one source is refused iff the source is downstream of (or is) the table, and then nothing
-        // changed.
+        // A new source is refused iff it is the table itself or downstream of it, and a refusal leaves the
+        // graph unchanged.
         let id = order[pick.index(order.len())];
         let mut sources = ids(d.sources(id));
         sources.push(extra);
@@ -215,7 +219,7 @@ proptest! {
         let result = changed.put(&node(id.0, &sources));
         prop_assert_eq!(result.is_err(), closes);
         prop_assert_eq!(changed.levels() == d.levels() || !closes, true);
-        // Facts derived from the earlier graph are not kept.
+        // Facts that were derived from the earlier graph are discarded.
         prop_assert!(keeps_what_follows(&changed));
         if let Some(last) = changed.stream_tables().into_iter().find(|id| changed.readers(*id).is_empty()) {
             changed.remove(last).unwrap();

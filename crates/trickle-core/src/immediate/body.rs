@@ -1,4 +1,4 @@
-//! The bodies of the trigger functions.
+//! The bodies of the trigger functions of IMMEDIATE stream tables.
 
 use super::exclusion::Exclusion;
 use super::{BUCKETS, Immediate, Needs};
@@ -20,14 +20,15 @@ use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The number of changed rows from which on a statement is planned for its own number. For fewer rows one
-/// plan is kept, which is made for [`FEW`], whatever the first statement of a session changes.
+/// The number of changed rows from which on a statement is planned for its own number of rows. For fewer rows
+/// the server uses one plan per session, made for [`FEW`] rows, however many rows the first statement of the
+/// session changes.
 const MANY: i64 = 1000;
 const FEW: i64 = 1;
 
-/// The setting under which the kept plan looks rows up by index, also in a table of one page. Later
-/// statements of the same transaction may meet a thousand rows, and nothing tells the planner before the
-/// transaction commits.
+/// The setting under which the plan for few rows finds rows by index, even in a table of one page. Later
+/// statements of the same transaction may find a thousand rows in the table, and the planner cannot learn
+/// this before the transaction commits.
 pub(super) const FOR_FEW: (&str, &str) = ("enable_seqscan", "off");
 
 pub(super) fn old() -> Ident {
@@ -40,17 +41,21 @@ pub(super) fn new() -> Ident {
 /// The name of the trigger that refuses writes to a stream table.
 const GUARD: &str = "trickle_guard";
 
-/// The present row of the control table: its place, the number of statements that have begun and not ended,
-/// whether changes were put aside, and whether a source was truncated.
+/// The variable for the place (`ctid`) of the row of the control table.
 const AT: &str = "trickle_at";
+/// The variable for the number of statements that have begun and not ended.
 const PENDING: &str = "trickle_pending";
+/// The variable for whether changes were put aside.
 const ASIDE: &str = "trickle_aside";
+/// The variable for whether a source was truncated, so that the stream table is recomputed.
 const ANEW: &str = "trickle_anew";
-/// The result of a statement that nothing reads.
+/// The variable for the result of a statement; nothing reads it.
 const DONE: &str = "trickle_done";
+/// The variable for the result of a function that is called for its effect.
 const SET: &str = "trickle_set";
-/// The value that the setting by which a refresh may write stream tables had before.
+/// The variable for the previous value of the setting [`REFRESHING`].
 const WAS: &str = "trickle_was";
+/// The setting under which stream tables may be written.
 const REFRESHING: &str = "pgtrickle.refreshing";
 
 pub(super) fn variables() -> Vec<(Ident, &'static str)> {
@@ -72,9 +77,9 @@ fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
 }
 
-/// Lets instructions write stream tables. An error undoes the setting with everything else. A SET clause of
-/// the function would be shorter, but only superusers may give a function a setting that the server does not
-/// know.
+/// Lets instructions write stream tables, by a setting. An error undoes the setting together with all other
+/// changes. A SET clause of the function would be shorter, but only superusers may give a function a setting
+/// that the server does not know.
 pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     let set = |value| {
         let args = vec![Scalar::text(REFRESHING), value, Scalar::bool(true)];
@@ -82,7 +87,7 @@ pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     };
     let now = Scalar::call("current_setting", vec![Scalar::text(REFRESHING), Scalar::bool(true)]);
     let before = Instruction::Assign(Ident::fixed(WAS), now);
-    // A setting that was never set is NULL, for which set_config sets nothing.
+    // A setting that was never set is NULL; for NULL, `set_config` would change nothing.
     let was = Scalar::Special(SpecialCall::Coalesce, vec![variable(WAS), Scalar::text("")]);
     [before, set(Scalar::text("on"))].into_iter().chain(body).chain([set(was)]).collect()
 }
@@ -95,7 +100,7 @@ fn not_found() -> Scalar {
     variable("found").negated()
 }
 
-/// The places that the changes of each table are read from.
+/// The relations from which the changes of each table are read.
 struct Given<'t> {
     layout: LayoutSources<'t>,
     from: BTreeMap<TableId, Qualified>,
@@ -120,9 +125,10 @@ impl Sources for Given<'_> {
 }
 
 impl Immediate<'_> {
-    /// Does nothing where somebody dropped the stream table with DROP TABLE: writers go on, also where
-    /// another table has its name since. The trigger that refuses writes tells whether a table is the stream
-    /// table. If the stream table exists under another name, that is noted, and the writer goes on.
+    /// Runs `body`, unless the stream table was dropped with DROP TABLE. After such a drop the triggers do
+    /// nothing and writers succeed, even if another table has got the name. The trigger that refuses writes
+    /// shows whether a table is the stream table. If the stream table exists under another name, the catalog
+    /// notes that its triggers stopped, and the writer's statement succeeds.
     pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
         let (s, c, g) = (Ident::fixed("s"), Ident::fixed("c"), Ident::fixed("g"));
         let column = |of: &Ident, name| Scalar::column(of, &Ident::fixed(name));
@@ -147,25 +153,26 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        // The owner may be another role by now, which could leave no mark. So a function of the catalog notes
-        // that the table is not kept.
+        // The owner may be another role by now, with no right to leave a mark. A function of the catalog
+        // therefore notes that the triggers no longer keep the table up to date.
         let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
-        // An older snapshot shows neither table nor trigger. A snapshot that shows the control table shows
-        // everything made before it.
+        // An older snapshot shows neither the stream table nor its trigger, so it is refused first. A
+        // snapshot that shows the row of the control table shows everything made before this row.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = fit::all_fit(&self.sources, &self.needs, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
 
-    /// Does nothing, but has it noted, where the stream table's owner may not read the sources any more, or
-    /// is another role by now: writers go on. Changes that fire event triggers are followed before. But no
-    /// trigger fires when a role loses a right that it had through another role. Schemas come first: without
-    /// a right on its schema a table cannot be asked for by name.
+    /// Returns the checks that stop the triggers if the owner of the stream table may not read the sources
+    /// any more, or is another role by now. The catalog notes that the triggers stopped, and writers succeed.
+    /// Changes that fire event triggers are handled before. No trigger fires, however, when a role loses a
+    /// right that it had through another role. Schemas are checked first, since a table cannot be looked up
+    /// by name without a right on its schema.
     fn permitted(&self) -> [Instruction; 3] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
-        // NULL for a schema that has another name now: asking by the name itself would raise.
+        // The value is NULL for a schema that was renamed; passing the name itself would raise.
         let usage = |schema: &str| {
             let named = Scalar::call("to_regnamespace", vec![Scalar::text(&Ident::new(schema).to_string())]);
             let named = named.cast(Type::Other(Arc::new(opaque("oid"))));
@@ -178,7 +185,7 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        // NULL for an object that is gone.
+        // The value is NULL for an object that is gone.
         let each = |function, ids: &[u32], privilege| {
             let each = ids.iter().map(|id| may(function, oid(TableId(*id)), privilege));
             each.map(|has| has.coalesce(Scalar::bool(false))).collect::<Vec<_>>()
@@ -187,7 +194,8 @@ impl Immediate<'_> {
         let schemas = each("has_schema_privilege", &self.needs.schemas, "USAGE");
         let schemas = std::iter::once(usage(self.table.hidden_schema())).chain(schemas);
         let remade = Scalar::or(self.as_planned().into_iter().map(Scalar::negated));
-        // A snapshot from before the plan shows other objects than those that the plan was made for.
+        // A snapshot from before the plan was made may show other objects than the plan has, so an old
+        // snapshot is refused first.
         let remade = when(remade, std::iter::once(self.check()).chain(stop()).collect(), Vec::new());
         let denied = |rights: Vec<Scalar>| {
             when(Scalar::or(rights.into_iter().map(Scalar::negated)), stop(), Vec::new())
@@ -195,7 +203,7 @@ impl Immediate<'_> {
         [denied(schemas.collect()), denied(wanted), remade]
     }
 
-    /// Returns the conditions that functions, operators, types and schemas are as the plan takes them to be.
+    /// Returns the conditions that functions, operators, types and schemas are as when the plan was made.
     fn as_planned(&self) -> Vec<Scalar> {
         let Needs {
             functions,
@@ -230,7 +238,8 @@ impl Immediate<'_> {
         all
     }
 
-    /// Has the catalog note that the stream table is not kept, and does nothing.
+    /// Makes the catalog note that the triggers no longer keep the stream table up to date, and returns from
+    /// the function.
     fn stop(&self) -> Vec<Instruction> {
         let noted = Qualified::new("pgtrickle", "stop_keeping");
         let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
@@ -238,13 +247,14 @@ impl Immediate<'_> {
         vec![when(Scalar::call("has_schema_privilege", usage), vec![noted], Vec::new()), Instruction::Return]
     }
 
-    /// Does nothing for a table that was a child or a partition of the source and was altered since.
+    /// Runs `body`, unless the trigger fires on a former child or partition of the source that was altered;
+    /// for such a table, leaves a mark and returns.
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
         let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Leaves a mark and returns where the trigger is not given the rows that the plan must see.
+    /// Leaves a mark and returns if the trigger does not get the rows that the plan must see.
     fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
@@ -252,9 +262,9 @@ impl Immediate<'_> {
         moved.into_iter().chain(self.without_nulls(source, event)).collect()
     }
 
-    /// Leaves a mark and returns where a row has a NULL in a column that the plan takes to have none. A NOT
-    /// NULL can be dropped without firing a trigger, and a transaction may see an older catalog, but never
-    /// older rows.
+    /// Leaves a mark and returns if a row has a NULL in a column that has none according to the plan. NOT
+    /// NULL can be dropped without firing a trigger. A transaction may see an older catalog, which still
+    /// shows NOT NULL, but the rows that it writes are never older.
     fn without_nulls(&self, source: &Buffer, event: TriggerEvent) -> Option<Instruction> {
         let never = self.needs.never_null.iter().filter(|(of, _)| *of == source.table().id);
         let never: Vec<_> = never.filter_map(|(_, c)| source.table().columns.get(*c)).collect();
@@ -284,11 +294,11 @@ impl Immediate<'_> {
         Some(when(Scalar::or(given.into_iter().map(nulls)), stop, Vec::new()))
     }
 
-    /// Counts a statement that begins.
+    /// Counts a statement as it begins.
     pub(super) fn begin(&self) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
-        // The first trigger of a statement ignores flags that an earlier statement left.
+        // The first trigger of a statement ignores the flags of an earlier statement.
         let still = |name| Scalar::and([column(name), column("pending").op(">", Scalar::int4(0))]);
         let set = vec![
             (Ident::fixed("pending"), column("pending").op("+", Scalar::int4(1))),
@@ -298,17 +308,17 @@ impl Immediate<'_> {
         self.count(set)
     }
 
-    /// Waits as a statement that begins does, without counting one.
+    /// Waits for other transactions as a statement that begins does, without counting a statement.
     pub(super) fn lock(&self) -> Vec<Instruction> {
         let (c, pending) = (Ident::fixed("c"), Ident::fixed("pending"));
         self.count(vec![(pending.clone(), Scalar::column(&c, &pending))])
     }
 
-    /// Changes the row of the control table, and reads it. This waits until all other transactions that
-    /// changed it have ended.
+    /// Updates the row of the control table, and reads it. The update waits until all other transactions that
+    /// updated this row have ended.
     ///
-    /// Each statement of a transaction makes a version of the row. A setting of the transaction remembers the
-    /// place of the last one, so that the older versions need not be searched. Where the setting is wrong,
+    /// Each statement of a transaction makes a version of the row. A setting of the transaction stores the
+    /// place of the last version, so that older versions need not be searched. If the stored place is wrong,
     /// the row is searched for.
     fn count(&self, set: Vec<(Ident, Scalar)>) -> Vec<Instruction> {
         let c = Ident::fixed("c");
@@ -325,7 +335,7 @@ impl Immediate<'_> {
                 alias: Some(c.clone()),
                 set: set.clone(),
                 from: Vec::new(),
-                // Everybody can change the setting, so it may lead to another row.
+                // All roles can change the setting, so it may name the place of another row.
                 filter: at.into_iter().chain([column("bucket").equals(self.counter())]).collect(),
                 returning: returned
                     .iter()
@@ -346,7 +356,7 @@ impl Immediate<'_> {
         ]
     }
 
-    /// Returns the number of the counting row: the only one, or the one of the transaction.
+    /// Returns the number of the row that counts the statements: the only row, or the row of the transaction.
     fn counter(&self) -> Scalar {
         if self.exclusion == Exclusion::All {
             return Scalar::int4(0);
@@ -355,7 +365,7 @@ impl Immediate<'_> {
         number.op("+", Scalar::int8(BUCKETS)).cast(Type::Int4)
     }
 
-    /// Raises that the stream table was computed after the snapshot of the writer.
+    /// Raises the error that the stream table was computed after the writer's snapshot was taken.
     fn too_old(&self) -> Instruction {
         Instruction::Raise {
             sqlstate: "40001",
@@ -367,7 +377,7 @@ impl Immediate<'_> {
         }
     }
 
-    /// Returns the instructions that run after a statement has changed a source.
+    /// Returns the instructions of the trigger that fires after a statement has changed a source.
     pub(super) fn end(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
         let truncated = event == TriggerEvent::Truncate;
         if self.counts() {
@@ -404,7 +414,7 @@ impl Immediate<'_> {
         Ok(body)
     }
 
-    /// Whether all other statements that began before have ended.
+    /// Whether all statements that were counted as they began have ended.
     fn is_last(&self) -> Scalar {
         variable(PENDING).equals(Scalar::int4(0))
     }
@@ -422,7 +432,8 @@ impl Immediate<'_> {
         self.count(set)
     }
 
-    /// Recomputes the stream table where a delta raises an error that the query does not.
+    /// Runs `body`, and recomputes the stream table if a delta in `body` raises an error that the query does
+    /// not raise.
     fn trying(&self, body: Vec<Instruction>) -> Result<Vec<Instruction>> {
         if !self.can_raise() {
             return Ok(body);
@@ -430,7 +441,7 @@ impl Immediate<'_> {
         Ok(vec![Instruction::Attempt { body, otherwise: self.anew()? }])
     }
 
-    /// Recomputes the stream table, and writes the difference.
+    /// Recomputes the query, and writes the difference to the stream table.
     fn anew(&self) -> Result<Vec<Instruction>> {
         let sources = self.given(BTreeMap::new(), None);
         let statements = self.table.refresh_from(Refresh::Difference, &self.all(), &sources)?;
@@ -474,7 +485,7 @@ impl Immediate<'_> {
         )])
     }
 
-    /// Keeps the changes of one event for the last event of its statement.
+    /// Stores the changes of one event until the last event of the statement.
     fn put_aside(&self, source: &Buffer, event: TriggerEvent) -> Instruction {
         let columns = source.columns().iter().filter_map(|c| source.column(*c)).map(|(name, _)| name);
         Instruction::Run(Statement::Insert(Insert {
@@ -489,8 +500,8 @@ impl Immediate<'_> {
         }))
     }
 
-    /// Applies all changes that were put aside. Changes of other transactions are not visible: they are
-    /// either not committed or deleted already.
+    /// Applies all changes that were put aside. Changes of other transactions are not visible, since they are
+    /// either not committed or already deleted.
     fn apply_aside(&self) -> Result<Vec<Instruction>> {
         let from = self.all().into_iter().map(|id| (id, self.aside(id))).collect();
         let made = self.table.refresh_from(Refresh::Delta, &self.all(), &self.given(from, None))?;
@@ -513,7 +524,7 @@ impl Immediate<'_> {
         self.sources.iter().map(delete)
     }
 
-    /// Refuses a snapshot from before the stream table was computed.
+    /// Refuses a snapshot that was taken before the stream table was computed.
     fn check(&self) -> Instruction {
         let c = Ident::fixed("c");
         let rows = Select {
@@ -525,9 +536,9 @@ impl Immediate<'_> {
         when(none, vec![self.too_old()], Vec::new())
     }
 
-    /// Raises where the snapshot shows a row that somebody else deleted since, beside the row of the same key
-    /// that the statement wrote in its place. The unique index allows that, and a lookup by key may find
-    /// either row.
+    /// Raises if the snapshot shows two rows of one key. The first was deleted by another transaction after
+    /// the snapshot; the second was written by this statement. The unique index allows both rows, and a
+    /// lookup by key may find either.
     fn check_versions(&self, source: &Buffer, event: TriggerEvent) -> Result<Instruction> {
         let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
         let rows = self.transition(source, event);
@@ -552,7 +563,7 @@ impl Immediate<'_> {
         let found = Scalar::Exists { query: Box::new(found), negated: false };
         let level = Scalar::call("current_setting", vec![Scalar::text("transaction_isolation")]);
         let old = level.op("<>", Scalar::text("read committed"));
-        // In one condition it would be open which of the two is evaluated first.
+        // In one condition, PostgreSQL might evaluate the second part first.
         Ok(when(old, vec![when(found, vec![self.too_old()], Vec::new())], Vec::new()))
     }
 
@@ -573,10 +584,11 @@ impl Immediate<'_> {
         })
     }
 
-    /// Waits for all transactions that changed a group of the same bucket, and keeps others waiting. Buckets
-    /// are locked in order, so two statements cannot wait for each other. Writing the row makes transactions
-    /// with older snapshots fail (PostgreSQL 13.2.2). One write in a transaction is enough; later the row is
-    /// only locked, which ON CONFLICT does whether or not its condition holds.
+    /// Waits for all transactions that changed a group in one of these buckets, and makes later ones wait.
+    /// Buckets are locked in order, so two statements cannot wait for each other. Writing the bucket's row
+    /// makes transactions with older snapshots fail (PostgreSQL 13.2.2). One write in a transaction is
+    /// enough. Later statements only lock the row, which ON CONFLICT does whether its condition is true or
+    /// false.
     fn lock_groups(&self, id: TableId, transition: Option<Cte>) -> Result<Option<Instruction>> {
         let Exclusion::Groups { of, keys } = &self.exclusion else { return Ok(None) };
         let from = transition.as_ref().map_or_else(|| self.aside(id), |t| Qualified::bare(t.name.clone()));
@@ -635,7 +647,8 @@ fn current_xid() -> Scalar {
     Scalar::call("pg_current_xact_id", vec![])
 }
 
-/// Adds the relation that holds the changes in front of a statement that applies them.
+/// Puts the relation that holds the changes before the other common table expressions of a statement that
+/// applies them.
 fn beginning_with(rows: Cte, statement: Statement) -> Statement {
     match statement {
         Statement::Query(mut query) => {
@@ -646,7 +659,7 @@ fn beginning_with(rows: Cte, statement: Statement) -> Statement {
     }
 }
 
-/// Whether a statement changed many rows.
+/// Whether a statement changed at least [`MANY`] rows.
 fn is_many(event: TriggerEvent) -> Scalar {
     let (r, n) = (Ident::fixed("r"), Ident::fixed("n"));
     let from = if event == TriggerEvent::Insert { new() } else { old() };

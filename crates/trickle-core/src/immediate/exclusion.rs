@@ -1,4 +1,4 @@
-//! The writers of a stream table's sources that have to wait for each other.
+//! The writers of a stream table's sources that must wait for each other.
 
 use crate::apply::Identity;
 use crate::catalog::TableId;
@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 
 /// The writers that wait for each other until their transactions end.
 ///
-/// A delta is the effect of a change on a state, so a writer that applies one must see that state. The
-/// uncommitted changes of others must not matter to the delta. `All` is right for every query; the other
-/// variants are for queries of one table.
+/// A delta is the effect of a change on a state, so a writer that applies a delta must see this state.
+/// Uncommitted changes of other writers must have no effect on the delta. `All` is right for every query; the
+/// other variants are for queries of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// Only writers of the same row of the source. A row of the result is computed from the row of the table
-    /// that has its key, as that row is. So the order in which the events of a statement are applied does not
-    /// matter either.
+    /// Only writers of the same row of the source. A row of the result is computed from the present row of
+    /// the table that has its key. The order in which the events of a statement are applied is therefore
+    /// irrelevant too.
     Keys,
     /// Writers of groups in the same bucket: the delta reads and writes only stored rows of the groups that
     /// change.
     Groups {
-        /// The node that is grouped.
+        /// The node whose rows are grouped.
         of: NodeId,
-        /// The columns by which it is grouped.
+        /// The columns of this node by which its rows are grouped.
         keys: Vec<usize>,
     },
     /// All writers of the sources.
@@ -62,7 +62,7 @@ fn has_key(table: &StreamTable) -> bool {
     matches!(table.layout().result.identity, Identity::Key(_)) && table.has_affected_groups()
 }
 
-/// Whether each row of the node is made of one row of the table.
+/// Whether each row of the node is computed from one row of the table.
 fn is_linear(graph: &Graph, mut at: NodeId) -> bool {
     loop {
         at = match graph.rel(at) {
@@ -74,7 +74,7 @@ fn is_linear(graph: &Graph, mut at: NodeId) -> bool {
     }
 }
 
-/// Whether the delta reads changes and stored results, and no table.
+/// Whether the delta reads only changes and stored results, and no table.
 fn reads_changes_alone(table: &StreamTable, source: TableId) -> Result<bool> {
     let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
     let change = |rel: &Rel| !matches!(rel, Rel::Table(t) if t.version() != Version::Delta);

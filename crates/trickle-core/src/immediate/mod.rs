@@ -1,20 +1,20 @@
-//! Stream tables that are kept within the statements that write their sources: IMMEDIATE.
+//! IMMEDIATE stream tables, which triggers update within the statements that write their sources.
 //!
 //! Triggers on the sources apply the delta of each statement as it ends. The invariants:
 //!
 //! - **Once, with all changes.** A statement may change several sources (writable CTEs, cascades). Each AFTER
-//!   trigger sees all of these changes already, but is given only the rows of its own table. So BEFORE
-//!   triggers count up and AFTER triggers count down; changes before the last trigger are put aside, and the
-//!   last trigger applies everything.
-//! - **Nobody in between.** A writer of rows that a delta reads waits until earlier writers of them have
-//!   ended their transactions, and then reads with a fresh snapshot. Where the isolation level gives none,
-//!   PostgreSQL raises 40001, since the row that the writer waits for was written meanwhile. `exclusion.rs`
-//!   says for which writers a writer waits.
+//!   trigger sees all of these changes already, but gets only the rows of its own table. BEFORE triggers
+//!   therefore count up and AFTER triggers count down. The changes of all triggers but the last are put
+//!   aside, and the last trigger applies all changes.
+//! - **Nobody in between.** A writer of rows that a delta reads waits until the transactions of earlier
+//!   writers of these rows have ended. The waiting writer then reads with a fresh snapshot. Where the
+//!   isolation level gives no fresh snapshot, PostgreSQL raises 40001, since the row that the writer waits
+//!   for was written meanwhile. `exclusion.rs` defines for which writers a writer waits.
 //! - **Never half.** Everything that the triggers write, count and put aside is in rows of tables, so it is
-//!   undone with its savepoint or transaction.
-//! - **Filled and kept in one transaction.** A refresh runs the statements of this module, after it has
-//!   computed the stream table in full while nobody writes its sources. From its commit on the triggers keep
-//!   the table. A transaction whose snapshot is older finds no row in the control table, and gets 40001.
+//!   undone together with its savepoint or transaction.
+//! - **Filled and kept in one transaction.** A refresh computes the stream table in full while nobody writes
+//!   its sources, and then runs the statements of this module. From its commit on the triggers keep the table
+//!   up to date. A transaction whose snapshot is older finds no row in the control table, and gets 40001.
 //!
 //! | object | name |
 //! |---|---|
@@ -43,11 +43,11 @@ use crate::types::Type;
 use exclusion::Exclusion;
 use std::collections::BTreeSet;
 
-/// The number of buckets that groups fall into. The control table has as many rows again, which count the
-/// open statements of transactions. Of the pairs of writers to different groups, one in so many waits.
+/// The number of buckets into which groups are hashed. The control table has as many rows again, which count
+/// the open statements of transactions. Of the pairs of writers to different groups, one in 1024 waits.
 const BUCKETS: i64 = 1024;
 
-/// A stream table that is kept by triggers.
+/// An IMMEDIATE stream table, which triggers keep up to date.
 #[derive(Debug)]
 pub struct Immediate<'t> {
     table: &'t StreamTable,
@@ -59,44 +59,48 @@ pub struct Immediate<'t> {
     exclusion: Exclusion,
 }
 
-/// The objects that the triggers need beside the sources. No trigger fires when one of them is dropped, so
-/// the triggers check each time, and writers go on without it.
+/// The objects, other than the sources, that the triggers need. No trigger fires when one of these objects is
+/// dropped or altered. The triggers therefore check them each time; if one is missing, writers succeed and
+/// the stream table is not updated.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Functions that the query calls, by oid.
     pub functions: Vec<u32>,
-    /// Functions, among these and those behind them, that the owner was allowed to call when the plan was
-    /// made, by oid (`pgtrickle.rights_of`).
+    /// Functions, among [`Needs::functions`] and those that these call, that the owner was allowed to execute
+    /// when the plan was made, by oid (`pgtrickle.rights_of`).
     pub callable: Vec<u32>,
-    /// Schemas of everything that the query names, and of the stream table, that the owner was allowed to use
-    /// then, by oid.
+    /// Schemas of the stream table and of all objects that the query names, by oid; only those that the owner
+    /// was allowed to use when the plan was made.
     pub schemas: Vec<u32>,
-    /// Names and bodies of these functions (`pgtrickle.functions_fingerprint`).
+    /// Names and bodies of [`Needs::functions`], as a fingerprint (`pgtrickle.functions_fingerprint`).
     pub bodies: String,
-    /// Operators, casts and the like that values depend on, by catalog and oid.
+    /// Operators, casts and similar objects that values depend on, by catalog and oid.
     pub objects: Vec<String>,
-    /// Properties of these objects that decide values (`pgtrickle.objects_fingerprint`).
+    /// Properties of [`Needs::objects`] that decide values, as a fingerprint
+    /// (`pgtrickle.objects_fingerprint`).
     pub properties: String,
     /// Types that the query names, by oid.
     pub types: Vec<u32>,
-    /// Names of these types, of the values of enums and of attributes among them (`pgtrickle.type_names`).
+    /// Names of [`Needs::types`], and of their enum values and attributes (`pgtrickle.type_names`).
     pub names: Vec<String>,
-    /// Schemas in which its functions and the operators of its types are found, and in which no other role
-    /// may make any.
+    /// Schemas in which the functions of the query and the operators of its types are found. No other role
+    /// may create functions or operators in these schemas.
     pub path: Vec<String>,
     /// Keys of the sources and of the stream table itself.
     pub keys: Vec<Key>,
-    /// The stream table itself, with the columns that it was made with; `None`: nobody else alters it.
+    /// The stream table itself, with the columns that it was made with; `None` if nobody else alters the
+    /// stream table.
     pub own: Option<Buffer>,
-    /// Columns of the sources, by position, that the plan takes to have no NULL, though they may be given
-    /// one.
+    /// Columns of the sources, by position, that contain no NULL according to the plan, though a NULL may be
+    /// written to them.
     pub never_null: Vec<(TableId, usize)>,
 }
 
-/// A key of a source, by which its rows are found. The key is lost with its index, and no trigger fires then.
+/// A key of a source or of the stream table, by which rows are found. The key is lost when its index is
+/// dropped, which fires no trigger.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The source.
+    /// The table that has the key.
     pub table: TableId,
     /// The unique index that enforces the key, by oid.
     pub index: u32,
@@ -105,8 +109,9 @@ pub struct Key {
 }
 
 impl<'t> Immediate<'t> {
-    /// Describes the stream table `id` (its `pgt_id`). `sources` are the buffers that would capture its
-    /// sources; `settings` are those that were in force when it was created.
+    /// Describes the stream table `id` (its `pgt_id`). `sources` are the buffers that would capture the
+    /// changes of its sources. `settings` are the settings that were in force when the stream table was
+    /// created.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -121,23 +126,23 @@ impl<'t> Immediate<'t> {
         Ok(Immediate { table, id, sources, above, settings, needs, exclusion })
     }
 
-    /// Adds the objects that it needs beside its sources.
+    /// Adds the objects that the triggers need beside the sources.
     #[must_use]
     pub fn needing(self, needs: Needs) -> Immediate<'t> {
         Immediate { needs, ..self }
     }
 
-    /// Adds the tables from which its sources are computed, through stream tables at any depth, except those
-    /// that it reads itself. A writer of such a table ends up writing a source. Such writers wait at the
-    /// start of their statement, so that all writers wait in one order: by the ids of stream tables.
+    /// Adds the tables from which the sources are computed, through stream tables at any depth, except those
+    /// that are sources themselves. A writer of such a table ends up writing a source. Such writers wait at
+    /// the start of their statement, so that all writers wait in one order, by the ids of stream tables.
     #[must_use]
     pub fn below(self, above: Vec<Buffer>) -> Immediate<'t> {
         Immediate { above, ..self }
     }
 
-    /// Returns the statements that make the triggers and the objects that these need; existing ones are made
-    /// again. Run the statements when the stream table has just been computed, under locks that keep writers
-    /// from its sources.
+    /// Returns the statements that make the triggers, their functions and their tables; existing triggers and
+    /// functions are replaced. Run these statements directly after the stream table was computed, under locks
+    /// that keep writers from its sources.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -180,7 +185,8 @@ impl<'t> Immediate<'t> {
         Ok(made)
     }
 
-    /// Whether it matters which changes of a statement are applied first.
+    /// Whether the order in which a statement's changes are applied matters, so that open statements must be
+    /// counted.
     fn counts(&self) -> bool {
         self.exclusion != Exclusion::Keys
     }
@@ -268,8 +274,8 @@ impl<'t> Immediate<'t> {
         })
     }
 
-    /// Makes a function that runs with the rights of the stream table's owner, under the settings of its
-    /// query. Nobody else may have it called for a table of his own.
+    /// Makes a function that runs with the rights of the stream table's owner, under the settings of the
+    /// query. No other role may make the function fire for a table of its own.
     fn function(&self, name: String, body: Vec<Instruction>) -> [Statement; 2] {
         let own = [("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
@@ -284,8 +290,8 @@ impl<'t> Immediate<'t> {
         [Statement::CreateTriggerFunction(made), Statement::RevokeFunction(name)]
     }
 
-    /// Makes a trigger. Triggers of one table fire in the order of their names: where several stream tables
-    /// read the table, in the order of their ids.
+    /// Makes a trigger. Triggers of one table fire in the order of their names. If several stream tables read
+    /// the table, their triggers therefore fire in the order of the stream tables' ids.
     fn trigger(
         &self,
         table: &Qualified,
@@ -321,7 +327,7 @@ impl<'t> Immediate<'t> {
         ]
     }
 
-    /// Whether an expression of the query can raise.
+    /// Whether an expression of the query can raise an error.
     fn can_raise(&self) -> bool {
         let graph = self.table.graph();
         graph.reachable(self.table.prepared()).into_iter().any(|id| graph.rel(id).can_raise())
@@ -332,13 +338,13 @@ impl<'t> Immediate<'t> {
     }
 }
 
-/// Returns the name of the function that counts a statement on a source as it begins.
+/// Returns the name of the function that counts a statement on a source as the statement begins.
 fn begin_name(source: &Buffer) -> String {
     format!("{}_begin", source.table().id)
 }
 
-/// Returns a setting of a function. Its search path decides which operators of the query's types are found.
-/// Objects in the caller's own temporary schema must not hide others, so that schema comes last.
+/// Returns a setting of a function. The search path decides which operators the query's types get. Objects in
+/// the caller's temporary schema must not hide others, so `pg_temp` comes last.
 fn in_force(s: &Setting) -> (String, Vec<String>) {
     let temporary = "pg_temp".to_owned();
     let last = s.name == "search_path" && !s.values.contains(&temporary);

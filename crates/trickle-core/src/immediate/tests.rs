@@ -27,7 +27,8 @@ fn who_waits_for_whom_follows_from_the_plan() {
     assert!(groups(of("SELECT k, count(*) AS n, sum(v) AS s, avg(v) AS a FROM t WHERE v > 0 GROUP BY k")));
     assert!(groups(of("SELECT k, sum(v) AS s FROM t GROUP BY k HAVING count(*) > 1")));
     for all in [
-        // Rows without a key, a total of everything, a lookup of rows of the table, and more than one table.
+        // The queries have rows without a key, a total of all rows, a lookup of rows of the table, and more
+        // than one table.
         "SELECT k FROM t",
         "SELECT count(*) AS n FROM t",
         "SELECT k, max(v) AS m FROM t GROUP BY k",
@@ -48,8 +49,8 @@ fn triggers_count_where_the_order_of_events_matters() {
     assert_eq!(begins("SELECT t.id, u.n FROM t JOIN u ON u.id = t.k"), 8);
 }
 
-/// Functions with the owner's rights run under the settings of the query, and find no object in the caller's
-/// temporary schema.
+/// Functions with the owner's rights run under the settings of the query, and the caller's temporary schema
+/// is searched last.
 #[test]
 fn functions_run_under_the_settings_of_the_query() {
     for sql in ["SELECT id, v FROM t", "SELECT t.id, u.n FROM t JOIN u ON u.id = t.k"] {
@@ -77,7 +78,7 @@ fn equal_arguments_give_equal_texts_and_names_are_short() {
     let made = Immediate::new(&table, i64::MAX, table.buffers(), &[]).unwrap().install().unwrap();
     for statement in made {
         if let Statement::CreateTrigger(t) = statement {
-            // The oid of a source has ten digits at most, here one.
+            // The oid of a source has at most ten digits, and in this test one.
             assert!(t.name.as_str().len() + 9 <= 63 && t.function.name.as_str().len() + 9 <= 63, "{t:?}");
         }
     }

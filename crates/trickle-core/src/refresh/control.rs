@@ -1,6 +1,7 @@
-//! The statements around a refresh program: the only SQL texts of this module. PostgreSQL's catalogs,
-//! snapshots and transactions have a language of their own, so these texts are written by hand, each once.
-//! Every value from outside is a bind parameter, a number, or printed by [`crate::sql`].
+//! The statements that a refresh sends before and after the refresh programs of its members. This module
+//! holds the only SQL texts of `refresh` that are written by hand: the SQL tree has no nodes for PostgreSQL's
+//! catalogs, snapshots and transactions. A value from outside is a bind parameter, a number, or text printed
+//! by [`crate::sql`].
 
 use super::facts::Facts;
 use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source};
@@ -15,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time that a transaction of a refresh may be idle, waiting for its refresher. Then the server
-/// ends it, and releases the locks that keep another refresher waiting. The time between two statements is
-/// normally milliseconds.
+/// The longest time that a transaction of a refresh may be idle, waiting for its refresher. After this time
+/// the server ends the transaction and releases its locks, for which another refresher may wait. The time
+/// between two statements is normally milliseconds.
 pub const ABANDONED: Duration = Duration::from_secs(10);
 
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -27,17 +28,17 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
-/// Stores one frontier for all members, and the cost model of each. A stream table that failures suspended
-/// becomes active again; one that the user suspended, which has no errors, stays suspended. `now()` is the
-/// time when the transaction began, before its snapshot: changes committed by then are in the table, and
-/// conditions on the clock were evaluated at that time.
+/// Stores one frontier for all members, and the cost model of each. A stream table that was suspended because
+/// of failures becomes active again. A stream table that the user suspended has no counted errors, and stays
+/// suspended. `now()` is the time when the transaction began, before its snapshot. The table therefore
+/// contains all changes committed by `now()`, and conditions on the clock were evaluated for `now()`.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model, auto_threshold = m.threshold \
      FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb, threshold float8) WHERE t.pgt_id = m.id";
 
-/// One history row per member, from one JSON array.
+/// Writes one history row per member; the members come as one JSON array.
 const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, \
      action, status, initiated_by, delta_row_count, rows_inserted, rows_updated, rows_deleted, strategy_reason, \
      predicted_ms, phase_ms, lag_ms) \
@@ -51,7 +52,8 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      RETURNING pgt_id, lag_ms";
 
 /// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. No
-/// error is counted where the user suspended the table: the count tells which tables failures suspended.
+/// error is counted where the user suspended the table: a suspended table with counted errors is one that was
+/// suspended because of failures.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
      consecutive_errors = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN 0 ELSE consecutive_errors + 1 END, \
      last_error_message = $2::text, updated_at = clock_timestamp(), \
@@ -60,7 +62,7 @@ const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
 
-/// Writes into history that a refresh was given up, which does not count as an error of the stream table.
+/// Writes into history that a refresh was given up. Giving up does not count as an error of the stream table.
 const RECORD_SKIP: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      strategy_reason) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'SKIPPED', $3::text, $2::text \
      FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1::int8";
@@ -84,18 +86,19 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
     }
 }
 
-/// Makes a `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
+/// Makes a `SET LOCAL`: unlike `set_config()`, `SET LOCAL` takes no snapshot.
 pub(super) fn setting(s: &Setting) -> Statement {
     let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
-    // Objects in the caller's temporary schema must not hide others, so that schema comes last.
+    // Objects in the caller's temporary schema must not hide others, so `pg_temp` comes last.
     let temporary = (s.name == "search_path" && s.values.iter().all(|v| v != "pg_temp")).then_some("pg_temp");
     let values: Vec<String> = s.values.iter().map(String::as_str).chain(temporary).map(quoted).collect();
     let values = if values.is_empty() { quoted("") } else { values.join(", ") };
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }
 
-/// Returns the locks, in order of oid, so that two refreshes cannot deadlock on them. Members are locked
-/// against other refreshers, their sources against TRUNCATE and rewrites.
+/// Returns the `LOCK TABLE` statements, in order of oid, so that two refreshes cannot deadlock on the locks.
+/// Members are locked against other refreshers, and their sources against TRUNCATE and rewrites. Tables of a
+/// locked [`KeptBy`](super::plan::KeptBy) are locked against writers.
 pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
     let mut wanted: BTreeMap<TableId, (&Relation, &str)> = BTreeMap::new();
     for s in plan.members.iter().flat_map(|m| &m.sources) {
@@ -129,9 +132,9 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         .collect()
 }
 
-/// Locks the catalog rows of the members until the end of the transaction. In a transaction whose statements
-/// see the newest versions of rows, storing the frontier would otherwise overwrite a mark that somebody set
-/// after the snapshot.
+/// Locks the catalog rows of the members until the end of the transaction. A caller's transaction may be READ
+/// COMMITTED, whose statements see the newest versions of rows. Without this lock, storing the frontier would
+/// overwrite a mark that another session set after the snapshot.
 pub(super) fn hold(members: &[Member]) -> Statement {
     let text = format!(
         "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) ORDER BY pgt_id FOR NO KEY UPDATE",
@@ -140,15 +143,16 @@ pub(super) fn hold(members: &[Member]) -> Statement {
     statement(Kind::Lock, Phase::Wait, text)
 }
 
-/// Whether a row `b` of a buffer is not in the frontier `f` of [`stored_frontiers`]. The transaction that is
-/// counted up to a command (`f.own`) is tested first, since the snapshot cannot tell which of its rows are
-/// counted.
+/// Whether a row `b` of a buffer is not counted in the frontier `f` of [`stored_frontiers`]. The transaction
+/// `f.own`, which is counted only up to a command, is tested first, since the snapshot cannot tell which rows
+/// of `f.own` are counted.
 pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
 /// Returns the expression for the number of rows of a table and its partitions, as the planner estimates it.
-/// The estimate is the density at the last ANALYZE times the present size, or a row per 100 bytes without an
-/// ANALYZE. An estimate of 0 for a table that was never analysed would make a full refresh look free.
+/// The estimate is the density at the last ANALYZE times the present size. For a table that was never
+/// analysed the expression assumes a row per 100 bytes, since an estimate of 0 would make a full refresh look
+/// free.
 pub fn size(id: impl std::fmt::Display) -> String {
     let rows = |c: &str| {
         format!(
@@ -164,8 +168,8 @@ pub fn size(id: impl std::fmt::Display) -> String {
     )
 }
 
-/// Groups the members by source. Members that know the change buffer of a source are apart from those that do
-/// not.
+/// Groups the members by source. Two groups are made for a source if only some of its members know its change
+/// buffer.
 fn by_source<'m>(members: &[Reader<'m>]) -> Vec<(&'m Source, BTreeSet<i64>)> {
     let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
@@ -191,10 +195,10 @@ fn frontiers(members: &[Reader<'_>]) -> String {
     stored_frontiers(&format!("pgt_id = ANY ({})", array(members.iter().map(|m| &m.id))))
 }
 
-/// Returns the clause `WITH frontiers` for [`PENDING`]: the distinct stored frontiers of the stream tables
-/// that meet a condition (linked ones share one), numbered, with the ids of their stream tables. In a
-/// frontier at most one transaction is counted up to a command. The clause is materialized, since the planner
-/// would otherwise copy the parsing into the test of every buffered row.
+/// Returns the clause `WITH frontiers`, which [`PENDING`] reads. The clause has one numbered row for each
+/// distinct stored frontier of the stream tables that meet a condition, with the ids of these stream tables.
+/// Linked stream tables share a frontier. A frontier counts at most one transaction only up to a command. The
+/// clause is materialized, since the planner would otherwise parse the frontier again for each buffered row.
 pub fn stored_frontiers(condition: &str) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
@@ -207,21 +211,21 @@ pub fn stored_frontiers(condition: &str) -> String {
     )
 }
 
-/// The facts about a source that a question asks for.
+/// The facts about a source that a query returns.
 #[derive(Clone, Copy)]
 enum FactScope {
-    /// All facts: also whether its name holds, and its size. The size waits for a lock that somebody holds on
-    /// the source.
+    /// All facts, among them whether the source's name still leads to the same table, and the source's size.
+    /// Reading the size waits for a lock that another session holds on the source.
     All,
-    /// The pending rows alone, which wait for no lock on the source.
+    /// The pending rows alone; counting pending rows waits for no lock on the source.
     Pending,
 }
 
-/// Returns the expression for the time when the first pending row of a table that users write was committed,
-/// where the server keeps such times. Where the server lacks the time of a row, or another server set it, the
-/// value is `-infinity`. The expression asks once for each transaction, since asking takes locks that commits
-/// take too, and only where the server has an answer. Rows of a stream table carry the time of a refresh,
-/// which is later.
+/// Returns the expression for the time when the first pending row of a table that users write was committed.
+/// The value is NULL where the server does not track commit times. The value is `-infinity` where the server
+/// lacks the commit time of a row, or another server set that time. The expression reads the commit time once
+/// for each transaction, since reading it takes locks that commits take too. The expression is not for stream
+/// tables: their rows carry the commit time of a refresh, and the change was committed earlier.
 fn committed(buffer: &Relation) -> String {
     format!(
         "CASE WHEN f.tracked THEN (SELECT min(CASE WHEN c.roident = 0 THEN c.\"timestamp\" ELSE '-infinity' END) \
@@ -232,9 +236,10 @@ fn committed(buffer: &Relation) -> String {
 }
 
 /// Returns the query for the facts about one source: one row for each frontier whose stream tables (`ids`)
-/// include one of `readers`. The columns: the source, whether its name holds, its rows, the pending rows of
-/// its buffer (NULL: not captured). Further columns: why these rows are useless (as in [`pending_text`]), and
-/// when the first of them was committed. A buffer is read once for each frontier, not once for each member.
+/// include one of `readers`. The first columns are the source, whether its name still leads to it, its rows,
+/// and the pending rows of its buffer (NULL: not captured). Further columns tell why the pending rows are
+/// useless (as in [`pending_text`]), and when the first pending row was committed. A buffer is read once for
+/// each frontier, not once for each member.
 fn counted(source: &Source, readers: &BTreeSet<i64>, told: FactScope) -> String {
     let (id, readers) = (source.relation.id, array(readers));
     let (held, size) = match told {
@@ -259,7 +264,7 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: FactScope) -> String 
     }
 }
 
-/// Returns the `LEFT JOIN` of [`counted`] for each member `t` and source.
+/// Returns the `LEFT JOIN` that adds the rows of [`counted`] to each member `t`.
 fn join_counted(members: &[Reader<'_>], told: FactScope) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::timestamptz, NULL::int8[], NULL::int8[] WHERE false";
     let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids, told));
@@ -271,14 +276,15 @@ fn join_counted(members: &[Reader<'_>], told: FactScope) -> String {
     )
 }
 
-/// The reason why `t` must be recomputed; NULL where there is none.
+/// The expression for the reason why `t` must be recomputed; NULL where there is no reason.
 const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
      WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
 
-/// Whether somebody must see exactly the rows of `t` that changed, and no others. Such watchers are a trigger
-/// on `t`, a rule, or a stream table that reads `t` by deltas. A foreign key to `t` makes a trigger, too; the
-/// trigger that refuses writes does not count. Others are a publication of `t` or of a table that `t` is a
-/// partition of, and a slot that decodes all tables. A table that was never filled is not watched.
+/// Whether triggers, publications or readers must see exactly the rows of `t` that changed, and no others.
+/// `t` is watched by a trigger or a rule on `t`, or by a stream table that reads `t` by deltas. A foreign key
+/// to `t` makes a trigger, so it counts; the trigger that refuses writes does not count. `t` is also watched
+/// by a publication of `t` or of a table that `t` is a partition of, and by a slot that decodes all tables. A
+/// table that was never filled is not watched.
 const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.pgt_relid AND g.tgenabled <> 'D' \
      AND g.tgfoid IS DISTINCT FROM to_regprocedure('pgtrickle.refuse_writes()')) \
      OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = t.pgt_relid) \
@@ -290,16 +296,18 @@ const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHER
      WHERE EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = c.oid) \
      OR EXISTS (SELECT FROM pg_publication_namespace p WHERE p.pnnspid = c.relnamespace)))";
 
-/// Returns the decision query: the snapshot, its own transaction, the system and database, and the pending
-/// changes of every member and source. It returns one row per pair (one with NULLs for a member without
-/// sources). The columns:
+/// Returns the decision query. The query takes the snapshot and counts the pending changes of every member
+/// and source. The query returns one row per pair of member and source; a member without sources has one row
+/// with NULLs. The columns:
 ///
 /// - the snapshot, the query's own xid, the system identifier, the database oid;
-/// - of the member: `pgt_id`, frontier, why it must be recomputed, stored rows, whether it is watched;
-/// - whether the member's name and definition hold and everything that its plan relies on is unchanged (the
-///   query runs under the locks, so the answer stays true);
-/// - of the source: oid, whether its name holds, rows, pending rows (NULL: not captured), why those are
-///   useless ([`pending_text`]), when the first was committed (NULL: not known);
+/// - of the member: `pgt_id`, frontier, why the member must be recomputed, stored rows, whether it is
+///   watched;
+/// - whether the member's name still leads to its table, with the expected definition and no change of
+///   anything that its plan relies on (the locks keep the answer true);
+/// - of the source: oid, whether its name still leads to it, rows, pending rows (NULL: not captured);
+/// - of the pending rows: why they are useless ([`pending_text`]), when the first was committed (NULL: not
+///   known);
 /// - the time of this refresh, the time of the stored rows, and the costs of earlier refreshes ([`Model`]).
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
@@ -327,28 +335,28 @@ pub fn decide_text(members: &[Member]) -> String {
     )
 }
 
-/// Returns the expression for a time as a text that means the same under all settings.
+/// Returns the expression for a time as text that has the same meaning under all settings.
 fn time(of: &str) -> String {
     format!("to_char({of} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00'")
 }
 
-/// Returns the expression that tells whether a name still leads to the same table.
+/// Returns the expression for whether a relation's name still leads to the same relation.
 fn held(r: &Relation) -> String {
     format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
-/// Whether a segment may hold rows, decided without reading it. The answer holds for the snapshot: a file
-/// that is empty was empty then, unless TRUNCATE put it in the place of another since. A segment without WAL
-/// always holds a row, unless a crash emptied it.
+/// Whether a segment may hold rows, decided without reading it. The answer is true of the statement's
+/// snapshot: a file that is empty now was empty at the snapshot, unless a later TRUNCATE replaced the file. A
+/// segment without WAL always holds a row, unless a crash emptied it.
 const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
-/// Returns the first question before a refresh. Which of these members have something to do, whatever their
-/// buffers hold, and which buffers hold any row? The query takes no lock that lasts, assigns no transaction
-/// id, and reads no buffer, so its cost per member is next to nothing. Columns: a `pgt_id`, or the name of a
-/// buffer's view.
+/// Returns the first query before a refresh. The query finds the members that need a refresh whatever their
+/// buffers hold, and the buffers that hold any row. The query takes no lock that lasts, assigns no
+/// transaction id and reads no buffer, so its cost per member is next to nothing. The query's columns are a
+/// `pgt_id` and the name of a buffer's view; one of the two is NULL.
 ///
 /// The name of a segment consists of the view's name and a number. A buffer that is not found counts as one
-/// that holds rows: the statement that reads it then reports the error.
+/// that holds rows; the statement that then reads the buffer reports the error.
 pub fn glance_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
     let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
@@ -362,7 +370,8 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
         }
     }
     let filled = views.iter().map(|(schema, views)| {
-        // The names of segments lie between these two, and an index finds them: '`' comes after '_'.
+        // The names of all segments lie between `first` and `last`, since '`' comes after '_'; PostgreSQL
+        // finds them by an index.
         let first = views.iter().map(|v| format!("{v}_")).min().unwrap_or_default();
         let last = views.iter().map(|v| format!("{v}`")).max().unwrap_or_default();
         let (first, last) = (quoted(&first), quoted(&last));
@@ -384,9 +393,9 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
     )
 }
 
-/// Returns the second question, for buffers that hold rows: which of these members have not counted all of
-/// them? The query takes no lock that lasts and assigns no transaction id; it returns `pgt_id`s. It looks
-/// once into each buffer for each frontier.
+/// Returns the second query before a refresh, for buffers that hold rows. The query returns the `pgt_id`s of
+/// those members whose frontiers do not count all of these rows. The query takes no lock that lasts and
+/// assigns no transaction id. The query looks once into each buffer for each frontier.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
     let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for (source, readers) in by_source(members) {
@@ -411,8 +420,8 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
     )
 }
 
-/// Builds the condition whose number is `f.source`; numbers count from `first`. The condition is found by
-/// halving, so that the cost of many sources does not grow with their square.
+/// Builds the CASE that evaluates the condition with number `f.source`, where the numbers count from `first`.
+/// The CASE finds the condition by halving, so the cost of many sources does not grow with their square.
 fn chosen(first: usize, conditions: &[String]) -> String {
     let (low, high) = conditions.split_at(conditions.len() / 2);
     match high {
@@ -425,11 +434,12 @@ fn chosen(first: usize, conditions: &[String]) -> String {
     }
 }
 
-/// Returns the query for the amount of pending changes, for people. For every member and source it counts the
-/// rows of the buffer that the stored frontier does not hold (NULL where changes are not captured). It also
-/// tells why these rows are useless: NULL they are not, false a TRUNCATE, true the buffer was at its limit.
-/// It waits for no lock on a source and assigns no transaction id, but reads every pending row. Columns:
-/// `pgt_id`, source oid, rows, why they are useless.
+/// Returns the query for the amount of pending changes, which is shown to people. For every member and source
+/// the query counts the rows of the buffer that the stored frontier does not count (NULL where changes are
+/// not captured). The query also tells why these rows are useless: NULL if they are not, false for a
+/// TRUNCATE, true for a buffer at its limit. The query waits for no lock on a source and assigns no
+/// transaction id, but reads every pending row. Columns: `pgt_id`, source oid, rows, why the rows are
+/// useless.
 pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
@@ -440,8 +450,8 @@ pub fn pending_text(readers: &[Reader<'_>]) -> String {
     )
 }
 
-/// The costs of a stream table as a refresh has taught them, and the share of changed rows from which on a
-/// recompute is cheaper.
+/// The costs of a stream table as learnt from its refreshes, and the smallest share of changed rows for which
+/// a recompute is cheaper.
 #[derive(serde::Serialize)]
 pub(super) struct Learnt {
     pub(super) id: i64,
@@ -457,15 +467,16 @@ pub(super) fn store_frontier(json: &str, models: &[Learnt]) -> Statement {
     s
 }
 
-/// Fails where another refresher has the lease; otherwise keeps the lease from others until the end of the
-/// transaction.
+/// Makes the statement that fails if another refresher has the lease. Otherwise the statement keeps the lease
+/// from other refreshers until the end of the transaction.
 pub(super) fn hold_lease(lease: Lease) -> Statement {
     let text = format!("SELECT pgtrickle.hold_lease({}, {})", lease.role, lease.fence);
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
-/// Fails with `40001` where a partition came or went since the snapshot: statements before that read other
-/// rows than statements after it. `None`: no member reads a table with partitions.
+/// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot:
+/// statements before that change read other rows than statements after it. `None`: no member reads a table
+/// with partitions.
 pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
     let read: BTreeSet<TableId> =
         members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned).map(|s| s.relation.id).collect();
@@ -474,9 +485,9 @@ pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
     (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))
 }
 
-/// Builds the statement that writes history. Time that was spent once for all members counts for each.
-/// `facts` returns the facts about a member. The statement returns, for each member, how long the changes
-/// that it brought had waited, at most, in milliseconds.
+/// Builds the statement that writes history. Time that was spent once for all members counts for each member.
+/// `facts` returns the facts about a member. For each member, the statement returns how many milliseconds at
+/// most the changes that the refresh brought had waited.
 pub(super) fn record<'f>(
     members: &[MemberReport],
     shared: &Phases,
@@ -504,8 +515,8 @@ pub(super) fn record<'f>(
     s
 }
 
-/// Returns milliseconds by phase. The cleanup for all members is left out, since it is not over when this is
-/// written.
+/// Returns milliseconds by phase. The cleanup for all members is left out, since this cleanup is not over
+/// when history is written.
 fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
     let ms = |own: u64, shared: u64| own.saturating_add(shared) as f64 / 1e3;
     serde_json::json!({
@@ -514,7 +525,8 @@ fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
     })
 }
 
-/// Records that a refresh was given up, and why; to be run after the rollback.
+/// Makes the statement that writes into history that a refresh was given up, and why. Run this statement
+/// after the rollback.
 pub fn record_skip(id: i64, why: &str, initiated_by: Initiator) -> Statement {
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD_SKIP);
     s.params = vec![Value::Int8(id), Value::text(why), Value::text(initiated_by.name())];
@@ -522,8 +534,9 @@ pub fn record_skip(id: i64, why: &str, initiated_by: Initiator) -> Statement {
     s
 }
 
-/// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback.
-/// Suspends the table after `max_consecutive_errors` in a row (0: never). Only for
+/// Makes the statement that counts a failed refresh as an error of a stream table and writes the error into
+/// history. Run this statement after the rollback. The statement suspends the table after
+/// `max_consecutive_errors` errors in a row (0: never). Run the statement only for failures of kind
 /// [`super::FailureKind::Statement`].
 pub fn record_failure(
     id: i64,

@@ -7,9 +7,9 @@ use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Reads all of a source, once, and writes the difference to the copy. Capture on the copy then shows the
-/// changes to readers, as it does for any table. Readers read the copy alone, whatever happens to the source
-/// meanwhile.
+/// The program that reads all of a source once, and writes the difference to the copy. Capture on the copy
+/// then shows the changes to readers, as capture does for any table. Readers read the copy alone, so later
+/// changes of the source do not affect them.
 #[derive(Debug)]
 pub struct Copied {
     program: Compiled,
@@ -17,11 +17,11 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// Makes the program of a copy, whose query is its source. `materialized_view` is the source where that
-    /// is a materialized view. LOCK TABLE does not take one, so a REFRESH after the snapshot can replace its
-    /// rows, and the program would read the new ones. Reading the view keeps others from replacing it until
-    /// the transaction ends. A check after the read finds out whether somebody replaced it before; then the
-    /// refresh begins again.
+    /// Makes the program of a copy, whose query reads its source. `materialized_view` is the source, if the
+    /// source is a materialized view. LOCK TABLE does not take a materialized view, so a REFRESH after the
+    /// snapshot can replace the view's rows, and the program would read the new rows. Once the program has
+    /// read the view, no REFRESH can replace its rows until the transaction ends. A check after the read
+    /// finds out whether a REFRESH replaced the rows before the read, in which case the refresh begins again.
     pub fn new(program: Compiled, materialized_view: Option<TableId>) -> Copied {
         let check = materialized_view.map(|view| {
             let text = format!(

@@ -13,18 +13,18 @@ use std::sync::Arc;
 /// The facts about one source of a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
-    /// Change rows that the frontier does not hold; `None` where changes are not captured.
+    /// The number of change rows that the frontier does not count; `None` where changes are not captured.
     pub(super) rows: Option<i64>,
-    /// The time when the first of them was committed, as in [`Facts::now`]; `None` where the time of some is
-    /// not known.
+    /// The time when the first of these change rows was committed, in the form of [`Facts::now`]; `None`
+    /// where the commit time of a row is not known.
     pub(super) committed: Option<Arc<str>>,
-    /// The reason why the change rows are not all changes.
+    /// The reason why the change rows do not contain all changes of the source.
     pub(super) gap: Option<Gap>,
-    /// Rows of the source itself, as estimated by the server.
+    /// The number of rows of the source itself, as estimated by the server.
     pub(super) size: i64,
 }
 
-/// A reason why the change rows of a source do not tell all its changes.
+/// A reason why the change rows of a source do not contain all its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gap {
     /// The source was truncated, or replaced without a delta.
@@ -34,7 +34,7 @@ pub(super) enum Gap {
 }
 
 impl Pending {
-    /// Returns why the change rows of this source do not tell its changes, if they do not.
+    /// Returns why the change rows of this source do not contain all its changes, if they do not.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
         let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {
@@ -53,15 +53,16 @@ impl Pending {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) frontier: Option<Frontier>,
-    /// The reason why it must be recomputed.
+    /// The reason why the member must be recomputed.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
-    /// Whether triggers, publications or readers must see the rows that changed, and no others.
+    /// Whether triggers, publications or readers must see exactly the rows that changed, and no others.
     pub(super) watched: bool,
     /// The costs of earlier refreshes.
     pub(super) model: Model,
-    /// The times of the stored rows (t0) and of this refresh (t1), as texts of `timestamptz`.
+    /// The time of the stored rows (t0), as text of `timestamptz`.
     pub(super) then: Option<Arc<str>>,
+    /// The time of this refresh (t1), as text of `timestamptz`.
     pub(super) now: Option<Arc<str>>,
     pub(super) pending: BTreeMap<TableId, Pending>,
 }
@@ -86,8 +87,8 @@ pub(super) fn stale() -> DbError {
     e
 }
 
-/// Reads the rows of [`super::decide_text`]: every member must be there, and every name must lead to its
-/// table.
+/// Reads the rows of [`super::decide_text`]. Fails if a member has no row, or if a name no longer leads to
+/// its table.
 pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTreeMap<i64, Facts>), DbError> {
     let mut all: BTreeMap<i64, Facts> = BTreeMap::new();
     let mut now = None;
@@ -132,7 +133,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         facts.watched = watched.is_true();
         facts.now = Some(time.as_text().ok_or_else(bad)?.into());
         facts.then = then.as_text().map(Arc::from);
-        // A model that another version wrote in another form is learnt anew.
+        // A model that another version wrote in another form is replaced by an empty one.
         facts.model = model.as_text().and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default();
         if !held.is_true() {
             return Err(stale());
@@ -159,16 +160,17 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
 }
 
 impl Now {
-    /// Returns the frontier of a refresh that reads this state and counts its own commands up to `command`.
+    /// Returns the frontier of a refresh that reads this snapshot and counts the commands of its own
+    /// transaction up to `command`.
     pub(super) fn frontier(&self, command: Command) -> Frontier {
         Frontier::new(self.system, self.database, &self.snapshot, Some((self.own, command)))
     }
 }
 
 impl Facts {
-    /// Returns why the refresh cannot go on from the stored frontier, if it cannot. Frontiers only advance:
-    /// the locks are held before the snapshot is taken, so a stored frontier ahead of the snapshot comes from
-    /// another past of the database.
+    /// Returns why the refresh cannot continue from the stored frontier, if it cannot. Frontiers only
+    /// advance, since the locks are taken before the snapshot. A stored frontier ahead of the snapshot
+    /// therefore comes from another past of the database.
     pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
         let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
         if !f.matches(now.system, now.database) {
@@ -177,15 +179,16 @@ impl Facts {
         self.is_ahead(now).then_some("its frontier is ahead of the database (restored to an earlier state)")
     }
 
-    /// Whether the stored frontier has counted changes that the snapshot does not show.
+    /// Whether the stored frontier counts changes that the snapshot does not show.
     pub(super) fn is_ahead(&self, now: &Now) -> bool {
         let high = now.frontier(ALL_COMMANDS);
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
-    /// Returns the strategies that are open. A watched table is replaced as a whole only where its program
-    /// has no other way. Without a frontier nothing is known of the stored rows: comparing with them costs
-    /// more than it saves, so it is done only where they are watched.
+    /// Returns the strategies among `all` that this refresh may use. A watched table is replaced as a whole
+    /// only if its program cannot write the difference. Without a frontier nothing is known of the stored
+    /// rows, and a comparison with them costs more than it saves. Without a frontier, the difference is
+    /// therefore written only where the table is watched.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {
@@ -206,22 +209,23 @@ impl Facts {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
-    /// Returns when the first pending change was committed, where that is known of all sources. Texts of
-    /// times sort as the times do.
+    /// Returns when the first pending change was committed, if the commit times are known for all sources.
+    /// Texts of times sort as the times do.
     pub(super) fn committed(&self) -> Option<Arc<str>> {
         let told = |p: &Pending| p.committed.clone().filter(|_| p.gap.is_none());
         let pending = self.pending.values().filter(|p| p.gap.is_some() || p.rows != Some(0));
         pending.map(told).collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// Returns the number of change rows of a source, where they are captured: those that the decision query
-    /// counted, and those that members wrote since.
+    /// Returns the number of change rows of a source: those that the decision query counted, and those that
+    /// members of this refresh wrote afterwards. Returns `None` where the changes of the source are not
+    /// captured.
     pub(super) fn counted(&self, id: TableId) -> Option<i64> {
         self.pending.get(&id)?.rows
     }
 
     /// Returns a number for the sizes of the tables that a refresh reads and writes, by powers of two. At
-    /// another scale another plan may be the best.
+    /// another scale another plan of the server may be the best.
     pub(super) fn scale(&self) -> u64 {
         let sizes = self.pending.values().map(|p| p.size).chain([self.rows]);
         sizes.fold(0, |scale: u64, n| {
@@ -229,7 +233,7 @@ impl Facts {
         })
     }
 
-    /// Returns the value of a parameter.
+    /// Returns the value that is bound to a parameter.
     pub(super) fn bind(&self, b: &Bind) -> Value {
         let own = || self.frontier.as_ref().and_then(|f| f.partial().next());
         match b {

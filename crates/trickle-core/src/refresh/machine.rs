@@ -1,4 +1,4 @@
-//! The machine itself: its states, and the step that each answer leads to.
+//! The refresh machine: its states, and the transition for each answer.
 
 use super::control::{self, Learnt};
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
@@ -15,41 +15,42 @@ use std::collections::BTreeMap;
 enum State {
     /// Nothing was handed out yet.
     Start,
-    /// Transaction, settings, locks, decision query.
+    /// The batch of transaction start, settings, locks and decision query.
     Opening,
-    /// The program of a member, by one strategy; `guarded`: under a savepoint.
+    /// The program of a member, by one strategy; `guarded` tells whether it runs under a savepoint.
     Applying { guarded: bool },
-    /// The question for the last command of the caller's transaction.
+    /// The query for the number of the last command in the caller's transaction.
     Asking,
-    /// Frontier, history, commit.
+    /// The batch of frontier, history and commit.
     Closing,
-    /// ROLLBACK before another attempt.
+    /// The ROLLBACK before another attempt.
     Retrying,
-    /// ROLLBACK before giving up.
+    /// The ROLLBACK before the failure is returned.
     Failing,
-    /// Done or Fail was returned.
+    /// The state after `Step::Done` or `Step::Fail` was returned.
     Finished,
 }
 
-/// The machine that carries out one refresh, as the module's documentation describes. It owns no connection
-/// and no clock.
+/// The machine that carries out one refresh, as the documentation of module `refresh` describes. The machine
+/// owns no connection and no clock.
 #[derive(Debug)]
 pub struct Machine {
     plan: Plan,
     state: State,
     step: usize,
     attempts: u32,
-    /// The batch handed out, until its outcome is known.
+    /// The statements of the batch that was handed out last, whose outcome is awaited.
     sent: Vec<Statement>,
-    /// The program part of the batch, with the number of its first statement in the batch.
+    /// The statements of the batch that belong to the program, with the number of the first of them in the
+    /// batch.
     program: (usize, Vec<Template>),
     now: Option<Now>,
     facts: BTreeMap<i64, Facts>,
-    /// Index of the member at work.
+    /// Index of the member whose program runs.
     at: usize,
     reports: Vec<MemberReport>,
     shared: Phases,
-    /// Members that must recompute in the next attempt, and why.
+    /// Members that must recompute in the next attempt, each with the reason.
     must_recompute: BTreeMap<i64, String>,
     /// The settings of the member that ran last in this attempt; the settings of the next member replace them
     /// one by one.
@@ -58,17 +59,18 @@ pub struct Machine {
     frontier: Option<Frontier>,
 }
 
-/// The number of changes of a source up to which the plan of a delta is kept. With more changes, a new plan
-/// costs little beside the work.
+/// The greatest number of changes of a source for which the server keeps the plan of a delta. With more
+/// changes, the cost of a new plan is small beside the work.
 const FEW: i64 = 8192;
 
-/// Whether the time alone may have changed a member.
+/// Whether the result of a member may have changed by the time alone.
 fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
 }
 
-/// The modes of planning: anew for the bound values, or one plan kept for all values.
+/// The value of `plan_cache_mode` by which the server plans a statement anew for its bound values.
 const ANEW: &str = "force_custom_plan";
+/// The value of `plan_cache_mode` by which the server plans a statement once, for all values.
 const KEPT: &str = "force_generic_plan";
 
 /// Returns the setting under which a commit does not wait for the disk.
@@ -132,7 +134,7 @@ impl Machine {
         next.unwrap_or_else(|error| self.failed(self.sent.len().saturating_sub(1), error))
     }
 
-    /// Adds the times of the last batch to the phases that its statements belong to.
+    /// Adds the times of the last batch to the phases of its statements.
     fn account(&mut self, outcome: &Outcome) {
         let working = matches!(self.state, State::Applying { .. });
         let own = working.then(|| self.reports.last_mut()).flatten().map(|r| &mut r.phases);
@@ -143,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// Whether the transaction is the machine's.
+    /// Whether the machine itself begins and ends the transaction.
     fn is_own(&self) -> bool {
         matches!(self.plan.transaction, Transaction::Own { .. })
     }
@@ -179,9 +181,9 @@ impl Machine {
             if let Some(ms) = statement_timeout_ms {
                 limit("statement_timeout", ms.into());
             }
-            // A delta is many small plans: JIT takes seconds to compile them, and they run for milliseconds.
-            // PostgreSQL decides on JIT by its estimates, which are guesses for tables that were never
-            // analysed.
+            // A delta has many small plans, which JIT takes seconds to compile and which run for
+            // milliseconds. PostgreSQL decides on JIT by its estimates, which are guesses for tables that
+            // were never analysed.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
@@ -211,7 +213,7 @@ impl Machine {
         self.advance()
     }
 
-    /// Starts the next member that has anything to do, or closes.
+    /// Starts the program of the next member that has changes to apply, or ends the refresh.
     fn advance(&mut self) -> Result<Step, DbError> {
         while let Some(member) = self.plan.members.get(self.at).cloned() {
             let (action, decision, inputs) = self.choose(&member);
@@ -241,22 +243,23 @@ impl Machine {
         }
     }
 
-    /// Whether S1 may be older than the locks.
+    /// Whether snapshot S1 may have been taken before the locks.
     fn may_be_old(&self) -> bool {
         matches!(self.plan.transaction, Transaction::Callers { fresh: false, .. })
     }
 
-    /// Whether there is anything to store.
+    /// Whether this refresh stores a frontier.
     fn stores(&self) -> bool {
         self.plan.request.store_empty || self.wrote()
     }
 
-    /// Whether a stream table was written.
+    /// Whether the refresh wrote a stream table.
     fn wrote(&self) -> bool {
         self.reports.iter().any(|r| r.action != Action::NoData)
     }
 
-    /// Chooses the action for a member, the strategy, and the numbers that the choice was made from.
+    /// Chooses the action for a member and its strategy. Also returns the numbers of rows that the choice
+    /// relies on.
     fn choose(&self, member: &Member) -> (Action, Decision, Inputs) {
         let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
         let pending = facts.pending.values();
@@ -290,7 +293,7 @@ impl Machine {
         let ways = facts.ways(member.program.strategies());
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
-            // Rows that the time alone changes are not counted; there may be some.
+            // Rows that change by the time alone are not counted, so the choice assumes at least one.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
             let decision = cost::choose(&facts.model, &counted, &ways, &member.policy);
             let action = match decision.strategy {
@@ -307,7 +310,7 @@ impl Machine {
         (action, decision, inputs)
     }
 
-    /// Hands out a member's program, after the statements `before`.
+    /// Hands out the batch of a member's program, which begins with the statements `before`.
     fn apply(
         &mut self,
         member: &Member,
@@ -320,7 +323,8 @@ impl Machine {
         let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
         let clock = is_timed(member, &facts).then_some(TableId::CLOCK);
         let expected = |id: TableId| match strategy.is_incremental() {
-            // Numbers are rounded, so that there are few texts and their plans can be kept.
+            // The numbers are rounded up to powers of two, so that few different texts arise and the server
+            // can keep their plans.
             true => Some(facts.counted(id)?.unsigned_abs().checked_next_power_of_two()?.try_into().ok()?),
             false => None,
         };
@@ -334,8 +338,9 @@ impl Machine {
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
-            // A driver may keep statements prepared. The texts decide the plans, unless the time does; and
-            // beside many changes the cost of a plan does not count.
+            // A driver may keep these statements prepared. One plan for all values fits, since the text
+            // determines the best plan, unless the statement binds a time. For many changes, the cost of a
+            // new plan is small.
             let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
             let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
             in_force.push(planned(if anew { ANEW } else { KEPT }));
@@ -344,8 +349,8 @@ impl Machine {
             in_force.push(memory.setting(strategy, &report.inputs));
         }
         if self.in_force.as_ref() != Some(&in_force) {
-            // The settings count as part of the program: of the statements of one batch a driver knows only
-            // roughly when each was answered.
+            // The settings count as part of the program: within one batch, a driver knows only roughly when
+            // each statement was answered.
             let settings = in_force.iter().map(control::setting);
             before.extend(settings.map(|s| Statement { phase: Phase::Execute, ..s }));
             self.in_force = Some(in_force);
@@ -371,7 +376,8 @@ impl Machine {
         Ok(self.send(State::Applying { guarded }, before))
     }
 
-    /// Adds up the rows that a member's program wrote, and hands them to its readers in this refresh.
+    /// Adds up the rows that a member's program wrote, and counts them as changes for the readers of the
+    /// member in this refresh.
     fn applied(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
         let (first, templates) = std::mem::take(&mut self.program);
         let Some(report) = self.reports.last_mut() else {
@@ -404,8 +410,8 @@ impl Machine {
                 if let Some(p) = facts.pending.get_mut(&relation) {
                     p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
                     if written > 0 {
-                        // Rows that an earlier refresh left pending were committed before this one, nobody
-                        // knows when.
+                        // Rows that an earlier refresh left pending were committed before this refresh, at a
+                        // time that is not known.
                         p.committed = committed.clone().filter(|_| p.rows == Some(0));
                     }
                     p.rows = p.rows.map(|n| n.saturating_add(written));
@@ -416,7 +422,7 @@ impl Machine {
         self.advance()
     }
 
-    /// Returns the members' cost models with the samples of this run.
+    /// Returns the members' cost models, updated by the samples of this refresh.
     fn learnt(&self) -> Vec<Learnt> {
         let learn = |(m, r): (&Member, &MemberReport)| {
             let mut model = self.facts.get(&m.id).map(|f| f.model.clone()).unwrap_or_default();
@@ -430,7 +436,8 @@ impl Machine {
         self.plan.members.iter().zip(&self.reports).map(learn).collect()
     }
 
-    /// Stores the frontier and history where anything happened, and ends the transaction.
+    /// Stores the frontier if [`Machine::stores`] is true, writes history if a table was written, and ends
+    /// the transaction.
     fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, DbError> {
         let mut batch = Vec::new();
         if self.stores() {
@@ -456,8 +463,8 @@ impl Machine {
                 let facts = |id: i64| self.facts.get(&id);
                 batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
             } else if self.is_own() {
-                // If a crash loses the news that nothing had changed, no harm is done, so the commit need not
-                // wait for the disk.
+                // A crash may lose the stored frontier of a refresh that changed nothing. This loss does no
+                // harm, so the commit need not wait for the disk.
                 batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&unawaited()) });
             }
             self.frontier = Some(frontier);
@@ -471,7 +478,7 @@ impl Machine {
         Ok(self.send(State::Closing, batch))
     }
 
-    /// Reads the answer of history: the lag of each member.
+    /// Reads the lag of each member from the answer of the statement that writes history.
     fn closed(&mut self, answers: &[Answer]) -> Step {
         let history = self.sent.iter().position(|s| s.kind == Kind::History).and_then(|i| answers.get(i));
         for row in history.iter().flat_map(|a| &a.rows) {
@@ -520,10 +527,11 @@ impl Machine {
         }
     }
 
-    /// Decides what follows an error: a recompute in the same run, another attempt, or the end.
+    /// Decides what follows an error: a recompute in the same attempt, another attempt, or the end.
     fn failed(&mut self, at: usize, error: DbError) -> Step {
         if matches!(self.state, State::Failing | State::Finished) {
-            // The error of a ROLLBACK (a lost connection) tells less than the error before it.
+            // A ROLLBACK fails if the connection is lost; its error tells less than the error before the
+            // ROLLBACK.
             return self.give_back_failure();
         }
         let Transaction::Own { attempts, .. } = self.plan.transaction else {
@@ -551,7 +559,8 @@ impl Machine {
     }
 
     /// Goes back to the savepoint after a delta met an error in the data, and recomputes instead. If the
-    /// query itself raises, the recompute raises too, and its error is reported.
+    /// query itself raises the error, the recompute raises it too, and the error of the recompute is
+    /// reported.
     fn recompute(&mut self, at: usize, error: &DbError) -> Step {
         let Some(member) = self.plan.members.get(self.at).cloned() else {
             self.failure = Some(self.describe(at, error.clone()));

@@ -1,17 +1,17 @@
-//! How much memory the sorts and hashes of a refresh get.
+//! The memory that the sorts and hashes of a refresh get.
 
 use super::Setting;
 use crate::cost::{Inputs, Strategy};
 
 /// The bytes that a row takes in a sort or a hash table, overhead included. The guess is generous, since
-/// spilling to disk costs more than memory that is not used.
+/// spilling to disk costs more than unused memory.
 const ROW_BYTES: u64 = 1024;
 
 /// PostgreSQL's default `work_mem`, in MiB.
 const DEFAULT_MB: u32 = 4;
 
-/// The range that `work_mem` of a refresh is chosen from, in MiB. It decides how a refresh is computed, never
-/// its result.
+/// The range from which `work_mem` of a refresh is chosen, in MiB. The chosen value affects how a refresh is
+/// computed, never its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkMem {
     least_mb: u32,
@@ -19,17 +19,19 @@ pub struct WorkMem {
 }
 
 impl WorkMem {
-    /// Makes the range from the least memory, which each refresh gets, to the most, which a large one gets.
-    /// With the least alone, all refreshes get the same; with the most alone, the range begins at
-    /// PostgreSQL's default. Where the most is less than the least, the most counts.
+    /// Makes the range from the smallest memory, which small refreshes get, to the largest, which large
+    /// refreshes get. With `least_mb` alone, all refreshes get the same memory. With `most_mb` alone, the
+    /// range begins at PostgreSQL's default. Where `most_mb` is less than `least_mb`, all refreshes get
+    /// `most_mb`.
     pub fn between(least_mb: Option<u32>, most_mb: Option<u32>) -> Option<WorkMem> {
         let most_mb = most_mb.or(least_mb)?;
         Some(WorkMem { least_mb: least_mb.unwrap_or(DEFAULT_MB).min(most_mb), most_mb })
     }
 
-    /// Returns the memory of a refresh of this size, in MiB: the memory that its rows would take, within the
-    /// range; more rows never get less. A delta sorts and hashes the changes and the rows that they join, a
-    /// recompute the sources and the result.
+    /// Returns the memory of a refresh with these inputs, in MiB. The memory is the amount that the rows of
+    /// the refresh would take, limited to the range. More rows never get less memory. A delta sorts and
+    /// hashes the changes and the rows that they join; a recompute sorts and hashes the sources and the
+    /// result.
     pub fn mb(&self, strategy: Strategy, inputs: &Inputs) -> u32 {
         let rows = match strategy.is_incremental() {
             true => inputs.delta_rows,

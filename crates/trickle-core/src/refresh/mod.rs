@@ -1,21 +1,23 @@
 //! One refresh of a set of linked stream tables over one snapshot, as a machine without I/O.
 //!
-//! A driver (asynchronous over a connection, or synchronous inside the server) asks [`Machine::step`] what to
-//! send, sends it, and hands back the answers. The machine decides everything else, so that all drivers run
-//! the same statements in the same order:
+//! A driver is asynchronous over a connection, or synchronous inside the server. The driver calls
+//! [`Machine::step`], sends the statements that the call returns, and passes the answers to the next call.
+//! The machine decides everything else, so all drivers run the same statements in the same order:
 //!
-//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks (none of which takes a snapshot), then the decision
-//!    query: one round trip. Everything after it reads the query's snapshot, S1.
-//! 2. For each stream table, upstream first: nothing; or, under the settings of its creation, its delta under
-//!    a savepoint, or a recompute. A delta that meets a data error (class 21, 22) goes back to the savepoint
-//!    and is recomputed in the same run.
+//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks, then the decision query, in one round trip. Locking
+//!    takes no snapshot, so the decision query takes it. All later statements read this snapshot, S1.
+//! 2. The refresh of each stream table, upstream first, under the settings of its creation. A stream table
+//!    without changes is skipped; any other is refreshed by its delta under a savepoint, or by a recompute.
+//!    If a delta meets a data error (class 21, 22), the machine goes back to the savepoint and recomputes in
+//!    the same attempt.
 //! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and
 //!    `COMMIT`.
 //!
 //! Laws (tested against a scripted server):
 //!
-//! - Whatever fails at whatever step, the last statement is `ROLLBACK`.
-//! - A serialization failure or deadlock starts again with a new snapshot, a bounded number of times.
+//! - Whatever error stops a refresh, at whatever step, the last statement is `ROLLBACK`.
+//! - After a serialization failure or deadlock the refresh starts again with a new snapshot, a bounded number
+//!   of times.
 //! - A frontier is stored iff everything before it succeeded.
 //! - Equal answers give equal statements.
 
@@ -49,7 +51,7 @@ pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A value bound to a parameter or returned in a row. Types without a variant here are cast from text
+/// A value bound to a parameter or returned in a row. A type that has no variant is cast from text
 /// (`($1::text)::pg_snapshot`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -91,19 +93,19 @@ impl Value {
     }
 }
 
-/// The phase of a refresh to which the time of a statement is accounted.
+/// The phase of a refresh that the time of a statement counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waiting for locks.
+    /// The wait for locks.
     Wait,
-    /// Snapshot, counts.
+    /// Taking the snapshot and counting the pending changes.
     Decide,
-    /// Choosing and making statements (spent in the machine, measured by the driver).
+    /// Choosing a strategy and making the statements, in the machine; the driver measures the time.
     Generate,
     /// The statements of the refresh program.
     Execute,
-    /// Frontier, history, end of the transaction.
+    /// Storing the frontier, writing history, and ending the transaction.
     Cleanup,
 }
 
@@ -114,7 +116,7 @@ pub enum Phase {
 pub enum Kind {
     /// Starts the transaction.
     Begin,
-    /// Puts a stored setting in force.
+    /// Puts a setting in force: one stored when the stream table was created, or one of every refresh.
     Setting,
     /// Locks tables.
     Lock,
@@ -124,18 +126,18 @@ pub enum Kind {
     Savepoint,
     /// Is a part of a member's refresh program.
     Program,
-    /// Is a part of the program that makes, changes or drops hidden objects and triggers: it runs as the
-    /// catalog's owner, whoever refreshes.
+    /// Makes, changes or drops hidden objects and triggers, as part of the program. The statement runs as the
+    /// catalog's owner, whichever role refreshes.
     Define,
     /// Releases the savepoint.
     Release,
     /// Goes back to the savepoint.
     RollbackTo,
-    /// Asks for the last command of the caller's transaction.
+    /// Reads the number of the last command in the caller's transaction.
     Command,
     /// Fails where a source got or lost partitions since the snapshot.
     Partitions,
-    /// Holds the lease that the refresh is committed under, or fails.
+    /// Holds the lease under which the refresh is committed; fails if another refresher has it.
     Lease,
     /// Stores the frontier.
     Frontier,
@@ -150,32 +152,33 @@ pub enum Kind {
 /// One statement with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
-    /// Number since the machine started, over all attempts: fault tests stop at it.
+    /// Number of the statement since the machine started, over all attempts. Tests of faults use the number
+    /// to stop at a statement.
     pub step: usize,
     /// Purpose of the statement.
     pub kind: Kind,
-    /// Phase to which its time counts.
+    /// Phase that the time of the statement counts for.
     pub phase: Phase,
-    /// The stream table (`pgt_id`) that the statement belongs to, if to one.
+    /// The stream table (`pgt_id`) that the statement belongs to; `None` for a statement for all members.
     pub member: Option<i64>,
     /// The text; `$n` refers to `params[n − 1]`.
     pub text: Arc<str>,
     /// Bound values.
     pub params: Vec<Value>,
-    /// The sizes of the tables that the statement reads, as one number. It differs where a table has another
-    /// power of two of rows: a plan that is kept is for one scale.
+    /// The sizes of the tables that the statement reads, as one number. Two numbers differ where a table's
+    /// row count has another power of two. A driver keeps a plan for one such number only.
     pub scale: u64,
-    /// Whether the rows are wanted.
+    /// Whether the driver returns the rows of the answer.
     pub fetch: bool,
-    /// Whether the statement may be sent together with the next of its batch, before its own answer is there.
-    /// False on the last.
+    /// Whether the statement may be sent together with the next of its batch, before its own answer arrives.
+    /// False for the last statement of a batch.
     pub pipeline: bool,
 }
 
 /// The answer to one statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The rows, where they were asked for.
+    /// The rows, if the statement has [`Statement::fetch`].
     pub rows: Vec<Vec<Value>>,
     /// The number of rows in the command tag.
     pub affected: u64,
@@ -186,7 +189,7 @@ pub struct Answer {
 /// An error from the server or the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DbError {
-    /// Five characters; `08006` where the connection broke.
+    /// The SQLSTATE, five characters; `08006` where the connection broke.
     pub sqlstate: String,
     /// The primary message.
     pub message: String,
@@ -201,27 +204,27 @@ impl DbError {
     pub fn is_data(&self) -> bool {
         self.sqlstate.starts_with("21") || self.sqlstate.starts_with("22")
     }
-    /// Whether the transaction may succeed if it is tried again as a whole: class 40, and the loss of a
-    /// prepared statement, which the driver then prepares anew.
+    /// Whether the transaction may succeed if it is tried again as a whole. True for class 40, and for the
+    /// loss of a prepared statement, which the driver then prepares anew.
     pub fn is_retryable(&self) -> bool {
         self.sqlstate.starts_with("40") || self.sqlstate == "26000"
     }
 }
 
-/// The outcome of a batch: the answers of its statements in order, up to the first that failed. Statements
-/// after a failed one must not have run.
+/// The outcome of a batch: the answers of its statements in order, up to the first statement that failed. The
+/// driver must not run the statements after a failed one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// One answer per statement that succeeded.
     pub answers: Vec<Answer>,
-    /// The error of the statement after the last answered one.
+    /// The error of the statement that follows the last answered one.
     pub error: Option<DbError>,
-    /// The time that the call of [`Machine::step`] before took, in microseconds.
+    /// The time that the previous call of [`Machine::step`] took, in microseconds.
     pub generate_micros: u64,
 }
 
 impl Outcome {
-    /// Returns the outcome that the first step is given.
+    /// Returns the outcome for the first call of [`Machine::step`].
     pub fn start() -> Outcome {
         Outcome::default()
     }
@@ -231,11 +234,12 @@ impl Outcome {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Run these in order, stop at the first error, and report with [`Machine::step`].
+    /// Statements to run in order up to the first error; the driver reports the outcome with
+    /// [`Machine::step`].
     Run(Vec<Statement>),
-    /// The refresh is committed (or there was nothing to do).
+    /// The refresh is committed, or there was nothing to do.
     Done(Report),
-    /// Nothing was changed.
+    /// The refresh failed and changed nothing.
     Fail(Failure),
 }
 

@@ -1,4 +1,4 @@
-//! The facts that a refresh needs before it starts.
+//! The input of a refresh: its members, their sources, and its options.
 
 use super::{Value, WorkMem};
 use crate::catalog::{TableId, TableKind};
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A relation by name and identity; the decision query checks that the two still belong together.
+/// A relation by name and oid; the decision query checks that the name still leads to this oid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relation {
-    /// Its oid.
+    /// The relation's oid.
     pub id: TableId,
-    /// Its schema, unquoted.
+    /// The relation's schema, unquoted.
     pub schema: Arc<str>,
-    /// Its name, unquoted.
+    /// The relation's name, unquoted.
     pub name: Arc<str>,
 }
 
@@ -27,17 +27,17 @@ pub struct Relation {
 pub struct Source {
     /// The relation.
     pub relation: Relation,
-    /// Kind of the relation: it decides whether the relation can be locked.
+    /// Kind of the relation, which decides whether the relation can be locked.
     pub kind: TableKind,
-    /// The relation that holds the captured changes (`pgtrickle_changes.changes_<oid>`), with columns
-    /// `xid xid8`, `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured: then
+    /// The relation that holds the captured changes (`pgtrickle_changes.changes_<oid>`), with columns `xid
+    /// xid8`, `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured, so that
     /// every refresh is full.
     pub changes: Option<Relation>,
-    /// Whether the relation has partitions. Where one comes or goes during a refresh, only the later
-    /// statements see that, although all share a snapshot.
+    /// Whether the relation has partitions. If a partition is added or removed during a refresh, only the
+    /// later statements see the change, although all statements share a snapshot.
     pub partitioned: bool,
-    /// The reason why changes are not captured and advice what to do about it, if there is more to say: it is
-    /// the reason of the full refreshes.
+    /// The reason why changes are not captured, with advice, where both are known. A full refresh reports
+    /// this text as its reason.
     pub uncaptured: Option<Arc<str>>,
 }
 
@@ -46,30 +46,32 @@ pub struct Source {
 pub enum Bind {
     /// Text of the `pg_snapshot` of the stored frontier.
     FrontierSnapshot,
-    /// Text of the `xid8` of the transaction that is counted up to a command; NULL where there is none.
+    /// Text of the `xid8` of the transaction that the frontier counts up to a command; NULL where there is
+    /// none.
     FrontierXid,
-    /// The last command that is counted of that transaction, `bigint`; NULL where there is none.
+    /// The last command of that transaction that the frontier counts, `bigint`; NULL where there is no such
+    /// transaction.
     FrontierCommand,
-    /// A time of the refresh, text of `timestamptz`.
+    /// A time of the refresh, as text of `timestamptz`.
     Clock(Moment),
     /// A constant.
     Value(Value),
 }
 
-/// The information about rows that a statement of a program returns.
+/// The meaning of a program statement's answer for the counts of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Yield {
     /// Nothing.
     Nothing,
-    /// Nothing; the statement makes, changes or drops hidden objects and triggers, as the catalog's owner.
+    /// Nothing. The statement makes, changes or drops hidden objects and triggers, as the catalog's owner.
     Defined,
-    /// The command tag counts rows inserted.
+    /// The command tag gives the number of rows inserted.
     Inserted,
-    /// The command tag counts rows updated.
+    /// The command tag gives the number of rows updated.
     Updated,
-    /// The command tag counts rows deleted.
+    /// The command tag gives the number of rows deleted.
     Deleted,
-    /// One row of `bigint`: inserted, updated, deleted.
+    /// The answer is one row of three `bigint`: rows inserted, updated, deleted.
     Counts,
 }
 
@@ -90,22 +92,22 @@ impl Template {
         Template { text: text.into(), binds: Arc::new([]), result }
     }
 
-    /// Whether the best plan depends on the bound values: on how much time went by.
+    /// Whether the best plan of the server depends on the bound values, namely on the time that passed.
     pub fn hangs_on_values(&self) -> bool {
         self.binds.iter().any(|b| matches!(b, Bind::Clock(_)))
     }
 }
 
-/// The sources that changed, each with the expected number of its change rows; `None` where nobody counted
-/// them, or the number does not matter.
+/// The sources that changed, each with the expected number of its change rows. The number is `None` where the
+/// change rows were not counted, or their number does not matter.
 pub type Windows = BTreeMap<TableId, Option<i64>>;
 
-/// The form in which the readers of a stream table see a refresh of it.
+/// The form in which a refresh of a stream table appears to the readers of this stream table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReaderView {
     /// The program writes the net change to the buffer, if the table has readers.
     Changes,
-    /// The contents were replaced without a delta: readers must recompute.
+    /// The contents were replaced without a delta, so readers must recompute.
     Replaced,
 }
 
@@ -115,33 +117,34 @@ pub trait Program: fmt::Debug {
     /// [`Strategy::FullDifference`] is always among them.
     fn strategies(&self) -> &[Strategy];
 
-    /// Returns the statements of one strategy, specialised to the sources that changed (for a full refresh:
-    /// all of them) and planned for so many changes. They run in one batch; none may begin or end a
+    /// Returns the statements of one strategy for the sources that changed (for a full refresh: all sources),
+    /// planned for the given numbers of changes. The statements run in one batch. None may begin or end a
     /// transaction, or leave a savepoint open.
     ///
     /// # Errors
-    /// A plan that breaks a contract; the refresh fails with this error.
+    /// A plan that breaks a contract; the refresh fails with the error that this function returns.
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>>;
 
     /// Whether the result may change with the time of the refresh alone. The statements for
-    /// [`TableId::CLOCK`] apply that change.
+    /// [`TableId::CLOCK`] apply such a change.
     fn reads_clock(&self) -> bool {
         false
     }
 
-    /// Returns how readers see a refresh by this strategy.
+    /// Returns how a refresh by this strategy appears to readers.
     fn feed(&self, strategy: Strategy) -> ReaderView;
 }
 
-/// The sessions that must not write a stream table while it is refreshed. Readers are never kept out.
+/// The sessions that must not write a stream table while it is refreshed. Sessions that read it are never
+/// kept out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lock {
     /// Other refreshes: `SHARE UPDATE EXCLUSIVE`.
     #[default]
     Refreshes,
-    /// Also sessions that still fill the table for a dead refresh: `SHARE ROW EXCLUSIVE`. A stream table that
-    /// was never filled needs this lock. Rows that a load on several connections left are seen, and removed,
-    /// only if all of these connections have ended before the snapshot.
+    /// Other refreshes, and also sessions that still fill the table for a dead refresh: `SHARE ROW
+    /// EXCLUSIVE`. A stream table that was never filled needs this lock. A refresh sees and removes the rows
+    /// that a load on several connections left only if these connections have all ended before the snapshot.
     Writers,
 }
 
@@ -150,52 +153,53 @@ pub enum Lock {
 pub struct Member {
     /// `pgt_id`.
     pub id: i64,
-    /// The stored table.
+    /// The table that stores the rows of the stream table.
     pub relation: Relation,
-    /// The relations that its query reads.
+    /// The relations that the defining query reads.
     pub sources: Vec<Source>,
-    /// Its compiled program.
+    /// The compiled refresh program.
     pub program: Arc<dyn Program + Send + Sync>,
     /// The strategies that the user allows.
     pub policy: Policy,
-    /// The definition that the program was made for, as `pgtrickle.definition(pgt_id)` gives it. Where it
-    /// differs under the locks, the stream table was altered since, and the run ends. `None`: nobody else
-    /// alters it.
+    /// The definition that the program was made for, as `pgtrickle.definition(pgt_id)` returns it. If the
+    /// definition read under the locks differs, the stream table was altered meanwhile, and the refresh ends.
+    /// `None`: nobody else alters the stream table.
     pub definition: Option<Arc<str>>,
-    /// Whether sources without capture count as changed, and [unseen](Member::unseen) changes count, too. If
-    /// not, such a source alone is no reason to recompute; another source that did change still is.
+    /// Whether sources without capture count as changed, and whether [unseen](Member::unseen) changes count.
+    /// If the flag is false, a source without capture is no reason to recompute as long as no other source
+    /// changed.
     pub polled: bool,
     /// The reason why the result may change while no source does (the clock, a query without a table). A
-    /// refresh without another reason reports this one. `None`: the result changes only with the sources.
+    /// refresh reports this reason if it has no other. `None`: the result changes only with the sources.
     pub unseen: Option<Arc<str>>,
-    /// The sessions that must not write the table meanwhile.
+    /// The sessions that must not write the stream table during the refresh.
     pub lock: Lock,
-    /// For a table that triggers keep: the tables whose writers fire them, which nobody writes while it is
-    /// computed.
+    /// For a stream table that triggers keep up to date: the tables that have these triggers. No session
+    /// writes them while the stream table is recomputed.
     pub kept_by: Option<KeptBy>,
-    /// The settings that were in force when the table was created, and are in force while its program runs.
+    /// The settings that were in force when the stream table was created; its program runs under them.
     pub settings: Vec<Setting>,
 }
 
-/// The tables whose writers keep a stream table, by triggers. Such a table needs a refresh only if it was
-/// never computed, or was marked. Its frontier counts nothing, so it may be of another past or another
-/// system.
+/// The tables whose triggers keep a stream table up to date. Such a stream table needs a refresh only if it
+/// was never computed, or was marked. The refresh reads no changes from the frontier on, so this frontier may
+/// come from another past or another system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBy {
-    /// The tables.
+    /// The tables that have the triggers.
     pub tables: Vec<Relation>,
-    /// Whether the tables are locked, so that the stream table can be computed: nobody writes them from
-    /// before the snapshot to the end. Where they are not locked and a recompute is needed, the refresh ends
-    /// as one that was planned for something else.
+    /// Whether the tables are locked from before the snapshot to the end of the refresh, so that no session
+    /// writes them while the stream table is recomputed. Where the tables are not locked and a recompute is
+    /// needed, the refresh ends with the error of a stale plan.
     pub locked: bool,
 }
 
-/// The facts about a stream table that decide whether it has anything to do.
+/// The facts about a stream table that decide whether it needs a refresh.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'p> {
     /// `pgt_id`.
     pub id: i64,
-    /// The relations that it reads; one that its program does not read does no harm.
+    /// The relations that the stream table reads; a relation too many does no harm.
     pub sources: &'p [Source],
     /// See [`Member::polled`].
     pub polled: bool,
@@ -217,16 +221,17 @@ impl<'p> From<&'p Member> for Reader<'p> {
 pub struct Request {
     /// The origin: 'SCHEDULER', 'MANUAL' or 'INITIAL' in history.
     pub initiated_by: Initiator,
-    /// Whether everything is recomputed even where nothing changed.
+    /// Whether every member is recomputed even where nothing changed.
     pub full: bool,
-    /// Whether frontier and times are stored even if nothing changed; history gets no row.
+    /// Whether frontier and times are stored even if nothing changed; in that case no row is added to
+    /// history.
     pub store_empty: bool,
-    /// The lease that must be held for the commit; `None` for a refresh that needs no lease, since no other
-    /// refresher does it on schedule.
+    /// The lease that the refresher must hold at the commit. `None` for a refresh that needs no lease, since
+    /// no other refresher does it on schedule.
     pub lease: Option<Lease>,
-    /// The time from the last look that found no changes to the start of the refresh, in milliseconds: the
-    /// changes are no older. `None`: not known, so the lag is known only where the server keeps the times of
-    /// commits.
+    /// The milliseconds from the last check that found no changes to the start of the refresh. The changes
+    /// are no older than that check. `None`: not known, so the lag is known only where the server keeps
+    /// commit times.
     pub quiet_ms: Option<u64>,
 }
 
@@ -235,7 +240,7 @@ pub struct Request {
 pub struct Lease {
     /// The oid of the role.
     pub role: u32,
-    /// The number of the holder: each new holder gets a greater one.
+    /// The number of the holder of the lease; each new holder gets a greater number.
     pub fence: i64,
 }
 
@@ -251,19 +256,20 @@ impl Default for Request {
     }
 }
 
-/// A setting of the server: one in force when a stream table was created, or one for a refresh.
+/// A setting of the server: one that was in force when a stream table was created, or one that a refresh
+/// adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name.
+    /// The setting's name.
     pub name: String,
-    /// The value; `search_path` has one element per schema, every other setting one.
+    /// The setting's value: for `search_path` one element per schema, for every other setting one element.
     pub values: Vec<String>,
 }
 
 /// The transaction that the refresh runs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transaction {
-    /// A transaction of its own: the machine begins, commits, rolls back and retries.
+    /// A transaction of the refresh alone, which the machine begins, commits, rolls back and retries.
     Own {
         /// Milliseconds to wait for each lock; 0 waits for ever.
         lock_timeout_ms: u32,
@@ -272,12 +278,14 @@ pub enum Transaction {
         /// The greatest number of attempts, the first included; at least one.
         attempts: u32,
     },
-    /// The caller's transaction, already under a snapshot that is S1: nothing is begun, ended or retried.
+    /// The caller's transaction, whose snapshot is S1. The machine does not begin, end or retry this
+    /// transaction.
     Callers {
-        /// A query that returns the last command number so far as `bigint`.
+        /// A query that returns the number of the transaction's last command so far, as `bigint`.
         command: Arc<str>,
-        /// Whether that snapshot was taken after the locks. If not, a refresh with `Action::Reinitialize`
-        /// fails with 40001: changes that were drained since the snapshot are not in it.
+        /// Whether snapshot S1 was taken after the locks. If the snapshot is older, a refresh with
+        /// `Action::Reinitialize` fails with 40001, since the snapshot may lack changes that were drained
+        /// meanwhile.
         fresh: bool,
     },
 }
@@ -285,14 +293,15 @@ pub enum Transaction {
 /// A refresh of linked stream tables.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The stream tables, each after those members that it reads.
+    /// The stream tables to refresh; each stands after those members that it reads.
     pub members: Vec<Member>,
     /// The transaction that the refresh runs in.
     pub transaction: Transaction,
-    /// The memory that sorts and hashes get; `None` leaves the server's setting.
+    /// The memory that the sorts and hashes of the refresh get; `None` leaves the server's setting.
     pub work_mem: Option<WorkMem>,
     /// The origin of the refresh, and its options.
     pub request: Request,
-    /// The time when the refresh was asked for, for traces; the machine decides nothing by it.
+    /// The time when the refresh was requested, which only traces show; the machine decides nothing by this
+    /// time.
     pub asked_at: Option<Time>,
 }

@@ -11,14 +11,15 @@ use crate::stream_table::{Refresh, StreamTable};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A part of the statement that fills a stream table.
+/// A part of the statement that fills a stream table; the parts can run on several connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The text.
+    /// The SQL text of the part.
     pub text: Arc<str>,
-    /// The table of which the part reads a range, by row address. `None`: it reads everything.
+    /// The table of which the part reads one range of row addresses. `None`: the part reads all its tables
+    /// whole.
     pub over: Option<TableId>,
-    /// The parameters, as texts.
+    /// The parameters of the part, each sent as text.
     pub params: Vec<PieceParam>,
 }
 
@@ -29,23 +30,25 @@ pub enum PieceParam {
     From,
     /// The address after the last one of the range.
     To,
-    /// The time of the refresh: the only parameter of the statement before it was split.
+    /// The time of the refresh, which is the only parameter of the statement that was split.
     Time,
 }
 
-/// A [`StreamTable`] as a [`Program`], with its statements printed and its parameters as binds.
+/// The [`Program`] of a [`StreamTable`], which prints the table's statements and turns their parameters into
+/// binds.
 #[derive(Debug)]
 pub struct Compiled {
     table: Arc<StreamTable>,
     ways: &'static [Strategy],
-    /// The texts printed lately: under a steady stream of changes each refresh runs the same statements.
+    /// The texts that were printed before: under a steady stream of changes each refresh runs the same
+    /// statements.
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
 
 /// Everything that the statements of a refresh depend on.
 type Key = (Strategy, Windows);
 
-/// The greatest number of programs that are kept for a stream table.
+/// The greatest number of printed programs that are stored for a stream table.
 const KEPT: usize = 64;
 
 impl Compiled {
@@ -64,7 +67,7 @@ impl Compiled {
         &self.table
     }
 
-    /// Returns the meaning of a statement's result; rows of hidden tables are not counted.
+    /// Returns what a statement's answer counts; rows of hidden tables are not counted.
     fn result(&self, statement: &Statement) -> Yield {
         let own = &self.table.layout().result.name;
         match statement {
@@ -76,7 +79,8 @@ impl Compiled {
         }
     }
 
-    /// Splits the statement that fills the result in a full refresh into parts: see [`StreamTable::load`].
+    /// Splits the statement that fills the result in a full refresh into parts, as [`StreamTable::load`]
+    /// does.
     ///
     /// # Errors
     /// Those of [`StreamTable::load`].
@@ -116,7 +120,8 @@ impl Compiled {
     }
 }
 
-/// Returns the bind of a parameter. All sources of a refresh are read up to one frontier.
+/// Returns the bind of a parameter. A bind names no source, since all sources of a refresh are read up to one
+/// frontier.
 fn bind(param: &Param) -> Result<Bind> {
     match param {
         Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
@@ -154,9 +159,10 @@ impl Program for Compiled {
         self.table.reads_clock()
     }
 
-    /// Returns how readers see a refresh by this strategy. A stream table that another one reads is captured
-    /// like any source, so its changes are there in every case. The changes of a replacement are twice the
-    /// table, and a recompute of the readers is cheaper than that delta.
+    /// Returns how a refresh by this strategy appears to readers. A stream table that another stream table
+    /// reads is captured like any source, so its changes are in its buffer after every refresh. A replacement
+    /// writes twice as many changes as the table has rows, and a recompute of the readers is cheaper than
+    /// their delta for these changes.
     fn feed(&self, strategy: Strategy) -> ReaderView {
         if strategy == Strategy::Full { ReaderView::Replaced } else { ReaderView::Changes }
     }

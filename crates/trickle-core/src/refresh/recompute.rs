@@ -1,4 +1,4 @@
-//! The refresh program of a query that is not incremental.
+//! The refresh program of a query that can only be refreshed in full.
 
 use super::plan::{Program, ReaderView, Template, Windows, Yield};
 use crate::cost::Strategy;
@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 use std::sync::Arc;
 
-/// Computes the query and writes the result: all of it, or the difference to the stored rows; readers are
-/// never blocked. The query may hold constructs that the engine cannot read, so it is kept as text. The text
-/// is the canonical one of the server (`pg_get_viewdef`), which is one complete query. Only the names of its
-/// columns are known, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6),
-/// which any type has.
+/// The program that computes a query and writes all of its result, or the difference to the stored rows. The
+/// program never blocks sessions that read the stream table. The query may hold constructs that the engine
+/// cannot read, so it is stored as text. This text is the canonical one of the server (`pg_get_viewdef`),
+/// which is one complete query. The engine knows only the names of the query's columns. Rows are therefore
+/// compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6), which works for every type.
 #[derive(Debug)]
 pub struct Recompute {
     replaced: Arc<[Template]>,
@@ -20,18 +20,18 @@ pub struct Recompute {
 /// A column of a key of the stored table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyColumn {
-    /// Its position among the stored columns.
+    /// The column's position among the stored columns.
     pub position: usize,
-    /// The operator, with its schema, by which the unique index of the key tells values apart.
+    /// The operator, with its schema, by which the unique index of the key compares values of the column.
     pub equality: Qualified,
-    /// The collation of the index, with its schema, where the type has one.
+    /// The collation of the index for the column, with its schema, where the type has a collation.
     pub collation: Option<Qualified>,
 }
 
 impl Recompute {
     /// Makes the program that keeps `columns` of `table` equal to `query`. A unique index of the table
-    /// enforces `key`. With a key, a row that changes is updated, so foreign keys to the table and its
-    /// triggers see one change. Without a key such a row is deleted and inserted.
+    /// enforces `key`. With a key, a row that changes is updated, so triggers of the table and foreign keys
+    /// to it see one change. Without a key, such a row is deleted and inserted.
     pub fn new(table: &Qualified, columns: &[Ident], key: &[KeyColumn], query: &str) -> Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
@@ -50,7 +50,7 @@ impl Recompute {
         Recompute { replaced, difference }
     }
 
-    /// Removes the strategy that writes the difference.
+    /// Returns the program without the strategy that writes the difference.
     #[must_use]
     pub fn without_difference(self) -> Recompute {
         Recompute { difference: None, ..self }
@@ -58,9 +58,10 @@ impl Recompute {
 }
 
 /// Builds the statement that writes the difference. The rows of both sides are sorted together by the bytes
-/// of their values. Equal rows of the two sides cancel in pairs; the remaining stored rows are deleted and
-/// the remaining computed rows inserted. Rows are deleted before others are inserted, so that no row meets
-/// the key of one that goes.
+/// of their values. Equal rows of the two sides cancel in pairs. Of the remaining rows, a stored one and a
+/// computed one with the same key make an update. All other stored rows are deleted, and all other computed
+/// rows inserted. Rows are deleted before others are inserted, so no inserted row conflicts with the key of a
+/// deleted one.
 fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &str) -> String {
     let own: Vec<String> = (1..=names.len()).map(|n| format!("c{n}")).collect();
     let of = |alias: &str| own.iter().map(|c| format!("{alias}.{c}")).collect::<Vec<_>>().join(", ");
@@ -82,7 +83,8 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
         of("s"),
     );
     let (gone, come) = ("w OPERATOR(pg_catalog.=) -1", "w OPERATOR(pg_catalog.=) 1");
-    // A part of a key does not identify rows.
+    // If a column of the key is not among the stored ones, the other key columns do not identify rows, so no
+    // rows are paired.
     let paired: Option<Vec<String>> = key.iter().map(|k| same(k, &own)).collect();
     let paired = paired.unwrap_or_default();
     let pairs = match paired.is_empty() {

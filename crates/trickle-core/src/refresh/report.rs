@@ -1,4 +1,4 @@
-//! The reports of a refresh.
+//! The reports that a refresh returns.
 
 use super::plan::Relation;
 use super::{DbError, Phase};
@@ -42,36 +42,37 @@ impl Phases {
     }
 }
 
-/// The report on one stream table: the actions and their reasons.
+/// The report on the refresh of one stream table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {
     /// `pgt_id`.
     pub id: i64,
     /// The name as `schema.name`, quoted where needed.
     pub name: String,
-    /// The action.
+    /// The action that the refresh took.
     pub action: Action,
-    /// The strategy.
+    /// The strategy of the action.
     pub strategy: Strategy,
-    /// The reason, in one sentence.
+    /// The reason for the action, in one sentence.
     pub reason: String,
-    /// The predicted time, in milliseconds.
+    /// The time that the cost model predicted for the program, in milliseconds.
     pub predicted_ms: f64,
-    /// The numbers behind the prediction; with [`Phases::execute`] they are a sample for the cost model.
+    /// The numbers of rows behind the prediction; with [`Phases::execute`] they are a sample for the cost
+    /// model.
     pub inputs: Inputs,
     /// Rows inserted into the stored table.
     pub rows_inserted: i64,
-    /// Rows updated.
+    /// Rows updated in the stored table.
     pub rows_updated: i64,
-    /// Rows deleted.
+    /// Rows deleted from the stored table.
     pub rows_deleted: i64,
-    /// Pending change rows of its sources.
+    /// Pending change rows of the stream table's sources.
     pub delta_rows: i64,
-    /// The longest time, in milliseconds, between the commit of a change and its becoming visible. The value
-    /// is exact where the server keeps the times of commits; `None` where the refresh brought no change, or
-    /// the time is not known.
+    /// The longest time, in milliseconds, between the commit of a change and the time when the change became
+    /// visible. The value is exact where the server keeps commit times. The value is `None` where the refresh
+    /// brought no change, or where the time is not known.
     pub lag_ms: Option<f64>,
-    /// The time of this member alone; the time spent once for all members is in [`Report::shared`].
+    /// The time of this member alone; [`Report::shared`] is the time spent once for all members.
     pub phases: Phases,
 }
 
@@ -101,7 +102,7 @@ impl MemberReport {
         }
     }
 
-    /// Whether the refresh brought changes of sources.
+    /// Whether the refresh applied changes of sources.
     pub fn brought_changes(&self) -> bool {
         matches!(self.action, Action::Differential | Action::Full) && self.delta_rows > 0
     }
@@ -115,15 +116,15 @@ impl MemberReport {
     }
 }
 
-/// A refresh that was committed.
+/// The report on a refresh that was committed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// One per member, in order.
+    /// One report per member, in order.
     pub members: Vec<MemberReport>,
     /// The new frontier of the members. `None`: nothing was stored, since nothing changed and the refresh was
     /// not by hand.
     pub frontier: Option<Frontier>,
-    /// The number of attempts.
+    /// The number of attempts, the last included.
     pub attempts: u32,
     /// Time spent once for all members, over all attempts.
     pub shared: Phases,
@@ -133,31 +134,32 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// A lock was not granted in time, usually since another refresh runs. Not an error of the stream table:
-    /// try later.
+    /// A lock was not granted in time, usually since another refresh runs. The caller should try later; the
+    /// failure is not an error of the stream table.
     Busy,
-    /// Serialization failures or deadlocks used up the attempts. Try later.
+    /// Serialization failures or deadlocks used up the attempts. The caller should try later.
     Conflict,
-    /// A table was dropped, renamed or replaced since the plan was made: read the catalog again.
+    /// A table was dropped, renamed or replaced since the plan was made. The caller must read the catalog
+    /// again.
     Stale,
-    /// The connection or the server went away. Connect again.
+    /// The connection broke or the server stopped. The caller must connect again.
     Connection,
-    /// The statement itself failed: this counts as an error of the stream table.
+    /// The statement itself failed; the failure counts as an error of the stream table.
     Statement,
 }
 
-/// A refresh that changed nothing.
+/// The report on a refresh that failed and changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The kind of the failure.
     pub kind: FailureKind,
-    /// The member (`pgt_id`) at work, if one was.
+    /// The member (`pgt_id`) whose statement failed; `None` for a statement for all members.
     pub member: Option<i64>,
-    /// The step that failed.
+    /// The number of the statement that failed ([`Statement::step`](super::Statement::step)).
     pub step: usize,
     /// The error of the server, or the reason why the machine gave up.
     pub error: DbError,
-    /// The number of attempts.
+    /// The number of attempts, the last included.
     pub attempts: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The machine against a scripted server that knows what a transaction is.
+//! Tests of the machine against a scripted server that tracks whether a transaction is open or aborted.
 
 use super::*;
 use crate::catalog::{TableId, TableKind};
@@ -6,7 +6,7 @@ use crate::cost::{Force, Policy, Strategy};
 use crate::expr::Moment;
 use crate::frontier::Frontier;
 
-/// A program whose statements name themselves.
+/// A program whose statements name the program, the strategy and the windows.
 #[derive(Debug)]
 struct Fake {
     name: &'static str,
@@ -130,12 +130,13 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
     ]
 }
 
-/// Makes the decision query's rows, given the pending rows of `orders`, `up` and the other base table.
+/// Makes the decision query's rows from the numbers of pending rows of `orders`, `up` and the other base
+/// table.
 fn facts(orders: i64, up: i64, other: i64) -> Vec<Vec<Value>> {
     vec![fact(7, 1, Some(orders)), fact(8, 20, Some(up)), fact(8, 2, Some(other))]
 }
 
-/// Whether a scripted error is for a statement.
+/// Whether a scripted error applies to a statement.
 type Fits = Box<dyn Fn(&Statement) -> bool>;
 
 struct Server {
@@ -153,7 +154,7 @@ impl Server {
         let (open, aborted, savepoint) = (false, false, false);
         Server { facts, errors: vec![], log: vec![], open, aborted, savepoint, committed: vec![] }
     }
-    /// Makes the first statement that fits fail, once.
+    /// Makes the first statement that meets the condition `on` fail, once.
     fn fails(mut self, on: impl Fn(&Statement) -> bool + 'static, sqlstate: &'static str) -> Server {
         self.errors.push((Box::new(on), sqlstate));
         self
@@ -169,7 +170,7 @@ impl Server {
         }
         let ends = matches!(s.kind, Kind::Rollback | Kind::RollbackTo);
         assert!(!self.aborted || ends, "{} in an aborted transaction", s.text);
-        // ROLLBACK outside a transaction is a warning, no error.
+        // PostgreSQL answers ROLLBACK outside a transaction by a warning, not an error.
         assert!(
             s.kind == Kind::Rollback || (s.kind != Kind::Begin) == self.open,
             "{} while open = {}",
@@ -230,7 +231,7 @@ impl Server {
     fn texts(&self) -> Vec<&str> {
         self.log.iter().map(|s| &*s.text).collect()
     }
-    /// Returns kinds and program texts, without the statements that every run begins with.
+    /// Returns kinds and program texts, without settings, locks and preparations.
     fn short(&self) -> Vec<String> {
         self.log
             .iter()
@@ -285,10 +286,10 @@ fn upstream_first_over_one_snapshot() {
             "LOCK TABLE public.down, public.up IN SHARE UPDATE EXCLUSIVE MODE",
         ]
     );
-    // The members share their settings, which are put in force once.
+    // Both members have the same settings, which are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
-    // The bound time decides how these statements are planned; the plans of the statements at the end are
-    // kept.
+    // The bound time decides how these statements are planned; the statements at the end of the refresh are
+    // planned once.
     let own = [
         "SET LOCAL \"TimeZone\" = 'UTC'",
         "SET LOCAL search_path = 'a', 'B c', 'pg_temp'",
@@ -305,7 +306,8 @@ fn upstream_first_over_one_snapshot() {
             "delta up 1~8",
             "Release",
             "Savepoint",
-            // `up` wrote: one row inserted, two updated, three deleted.
+            // `up` wrote one row inserted, two updated and three deleted, which makes 8 change rows for
+            // `down`.
             "delta down 20~8",
             "Release",
             "Frontier",
@@ -313,7 +315,7 @@ fn upstream_first_over_one_snapshot() {
             "Commit"
         ]
     );
-    // The transaction's own id 105 counts whole, 102 is still to come.
+    // The frontier counts the refresh's own transaction 105 whole; transaction 102 was still running.
     let f = r.frontier.unwrap();
     assert_eq!(f.snapshot().to_string(), "102:106:102");
     let store = server.log.iter().find(|s| s.kind == Kind::Frontier).unwrap();
@@ -331,7 +333,7 @@ fn upstream_first_over_one_snapshot() {
         (up.action, up.rows_inserted, up.rows_updated, up.rows_deleted, up.delta_rows),
         (Action::Differential, 1, 2, 3, 5)
     );
-    // The rows that upstream wrote (1 + 3 + 2·2 row images) are the delta of downstream.
+    // The changes that `up` wrote (1 + 3 + 2·2 row images) are the delta that `down` reads.
     assert_eq!(r.members[1].delta_rows, 8);
     assert_eq!((up.phases.execute, r.attempts), (70, 1));
     let steps: Vec<usize> = server.log.iter().map(|s| s.step).collect();
@@ -354,7 +356,7 @@ fn a_refresh_that_meets_a_partition_begins_anew() {
     assert!(server.texts().contains(&"SELECT pgtrickle.require_partitions('{2}')"));
 }
 
-/// Returns, for each member, the time of commit of its changes that history gets.
+/// Returns, for each member, the commit time of its changes that is written into history.
 fn committed(server: &Server) -> Vec<Option<String>> {
     let history = server.log.iter().find(|s| s.kind == Kind::History).unwrap();
     let rows: serde_json::Value = serde_json::from_str(history.params[0].as_text().unwrap()).unwrap();
@@ -378,12 +380,14 @@ fn the_first_commit_is_told_where_it_is_known_of_every_change() {
         committed(&server)
     };
     let some = |t: &str| Some(t.to_owned());
-    // A change that a member of the same refresh passes on was committed when that member's change was.
+    // A change that `down` reads from `up` counts as committed when the change that `up` applied was
+    // committed.
     assert_eq!(of([Some(early), None], 0, None), [some(early), some(early)]);
     assert_eq!(of([Some(late), None], 0, Some(early)), [some(late), some(early)]);
     assert_eq!(of([Some(early), None], 0, Some(late)), [some(early), some(early)]);
     assert_eq!(of([None, None], 0, Some(late)), [None, None]);
-    // Changes that an earlier refresh brought were committed before that refresh.
+    // Changes that an earlier refresh of `up` left pending were committed before this refresh, at a time not
+    // known.
     assert_eq!(of([Some(early), None], 3, Some(late)), [some(early), None]);
 }
 
@@ -405,7 +409,7 @@ fn an_empty_window_stores_nothing_unless_asked() {
 fn a_data_error_of_the_delta_recomputes_in_the_same_run() {
     let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "22012");
     let r = report(server.drive(plan()));
-    // A replaced upstream leaves no delta: the reader recomputes too.
+    // A replaced upstream table leaves no delta, so its reader recomputes too.
     assert_eq!(
         server.short(),
         [
@@ -425,7 +429,7 @@ fn a_data_error_of_the_delta_recomputes_in_the_same_run() {
     assert_eq!((r.members[0].action, r.members[0].rows_inserted), (Action::Full, 4));
     assert_eq!(r.members[0].reason, "the delta met an error (22012: scripted)");
     assert_eq!(r.members[1].reason, "public.up was truncated or replaced");
-    // If the query itself raises, that is the error.
+    // If the query itself raises an error, this error is the failure of the refresh.
     let mut server = Server::new(facts(5, 0, 0))
         .fails(|s| s.text.starts_with("delta up"), "22012")
         .fails(|s| s.text.starts_with("full up"), "22003");
@@ -467,7 +471,7 @@ fn a_failure_at_any_step_ends_in_rollback() {
                 assert_eq!(server.log.last().unwrap().kind, Kind::Rollback);
                 assert!(!server.open && server.committed.is_empty());
             }
-            // The same where every attempt conflicts there, and where the ROLLBACK fails too.
+            // The failure is the same where the ROLLBACK fails too.
             let mut server = Server::new(facts(orders, 0, 3)).fails(move |s| s.step == step, "08006");
             server = server.fails(|s| s.kind == Kind::Rollback, "08003");
             assert_eq!(failure(server.drive(plan())).error.sqlstate, "08006");
@@ -564,7 +568,8 @@ fn work_mem_is_set_locally_for_each_member_by_its_size() {
     assert_eq!(set, [(7, local(5)), (8, local(2))]);
 }
 
-/// The second question looks once into each buffer, however many frontiers there are, and finds it by halves.
+/// The query of [`super::control::peek_text`] looks once into each buffer, however many frontiers there are,
+/// and finds the buffer by halving.
 #[test]
 fn the_second_question_grows_linearly_with_the_sources() {
     let text = |n: u32| {
@@ -581,7 +586,7 @@ fn the_second_question_grows_linearly_with_the_sources() {
         assert_eq!(text.matches("CASE WHEN f.source <").count() + 1, n as usize);
         assert_eq!(text.matches("FROM frontiers f").count(), 1, "{text}");
     }
-    // The last of 64 stands behind six choices, and has one of its own.
+    // The condition of the last of 64 sources is nested in six CASEs, and contains one CASE itself.
     assert_eq!(text(64).rsplit("EXISTS").next().unwrap().matches(" END").count(), 6 + 1);
 }
 

@@ -1,5 +1,6 @@
-//! The memory of a scheduler between two looks. It holds when each stream table was last refreshed or seen
-//! without changes, which ones are at work, and which ones have changes and wait for their turn.
+//! The state that a scheduler keeps between two looks. The agenda holds when each stream table was last
+//! refreshed or last found without changes. The agenda also holds which stream tables are being refreshed,
+//! and which have changes and wait for their turn.
 
 use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
 use crate::catalog::TableId;
@@ -7,108 +8,110 @@ use crate::dag::Dag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The facts that the catalog holds about a stream table.
+/// The facts about a stream table that the catalog holds.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// The schedule; `None` is manual.
+    /// The schedule of the stream table; `None` is manual.
     pub schedule: Option<Schedule>,
     /// See [`Task::polls`].
     pub polls: bool,
-    /// Whether nobody refreshes the table until somebody resumes it.
+    /// Whether the stream table is suspended: not refreshed until somebody resumes it.
     pub suspended: bool,
-    /// Errors since the last success.
+    /// The number of errors since the last successful refresh.
     pub errors: u32,
-    /// The time of its last refresh, as far as other processes noted it.
+    /// The time of the last refresh of the stream table that the catalog records, whichever process made the
+    /// refresh.
     pub refreshed: Option<Time>,
 }
 
-/// Stream tables that are to be refreshed together, now.
+/// Stream tables that are to be refreshed together now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The stream tables.
     pub members: Vec<TableId>,
-    /// The members that are due, by their own schedule or for a reader in another group; the others come with
-    /// them.
+    /// The members that are due, by their own schedule or for a reader in another group; the other members
+    /// are refreshed with them.
     pub asked: Vec<TableId>,
-    /// The members that are to be recomputed since nobody can tell whether their sources changed.
+    /// The members that are recomputed since nobody knows whether their sources changed.
     pub polled: BTreeSet<TableId>,
-    /// The time when all members were last seen without changes, if they were.
+    /// The time since which all members are known to have no changes; `None` where there is no such time.
     pub quiet_at: Option<Time>,
 }
 
 impl Due {
-    /// Whether this refresh takes all sources of a member into account, those without capture included.
+    /// Whether this refresh considers all sources of a member, those without capture included.
     fn asks(&self, id: TableId, task: &Task) -> bool {
         !task.polls || self.polled.contains(&id)
     }
 }
 
-/// The outcome of a refresh, as the schedule sees it.
+/// The outcome of a refresh, as it matters for the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The refresh succeeded.
     Done,
-    /// The refresh met a lock or was cut off: it is tried again before its next time.
+    /// The refresh met a lock or was cut off; the scheduler tries again before the next time of the schedule.
     Later,
     /// The refresh failed.
     Failed,
 }
 
-/// The stream tables that one look covers.
+/// The stream tables that one look covers; a look finds out which stream tables have changes.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The stream tables that are due.
     pub members: BTreeSet<TableId>,
-    /// The due ones that count as changed where nobody can tell.
+    /// The due stream tables that count as changed, since nobody knows whether their sources changed.
     pub polled: BTreeSet<TableId>,
-    /// The longest period of the due ones.
+    /// The longest period of the due stream tables.
     pub longest: Option<Duration>,
-    /// The stream tables with a period no longer than that, due or not: their next look comes a period after
-    /// this one. Without them a thousand stream tables whose times differ would cause a thousand looks in
-    /// each period.
+    /// The stream tables with a period of at most [`Look::longest`], due or not. If such a table has no
+    /// changes, its next look comes a period after this one. Otherwise a thousand stream tables with
+    /// different times would cause a thousand looks in each period.
     pub beside: BTreeSet<TableId>,
-    /// All of these and the stream tables that they read, upstream first.
+    /// The stream tables of [`Look::members`] and [`Look::beside`], and all that they read, upstream first.
     pub asked: Vec<TableId>,
 }
 
 /// The result of a look.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The stream tables that have changes, or may have.
+    /// The stream tables that have changes, or may have changes.
     pub stale: BTreeSet<TableId>,
     /// The due stream tables that have changes.
     pub changed: BTreeSet<TableId>,
 }
 
-/// A scheduler without I/O; see the module. Like [`next`](super::next) it is pure: the time of day comes in
-/// as a parameter. A second parameter is the time of a monotonic clock, since any fixed moment; durations are
-/// measured by it. Without it, setting the clock forward during a refresh would make that refresh a long one,
-/// and put the next one off for as long.
+/// A scheduler without I/O, which holds the state that the module describes. Like [`next`](super::next), the
+/// agenda is pure: the time of day is a parameter. Another parameter is the time of a monotonic clock, since
+/// any fixed moment, by which durations are measured. If durations were measured by the time of day, setting
+/// the clock forward during a refresh would make this refresh seem long and delay the next one.
 ///
-/// The caller looks at the stream tables that are [`unknown`](Agenda::unknown) until none is,
-/// [begins](Agenda::begin) those that are [`ready`](Agenda::ready), and reports how each
-/// [ended](Agenda::ended). The agenda need not outlive the process: the database holds which changes were
-/// applied.
+/// The caller looks at the [`unknown`](Agenda::unknown) refreshes until there are none, and
+/// [begins](Agenda::begin) the [`ready`](Agenda::ready) refreshes. The caller reports each refresh that
+/// [ended](Agenda::ended). The agenda need not outlive the process, since the database records which changes
+/// were applied.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Periods, waits, and the number of groups at a time.
+    /// The settings: periods, waits, and the greatest number of groups refreshed at one time.
     pub options: Options,
     /// The graph of sources and readers.
     pub dag: Dag,
-    /// The stream tables.
+    /// The schedule and the refresh status of each stream table.
     pub tasks: BTreeMap<TableId, Task>,
     /// The greatest age that each stream table may reach.
     periods: BTreeMap<TableId, Duration>,
     /// The stream tables that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
-    /// The time when each was last known to have no changes: a look, or the start of its last refresh.
+    /// The time when each stream table was last known to have no changes: the time of a look, or the start of
+    /// the last refresh.
     quiet: BTreeMap<TableId, Time>,
-    /// The time when each running refresh began, by the monotonic clock.
+    /// The time when the running refresh of each stream table began, by the monotonic clock.
     begun: BTreeMap<TableId, Duration>,
 }
 
 impl Agenda {
-    /// Makes an agenda that knows nothing yet.
+    /// Makes an agenda without stream tables.
     pub fn new(options: Options) -> Agenda {
         Agenda {
             options,
@@ -121,8 +124,8 @@ impl Agenda {
         }
     }
 
-    /// Takes new facts from the catalog, and keeps the facts about refreshes. Returns the stream tables that
-    /// were suspended since the last call.
+    /// Replaces the graph and the facts from the catalog; the status of refreshes stays. Returns the stream
+    /// tables that were suspended since the last call.
     pub fn learn(&mut self, dag: Dag, known: BTreeMap<TableId, Known>, now: Time) -> Vec<TableId> {
         let mut before = std::mem::take(&mut self.tasks);
         let mut suspended = Vec::new();
@@ -145,28 +148,28 @@ impl Agenda {
         &self.periods
     }
 
-    /// Returns the refreshes that are due, with or without changes, as if any number could run; and the rest
-    /// of the plan.
+    /// Returns the refreshes that are due, with or without changes, as if no limit applied to their number.
+    /// Also returns the rest of the plan.
     pub fn due(&self, now: Time) -> (Vec<Due>, Plan) {
         self.plan(usize::MAX, now)
     }
 
-    /// Returns the due refreshes that are not known to have changes; and the rest of the plan.
+    /// Returns the due refreshes that are not known to have changes. Also returns the rest of the plan.
     pub fn unknown(&self, now: Time) -> (Vec<Due>, Plan) {
         let (mut due, plan) = self.due(now);
         due.retain(|d| !self.has_changes(d));
         (due, plan)
     }
 
-    /// Returns the refreshes that are due, have changes, and may begin, in this order.
+    /// Returns the refreshes that are due, have changes, and may begin, in the order in which to begin them.
     pub fn ready(&self, now: Time) -> Vec<Due> {
         let (mut due, _) = self.plan(self.options.max_concurrent, now);
         due.retain(|d| self.has_changes(d));
         due
     }
 
-    /// Returns when to look again if no refresh ends before: `now` where one is due already, `None` where
-    /// nothing is known to become due.
+    /// Returns the time of the next look, if no refresh ends before it. The time is `now` where a refresh is
+    /// due already; `None` where no refresh is known to become due.
     pub fn wake(&self, now: Time) -> Option<Time> {
         let (due, plan) = self.plan(self.options.max_concurrent, now);
         if due.is_empty() { plan.wake } else { Some(now) }
@@ -194,7 +197,7 @@ impl Agenda {
         (due.collect(), plan)
     }
 
-    /// Returns the look for these due refreshes.
+    /// Returns the stream tables that a look for these due refreshes covers.
     pub fn look(&self, due: &[Due]) -> Look {
         let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
         let polled = due.iter().flat_map(|d| &d.polled).copied().collect();
@@ -205,7 +208,7 @@ impl Agenda {
         Look { members, polled, longest, beside, asked }
     }
 
-    /// Takes the result of a look at the due refreshes.
+    /// Records the result of a look at the due refreshes.
     pub fn looked(&mut self, due: &[Due], look: &Look, seen: &Seen, now: Time) {
         let known = |id: &&TableId| self.tasks.get(*id).is_some_and(|t| !t.polls);
         let quiet = look.asked.iter().filter(|id| !seen.stale.contains(id)).filter(known);
@@ -219,20 +222,20 @@ impl Agenda {
         for id in look.beside.iter().filter(|id| !look.members.contains(id) && !stale.contains(id)) {
             let Some(t) = self.tasks.get_mut(id) else { continue };
             let is_quiet = !t.polls && !t.status.running && t.status.consecutive_errors == 0;
-            // A cron time stays, whether or not the table was looked at before.
+            // The next time of a cron schedule stays, whether or not a look finds changes before it.
             if is_quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
                 t.status.found_quiet(now);
             }
         }
     }
 
-    /// Takes note that nothing was committed since these were seen without changes.
+    /// Records that nothing was committed since the members of `due` were last found without changes.
     pub fn still_quiet(&mut self, due: &[Due], now: Time) {
         self.found_quiet(due, now);
         self.quiet.extend(due.iter().flat_map(|d| &d.members).map(|id| (*id, now)));
     }
 
-    /// Takes note that a look found no changes for some of the `due` refreshes.
+    /// Records that a look found no changes for some of the `due` refreshes.
     fn found_quiet(&mut self, due: &[Due], now: Time) {
         let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
         for d in idle {
@@ -243,7 +246,7 @@ impl Agenda {
         }
     }
 
-    /// Takes note that a refresh begins; `clock` is the time of the monotonic clock.
+    /// Records that a refresh begins; `clock` is the time of the monotonic clock.
     pub fn begin(&mut self, due: &Due, now: Time, clock: Duration) {
         for id in &due.members {
             self.changed.remove(id);
@@ -256,7 +259,7 @@ impl Agenda {
         }
     }
 
-    /// Takes note that a refresh ended.
+    /// Records that a refresh ended; `clock` is the time of the monotonic clock.
     pub fn ended(&mut self, due: &Due, outcome: Outcome, now: Time, clock: Duration) {
         for id in &due.members {
             let took = self.begun.remove(id).map(|at| clock.saturating_sub(at));
@@ -273,8 +276,8 @@ impl Agenda {
                 Outcome::Done => {
                     status.consecutive_errors = 0;
                     status.last_done = status.last_start;
-                    // The table shows all changes that were committed when the refresh began, so none of
-                    // those is left.
+                    // The table shows all changes that were committed before the refresh began, so it had no
+                    // other changes at that time.
                     self.quiet.extend(status.last_start.map(|start| (*id, start)));
                 }
                 Outcome::Later => {}
@@ -284,8 +287,9 @@ impl Agenda {
     }
 }
 
-/// Builds a task from the catalog's facts and the known state of its refreshes. A cron time that passed while
-/// no scheduler ran is made good: the refresh that others noted counts as the last.
+/// Builds a task from the catalog's facts and the known status of its refreshes. A cron time that passed
+/// while no scheduler ran is made up for: the first period begins at the last refresh that the catalog
+/// records.
 fn task(known: Known, old: Option<Status>, now: Time) -> Task {
     let is_cron = matches!(known.schedule, Some(Schedule::Cron(_)));
     let noted = known.refreshed.filter(|at| is_cron && *at < now);

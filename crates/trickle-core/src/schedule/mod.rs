@@ -1,11 +1,12 @@
-//! When to refresh what. Pure: time comes in as a parameter, and equal input gives an equal plan.
+//! The choice of the stream tables to refresh now. The module is pure: time is a parameter, and equal input
+//! gives an equal plan.
 //!
-//! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its readers need; manual is
+//! - [`Schedule`]: how fresh a stream table must be (a period, cron, or as its readers need; manual is
 //!   `None`).
 //! - [`canonical_period`]: the schedule as one number.
-//! - [`next`]: the refreshes to start now, and when to look again.
-//! - [`Agenda`]: the facts known between two looks, and how they change.
-//! - [`share`]: whose turn it is, where several owners share the refreshers.
+//! - [`next`]: the refreshes to start now, and the time of the next look.
+//! - [`Agenda`]: the facts that a scheduler keeps between two looks, and how they change.
+//! - [`share`]: the owner whose refresh is next, where several owners share the refreshers.
 
 mod agenda;
 mod plan;
@@ -53,10 +54,11 @@ impl fmt::Display for Time {
     }
 }
 
-/// Returns the greatest age that the contents of a stream table may reach. This age is its own period or
-/// shortest cron gap. For 'calculated' it is the shortest period among all its readers, transitively, since
-/// refreshing one of them takes its upstream along; `default` where no reader has one. `None` for a manual
-/// stream table. O(downstream).
+/// Returns the greatest age that the contents of a stream table may reach. For a schedule with a period or a
+/// cron line, this age is the period or the shortest cron gap. For 'calculated', it is the shortest period
+/// among all stream tables downstream, since a refresh of one of these refreshes its upstream too. If no
+/// stream table downstream has a period, the age is `default`. `None` for a manual stream table.
+/// O(downstream).
 pub fn canonical_period(
     dag: &Dag,
     schedules: &BTreeMap<TableId, Schedule>,
@@ -70,8 +72,8 @@ pub fn canonical_period(
     })
 }
 
-/// Returns the [`canonical_period`] of every stream table that has one, each with a default of its own. O(V +
-/// E).
+/// Returns the [`canonical_period`] of every stream table that has one; `default` returns the default of a
+/// stream table. O(V + E).
 pub fn canonical_periods<'a>(
     dag: &Dag,
     schedule: impl Fn(TableId) -> Option<&'a Schedule>,

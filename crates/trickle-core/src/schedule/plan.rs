@@ -1,4 +1,4 @@
-//! The scheduler: the refreshes to start now, and when to look again.
+//! The scheduler: it decides which refreshes to start now, and when to look again.
 
 use super::{Schedule, Time, canonical_periods};
 use crate::catalog::TableId;
@@ -9,25 +9,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
 
-/// The facts about the refreshes of one stream table.
+/// The refresh status of one stream table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The start of its first period: when the scheduler first knew the table or, for cron schedules, its
-    /// last refresh.
+    /// The start of the first period: the time when the scheduler first knew the stream table. For a cron
+    /// schedule, the period starts at the last recorded refresh, if there is one.
     pub since: Time,
-    /// The time when its last refresh started, whether or not it succeeded.
+    /// The time when the last refresh started, whether or not it succeeded.
     pub last_start: Option<Time>,
-    /// The time when its last refresh ended: its start plus its duration by a monotonic clock.
+    /// The time when the last refresh ended: its start plus its duration by a monotonic clock.
     pub last_end: Option<Time>,
-    /// The time when the last successful refresh started: readers go by it while another refresh is running.
+    /// The time when the last successful refresh started, by which readers decide while another refresh is
+    /// running.
     pub last_done: Option<Time>,
-    /// Whether a refresh that includes it is running.
+    /// Whether a refresh that includes the stream table is running.
     pub running: bool,
-    /// Errors since the last success.
+    /// The number of errors since the last successful refresh.
     pub consecutive_errors: u32,
-    /// Suspended, paused or broken: not refreshed until the user resumes it.
+    /// Whether the stream table is suspended: not refreshed until somebody resumes it.
     pub suspended: bool,
-    /// Whether its last refresh met a lock or was cut off: it is tried again before its time.
+    /// Whether the last refresh met a lock or was cut off, so that the scheduler tries again before the next
+    /// time of the schedule.
     pub again: bool,
 }
 
@@ -39,34 +41,36 @@ impl Status {
         }
     }
 
-    /// Takes note that the table was looked at and has no changes.
+    /// Records that a look found no changes for the stream table.
     pub(super) fn found_quiet(&mut self, now: Time) {
         (self.last_start, self.last_end, self.last_done) = (Some(now), Some(now), Some(now));
         self.again = false;
     }
 
-    /// Returns when a refresh that met a lock is tried again. The wait is that after a first error, and long
-    /// enough that the table is being refreshed for four fifths of the time at most.
+    /// Returns when to try again a refresh that met a lock. The wait is as long as after a first error. The
+    /// wait is also at least a quarter of the last refresh, so that the table is being refreshed for four
+    /// fifths of the time at most.
     fn again(&self, options: &Options) -> Option<Time> {
         let wait = options.backoff_first.max(self.last_duration() / 4);
         self.last_end.filter(|_| self.again).map(|end| end.after(wait))
     }
 }
 
-/// A stream table as the scheduler sees it.
+/// The schedule and the refresh status of a stream table.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// The schedule; `None` is manual (and for a table that its writers keep, IMMEDIATE).
+    /// The schedule of the stream table. `None` is a manual schedule, or mode IMMEDIATE, in which triggers
+    /// keep the table up to date.
     pub schedule: Option<Schedule>,
-    /// The state of its refreshes.
+    /// The refresh status of the stream table.
     pub status: Status,
-    /// Whether it reads a source without capture: nobody knows whether that source changed, so looking for
-    /// changes means a recompute.
+    /// Whether the stream table reads a source without capture. Nobody knows whether such a source changed,
+    /// so looking for changes means a recompute.
     pub polls: bool,
 }
 
 impl Task {
-    /// Returns its own period or cron gap.
+    /// Returns the period or the cron gap of the stream table's own schedule.
     fn asked(&self) -> Option<Duration> {
         self.schedule.as_ref().and_then(Schedule::period)
     }
@@ -75,23 +79,24 @@ impl Task {
 /// Settings of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// The least period (`min_schedule_seconds`).
+    /// The shortest period (`min_schedule_seconds`).
     pub min_period: Duration,
-    /// The period of 'calculated' where no reader has another.
+    /// The period of a 'calculated' schedule where no reader has a period.
     pub default_period: Duration,
-    /// The default period of a table that [polls](Task::polls), where each look costs as much as a full
-    /// refresh.
+    /// The default period of a stream table that [polls](Task::polls), for which each look costs as much as a
+    /// full refresh.
     pub poll_period: Duration,
     /// The greatest number of groups refreshed at one time (`max_concurrent_refreshes`).
     pub max_concurrent: usize,
-    /// Errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0 for never.
+    /// The number of errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0
+    /// for never.
     pub max_consecutive_errors: u32,
-    /// The wait after the first error; doubles with each further one.
+    /// The wait after the first error; each further error doubles the wait.
     pub backoff_first: Duration,
     /// The longest wait after an error.
     pub backoff_cap: Duration,
-    /// The share of a period, 0 to 1, by which a refresh may come early, so that tables with equal periods
-    /// spread out.
+    /// The share of a period, 0 to 1, by which a refresh may come early, so that the refreshes of tables with
+    /// equal periods spread out.
     pub jitter: f64,
 }
 
@@ -110,58 +115,60 @@ impl Default for Options {
     }
 }
 
-/// An action to take now.
+/// An action that the scheduler's caller takes now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Refresh these together, over one snapshot, in this order (upstream first).
+    /// Refresh the members together, over one snapshot, in their order (upstream first).
     Refresh {
-        /// The group, named by the least stream table among all that are linked to these.
+        /// The consistency group that the members belong to, named by its least stream table.
         group: TableId,
-        /// The due ones, those that come with them since they have the same period, and all stream tables of
-        /// the group upstream of any of these.
+        /// The due stream tables, those with the same period that are refreshed with them, and all stream
+        /// tables of the group upstream of any of these.
         members: Vec<TableId>,
         /// The members that are due, by their own schedule or for a reader in another group.
         due: Vec<TableId>,
-        /// The members that [poll](Task::polls) and are to be recomputed: due themselves, or read by a due
-        /// one with a schedule of its own. Other members that poll count as unchanged until their time comes.
+        /// The members that [poll](Task::polls) and are to be recomputed. Such a member is due itself, or is
+        /// read by a due stream table that has a period. Other members that poll count as unchanged until
+        /// they are due.
         polled: Vec<TableId>,
     },
     /// Mark a stream table as suspended, since it failed too often in a row.
     Suspend {
         /// The stream table.
         id: TableId,
-        /// Its errors in a row.
+        /// The number of its errors in a row.
         errors: u32,
     },
 }
 
-/// A due stream table that cannot be refreshed until it or another one is resumed.
+/// A due stream table that cannot be refreshed until a suspended stream table is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     /// The stream table that waits.
     pub id: TableId,
-    /// The suspended stream table: itself, or one upstream.
+    /// The suspended stream table: [`Blocked::id`] itself, or one upstream of it.
     pub by: TableId,
 }
 
-/// The actions to take now, and when to ask again.
+/// The actions to take now, and the time of the next call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Suspensions, then refreshes in the order in which to start them. No two share a stream table.
+    /// Suspensions, then refreshes in the order in which to start them. No two refreshes share a stream
+    /// table.
     pub actions: Vec<Action>,
-    /// The time to call [`next`] again if nothing ends before; always later than now. `None` where only an
-    /// event (the end of a refresh, a resume, a new stream table) can make something due.
+    /// The time for the next call of [`next`], if no refresh ends before it; always later than now. `None`
+    /// where only an event (the end of a refresh, a resume, a new stream table) can make a stream table due.
     pub wake: Option<Time>,
-    /// The due stream tables that wait for a suspended one.
+    /// The due stream tables that cannot be refreshed until a suspended one is resumed.
     pub blocked: Vec<Blocked>,
-    /// Stream tables whose last refresh took more than four fifths of their period, with the longer period in
-    /// force.
+    /// Stream tables whose last refresh took more than four fifths of their period, each with the longer
+    /// period in force.
     pub slow: Vec<(TableId, Duration)>,
 }
 
-/// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; none after
-/// success.
+/// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; zero for no
+/// errors.
 pub fn backoff(options: &Options, errors: u32) -> Duration {
     if errors == 0 {
         return Duration::ZERO;
@@ -170,7 +177,8 @@ pub fn backoff(options: &Options, errors: u32) -> Duration {
     options.backoff_first.saturating_mul(factor).min(options.backoff_cap)
 }
 
-/// Returns the period in force: the wanted one, or a longer one of which a refresh takes four fifths.
+/// Returns the period in force: the wanted one, or a longer period, of which the last refresh takes four
+/// fifths.
 pub fn effective_period(wanted: Duration, last_duration: Duration) -> Duration {
     wanted.max(last_duration.saturating_mul(5) / 4)
 }
@@ -183,18 +191,18 @@ fn spread(id: TableId, start: Time) -> f64 {
     (xxh64(&key, 0) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A time for a refresh.
+/// The time of a refresh, and the age that its sources may have.
 #[derive(Clone, Copy)]
 struct RefreshTime {
-    /// The time when it is due.
+    /// The time when the refresh is due.
     due: Time,
-    /// A source refreshed since this time counts as fresh for it: the earliest time at which it could have
-    /// been due.
+    /// The earliest time at which the refresh could have been due. A source that was refreshed since this
+    /// time counts as fresh for the refresh.
     fresh: Time,
 }
 
-/// Returns when the schedule of a table next asks for a refresh, or for its last one to be tried again.
-/// Missed times are not queued: there is one next time. All tables of a group get the same jitter.
+/// Returns the next time of a table's refresh by its schedule, or the time to try its last refresh again.
+/// Missed times are not queued, so there is only one next time. All tables of a group get the same jitter.
 fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<RefreshTime> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
@@ -205,11 +213,11 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
         let most = period.mul_f64(options.jitter.clamp(0.0, 1.0));
         let early = most.mul_f64(spread(group, from));
         match status.last_start {
-            // Never refreshed here: within the jitter from its first period's start, so that a thousand new
-            // tables do not start together.
+            // A table that was not refreshed since the scheduler knows it is due within the jitter from the
+            // start of its first period. A thousand new tables then do not start together.
             None => (from.after(early), most),
-            // At least a millisecond after the last: times are whole milliseconds, and a period may be of
-            // one.
+            // The next refresh is at least a millisecond after the last, since times are whole milliseconds
+            // and a period may be one millisecond.
             Some(_) => {
                 let period = effective_period(period - early, status.last_duration());
                 (from.after(period.max(Duration::from_millis(1))), most)
@@ -218,25 +226,25 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
     };
     due = status.again(options).map_or(due, |again| due.min(again));
     let mut fresh = due.before(most).max(from);
-    // A clock that was set back by more than a period: nobody knows how long ago the last refresh was, so it
-    // is due, once. Its sources count as fresh, unless their times lie in the future too.
+    // The clock was set back by more than a period, so nobody knows how long ago the last refresh was. The
+    // table is due once. Its sources count as fresh, unless their times lie in the future too.
     if is_lost(from, period, now) {
         (due, fresh) = (now, Time(i64::MIN));
     }
     Some(RefreshTime { due, fresh })
 }
 
-/// Whether a time lies so far ahead that waiting for it would take longer than `patience`. Then the clock was
-/// set back since the time was noted, and the time says nothing. A wait counted from `now` instead would
-/// begin anew at each look, and never end.
+/// Whether a noted time lies so far in the future that waiting for it would take longer than `patience`. In
+/// that case the clock was set back after the time was noted, and the noted time is useless. A wait counted
+/// from `now` instead would begin anew at each look, and never end.
 fn is_lost(noted: Time, patience: Duration, now: Time) -> bool {
     noted.since(now) > patience
 }
 
-/// The answer whether a table can be refreshed with its upstream.
+/// The answer whether a table and all stream tables upstream of it can be refreshed.
 enum Gate {
     Open,
-    /// Not before this time: a wait after an error.
+    /// The refresh must wait until this time, because of an error.
     Until(Time),
     Suspended(TableId),
 }
@@ -251,7 +259,8 @@ fn gate(set: &[TableId], tasks: &BTreeMap<TableId, Task>, options: &Options, now
         if status.consecutive_errors > 0 {
             let end = status.last_end.or(status.last_start).unwrap_or(status.since);
             let wait = backoff(options, status.consecutive_errors);
-            // A clock that was set back at most doubles a wait.
+            // If the clock was set back by at most the wait, the wait at most doubles. If the clock was set
+            // back further, there is no wait.
             if !is_lost(end, wait, now) {
                 until = until.max(Some(end.after(wait)).filter(|t| *t > now));
             }
@@ -264,47 +273,48 @@ fn gives_up(status: &Status, options: &Options) -> bool {
     options.max_consecutive_errors > 0 && status.consecutive_errors >= options.max_consecutive_errors
 }
 
-/// A group that could start now.
+/// A group whose refresh could start now.
 struct Ready<'d> {
     group: TableId,
-    /// The members, upstream first.
+    /// All stream tables of the group, upstream first.
     members: &'d [TableId],
     due: BTreeSet<TableId>,
-    /// The members that come with the due ones ([`Look::companions`]).
+    /// The members that are refreshed with the due ones ([`Look::companions`]).
     with: BTreeSet<TableId>,
-    /// Whether one of them has waited for a whole period.
+    /// Whether one of the due members has been due for a whole period.
     overdue: bool,
     duration: Duration,
-    /// The time when the first of them became due.
+    /// The time when the first of the due members became due.
     since: Time,
 }
 
 impl Ready<'_> {
-    /// Returns the rank by which groups are started. Overdue ones come first, in the order in which they
-    /// became due: a queue, in which none waits for more than those before it. Then the group that takes
-    /// longest comes first, so that all are done soonest.
+    /// Returns the rank by which groups are started. Overdue groups come first, in the order in which they
+    /// became due, so an overdue group waits only for those that were due before it. Of the other groups, the
+    /// one whose refresh takes longest comes first, so that all refreshes end soonest.
     fn rank(&self) -> (bool, Option<Time>, Reverse<Duration>, Time, TableId) {
         let queued = self.overdue.then_some(self.since);
         (!self.overdue, queued, Reverse(self.duration), self.since, self.group)
     }
 }
 
-/// Decides which stream tables to refresh now and when to ask again.
+/// Decides which stream tables to refresh now, and when to decide again.
 ///
-/// Stream tables linked by stream-table edges are a group ([`Dag::groups`]). A group has one refresh at a
-/// time. It covers the due members, the members with the same period, and everything upstream of these within
-/// the group. Sources in another group are refreshed before, by themselves: such a source counts as due until
-/// it is refreshed, and the reader waits.
+/// Stream tables that are linked by edges between stream tables are a group ([`Dag::groups`]). A group has
+/// one refresh at a time. The refresh covers the due members, the members with the same period, and all
+/// stream tables of the group upstream of these. A source in another group is refreshed before, in a refresh
+/// of that group: the source counts as due until it is refreshed, and its reader waits.
 ///
-/// At most `max_concurrent` groups run together. First come those that have waited for a whole period, in the
-/// order in which they became due, so that none starves. The group that takes longest follows, so that all
-/// are done soonest.
+/// At most `max_concurrent` groups are refreshed at one time. Groups that have been due for a whole period
+/// come first, in the order in which they became due, so that each gets its turn. Then the group whose
+/// refresh takes longest comes first, so that all refreshes end soonest.
 ///
-/// A table that failed waits ([`backoff`]) and is tried without the others of its group. Everything
-/// downstream of it waits too; the rest goes on. A table that met a lock is tried again soon, and not a
-/// period later. A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
+/// A table whose refresh failed waits ([`backoff`]) and is tried without the others of its group. All stream
+/// tables downstream of the failed one wait too; other refreshes are not affected. A table whose refresh met
+/// a lock is tried again before the next time of its schedule. A table whose refresh outlasts its period is
+/// refreshed less often ([`effective_period`]).
 ///
-/// The cost is O(V + E), and for each member of a group that is due its [chain](Dag::chain).
+/// The cost is O(V + E), and the [chain](Dag::chain) of each due member.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     next_of(dag, tasks, &periods(dag, tasks, options), options, now)
 }
@@ -325,7 +335,7 @@ pub(super) fn periods(
     periods
 }
 
-/// Decides as [`next`] does, with known periods.
+/// Decides as [`next`] does, for periods that the caller has computed.
 pub(super) fn next_of(
     dag: &Dag,
     tasks: &BTreeMap<TableId, Task>,
@@ -340,7 +350,7 @@ pub(super) fn next_of(
     look.ask_schedules();
     let mut running = 0;
     let mut ready: Vec<Ready<'_>> = Vec::new();
-    // Readers come first, since they ask for the refreshes that they wait for.
+    // Readers come before their sources, since a reader makes the sources that it waits for due.
     for group in dag.groups().iter().rev() {
         let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
         running += usize::from(busy);
@@ -361,19 +371,19 @@ pub(super) fn next_of(
     plan
 }
 
-/// One look at everything.
+/// The state of one call of [`next_of`].
 struct Look<'l> {
     dag: &'l Dag,
     tasks: &'l BTreeMap<TableId, Task>,
     options: &'l Options,
     now: Time,
-    /// The time when each table is to be refreshed, for itself or for a reader that waits for it.
+    /// The time when each table is to be refreshed, by its own schedule or for a reader that waits for it.
     wishes: BTreeMap<TableId, RefreshTime>,
     /// The periods of the tables that have one.
     periods: &'l BTreeMap<TableId, Duration>,
     /// Whether the last refresh of any table failed.
     failing: bool,
-    /// The tables that a reader in another group asks for sooner than their own schedule does.
+    /// The tables that are due for a reader in another group, earlier than by their own schedule.
     called: BTreeSet<TableId>,
     plan: Plan,
 }
@@ -387,7 +397,7 @@ impl<'l> Look<'l> {
         }
     }
 
-    /// Collects the wishes of the schedules.
+    /// Collects the next times of all tables by their schedules.
     fn ask_schedules(&mut self) {
         for members in self.dag.groups() {
             let Some(group) = members.iter().min().copied() else { continue };
@@ -400,7 +410,7 @@ impl<'l> Look<'l> {
         }
     }
 
-    /// Returns the due members of a group that wait for nothing.
+    /// Returns the group with those due members that wait for nothing; `None` if it has no such member.
     fn group(&mut self, members: &'l [TableId]) -> Option<Ready<'l>> {
         let mut due = BTreeSet::new();
         let (mut since, mut overdue) = (self.now, false);
@@ -426,8 +436,9 @@ impl<'l> Look<'l> {
                 }
             }
         }
-        // A table that failed is tried by itself: in a common transaction it would undo the work of the
-        // others, again and again. The others go before it, unless they would do so for ever.
+        // A table that failed is tried by itself, since a common transaction would undo the work of the
+        // others at each new error. The other due members are refreshed before it, until it has been due for
+        // a whole period.
         let (failed, clean): (BTreeSet<TableId>, BTreeSet<TableId>) =
             due.iter().copied().partition(|id| self.has_failed(*id));
         let overdue_failed =
@@ -440,16 +451,16 @@ impl<'l> Look<'l> {
         (!due.is_empty()).then_some(Ready { group, members, due, with, overdue, duration, since })
     }
 
-    /// Whether the last refresh of the table, or of one upstream of it, failed.
+    /// Whether the last refresh of the table, or of a table upstream, failed.
     fn has_failed(&self, id: TableId) -> bool {
         let failed = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0);
         self.failing && self.dag.chain(id).iter().any(failed)
     }
 
-    /// Returns the members of a group that come with the due ones although they are not due: those with the
-    /// period of one of them. After that their times are equal. So they are not refreshed more often, and a
-    /// query that reads them all under one snapshot finds that they agree. A table that failed is tried by
-    /// itself.
+    /// Returns the members of a group that are refreshed with the due ones although they are not due: those
+    /// with the period of a due member. From that refresh on, all these members have the same next time, so
+    /// none is refreshed more often than its period says. A query that reads all of them under one snapshot
+    /// finds one state. Nothing is refreshed with a table that failed.
     fn companions(&self, members: &[TableId], due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
         let period = |id: &TableId| self.periods.get(id).copied();
         let by_period = |id: &TableId| {
@@ -479,8 +490,8 @@ impl<'l> Look<'l> {
         self.now.since(wish.due) >= period.max(self.options.min_period).max(Duration::from_millis(1))
     }
 
-    /// Whether a source in another group is to be refreshed first; if so, asks for that. Only tables with a
-    /// schedule of their own wait for a source that [polls](Task::polls).
+    /// Whether a refresh waits for a source in another group; such a source is made due. Only tables with a
+    /// period wait for a source that [polls](Task::polls).
     fn waits<'u>(
         &mut self,
         task: &Task,
@@ -493,7 +504,8 @@ impl<'l> Look<'l> {
             let status = &source.status;
             let fresh =
                 |start: Time| (wish.fresh..=self.now).contains(&start) && status.consecutive_errors == 0;
-            // A source that is always being refreshed would otherwise keep its readers waiting for ever.
+            // A source that is being refreshed whenever the scheduler looks would otherwise keep its readers
+            // waiting for ever.
             let last = if status.running { status.last_done } else { status.last_start };
             if source.polls && task.asked().is_none() || last.is_some_and(fresh) {
                 continue;

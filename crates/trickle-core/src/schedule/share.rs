@@ -1,18 +1,18 @@
 //! The choice of the next refresh, where several owners share the refreshers of a database.
 //!
-//! A refresh may last for ever, since it runs code of its owner. So where there are several owners, each has
-//! at most half of the refreshers, also while no other owner waits. An owner who comes later finds a free
-//! refresher, or two others at work.
+//! A refresh may last for ever, since it runs code of its owner. If there are several owners, each has at
+//! most half of the refreshers, even while no other owner waits. An owner whose refresh becomes due later
+//! finds a free refresher, or finds refreshers of two other owners running.
 
 use std::collections::BTreeMap;
 
-/// Returns how many of `most` refreshers one of `owners` may have, at least one.
+/// Returns how many of `most` refreshers each of `owners` owners may have, at least one.
 pub fn share(owners: usize, most: usize) -> usize {
     if owners > 1 { (most / 2).max(1) } else { most }
 }
 
-/// Returns the place in the queue of the next refresh: the first whose owner may have one more refresher.
-/// `at_work` counts the refreshers of each owner.
+/// Returns the position of the next refresh in the queue: the first whose owner may have one more refresher.
+/// `queue` holds the owners of the waiting refreshes. `at_work` counts the running refreshers of each owner.
 pub fn next(
     queue: impl IntoIterator<Item = u32>,
     at_work: &BTreeMap<u32, usize>,
@@ -37,8 +37,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the owners ask for, in whatever order, and even if no refresh ever ends: nobody has more
-        /// than a share. Of two owners each has a refresher once it asked for one.
+        /// In whatever order owners request refreshes, and even if no refresh ends, no owner has more than a
+        /// share. Of two owners, each has a refresher once the owner has requested a refresh.
         #[test]
         fn no_owner_keeps_another_waiting(asked in prop::collection::vec(0u32..2, 0..20), most in 2usize..9) {
             let (mut queue, mut at_work) = (Vec::new(), BTreeMap::new());

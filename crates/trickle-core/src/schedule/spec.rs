@@ -1,4 +1,4 @@
-//! The text of schedules: durations, cron lines, 'calculated'.
+//! The text of schedules: durations, cron lines, and 'calculated'.
 
 use super::Time;
 use crate::error::{Error, Result};
@@ -10,17 +10,18 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// How fresh a stream table is to be. "Manual" is `Option::<Schedule>::None`.
+/// The freshness that a stream table must have. The schedule "manual" is `Option::<Schedule>::None`.
 ///
 /// The text form round-trips: `parse(display(s)) == s`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Schedule {
-    /// Never older than this (`30s`, `5m`, `1h30m`, `2d`, `1w`, `50ms`); whole milliseconds, at least one.
+    /// A greatest age of the contents (`30s`, `5m`, `1h30m`, `2d`, `1w`, `50ms`), in whole milliseconds, at
+    /// least one.
     Every(Duration),
-    /// At these times (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
+    /// The times of a cron line (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
     Cron(Box<CronLine>),
-    /// As fresh as the reader with the shortest period needs (`calculated`).
+    /// The freshness that the reader with the shortest period needs (`calculated`).
     Calculated,
 }
 
@@ -40,7 +41,7 @@ impl Schedule {
         Schedule::parse_in(text, "UTC")
     }
 
-    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's
+    /// Reads a schedule. `zone` is the IANA time zone for cron lines that name no time zone (the database's
     /// `TimeZone`).
     ///
     /// # Errors
@@ -58,7 +59,8 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// Returns its own period: the duration, or the shortest gap of a cron line; 'calculated' has none.
+    /// Returns the period of the schedule: the duration, or the shortest gap of a cron line; 'calculated' has
+    /// no period.
     pub fn period(&self) -> Option<Duration> {
         match self {
             Schedule::Every(d) => Some(*d),
@@ -68,7 +70,7 @@ impl Schedule {
     }
 }
 
-/// Reads numbers with units, each unit at most once and from large to small.
+/// Reads a duration: numbers with units, each unit at most once, from the largest to the smallest.
 fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::setting(format!("invalid schedule \"{text}\": {why}")).hint(
@@ -133,9 +135,9 @@ impl From<Schedule> for String {
     }
 }
 
-/// A cron line of 5 fields, or 6 with seconds first, in a time zone. Where clocks go forward, a fixed time
-/// that is skipped fires at the end of the gap; a wildcard does not. Where clocks go back, a fixed time that
-/// occurs twice fires once; a wildcard fires both times.
+/// A cron line of 5 fields, or of 6 fields with seconds first, in a time zone. Where clocks go forward, a
+/// fixed time that is skipped fires at the end of the gap, but a wildcard's skipped times do not fire. Where
+/// clocks go back, a fixed time that occurs twice fires once, but a wildcard's time fires both times.
 #[derive(Clone, Debug)]
 pub struct CronLine {
     text: String,
@@ -145,17 +147,19 @@ pub struct CronLine {
     gap: Duration,
 }
 
-/// The time from which the shortest gap is searched: the start of a leap year, so that every date occurs.
+/// The time from which the shortest gap is searched: the start of a leap year, so that every date occurs
+/// after it.
 const GAP_FROM: i64 = 946_684_800_000;
-/// The number of occurrences that are searched for the gap: a line that repeats every hour has fewer
-/// different gaps.
+/// The number of occurrences that the search for the shortest gap reads; a line that repeats every hour has
+/// fewer different gaps.
 const GAP_OCCURRENCES: usize = 64;
 
 impl CronLine {
-    /// Reads a cron line, with `TZ=Area/City` before it or else in `zone`.
+    /// Reads a cron line in the time zone of a prefix `TZ=Area/City`, or else in `zone`.
     ///
     /// # Errors
-    /// 22023: not 5 or 6 fields, a field out of range, an unknown time zone, or a date that never comes.
+    /// 22023, if the line has not 5 or 6 fields, a field is out of range, the time zone is unknown, or no
+    /// such date ever comes.
     pub fn parse_in(text: &str, zone: &str) -> Result<CronLine> {
         let text = text.trim();
         let bad = |why: String| {
@@ -215,12 +219,12 @@ impl CronLine {
         Some(Time(at.timestamp().as_millisecond())).filter(|n| *n > t)
     }
 
-    /// Returns the shortest time between two occurrences.
+    /// Returns the shortest time between two consecutive occurrences.
     pub fn gap(&self) -> Duration {
         self.gap
     }
 
-    /// Returns the time zone that the fields are read in.
+    /// Returns the name of the time zone in which the fields are read.
     pub fn zone(&self) -> &str {
         &self.zone_name
     }

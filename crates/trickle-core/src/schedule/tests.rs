@@ -1,4 +1,4 @@
-//! Schedules as text, and the scheduler under a simulated clock over random graphs.
+//! Tests of schedules as text, and of the scheduler under a simulated clock over random graphs.
 
 use super::{
     Action, Agenda, CronLine, Known, Options, Outcome, Schedule, Seen, Status, Task, Time, backoff,
@@ -25,7 +25,7 @@ fn t(n: u32) -> TableId {
 fn dag(edges: &[(u32, Vec<u32>)]) -> Dag {
     dag_apart(edges, &[])
 }
-/// Builds a graph in which some tables stand apart.
+/// Builds a graph in which the tables `apart` stand apart.
 fn dag_apart(edges: &[(u32, Vec<u32>)], apart: &[u32]) -> Dag {
     Dag::build(edges.iter().map(|(id, sources)| StreamTableNode {
         id: t(*id),
@@ -128,7 +128,7 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
             ("Europe/Berlin", "2026-03-28T22:00:00Z"),
             ("Europe/Berlin", "2026-10-24T22:00:00Z"),
             ("America/New_York", "2026-11-01T03:00:00Z"),
-            // Half an hour, at midnight.
+            // The clocks of Lord Howe change by half an hour.
             ("Australia/Lord_Howe", "2026-04-04T12:00:00Z"),
         ] {
             let (c, mut at) = (CronLine::parse_in(line, zone).unwrap(), time(day));
@@ -136,7 +136,7 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
             while at < end {
                 let next = c.next_after(at).unwrap();
                 let gap = next.since(at);
-                // Lord Howe's half hour moves the full hours.
+                // The half hour of Lord Howe moves the full hours.
                 let whole = zone != "Australia/Lord_Howe" || every < 1800;
                 assert!(
                     gap == secs(every) || !whole && gap <= secs(every * 3 / 2),
@@ -148,8 +148,8 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
     }
 }
 
-/// Every line has a next time, at most a day later, and no time between was left out. If a wildcard's times
-/// all lie within an hour that is skipped, none is left that day.
+/// Every line has a next time, at most a day later, and no occurrence before that time was left out. A
+/// wildcard line whose times of a day all lie in the skipped hour has no occurrence on that day.
 #[test]
 fn no_change_of_clocks_stops_a_cron_line() {
     let day = secs(86_400);
@@ -178,7 +178,7 @@ fn no_change_of_clocks_stops_a_cron_line() {
 
 #[test]
 fn calculated_is_as_fresh_as_the_tightest_consumer() {
-    // 10 → 11 → 12, 10 → 13.
+    // The edges are 10 → 11 → 12 and 10 → 13.
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![11]), (13, vec![10])]);
     let s: BTreeMap<TableId, Schedule> = [
         (t(10), Schedule::Calculated),
@@ -213,7 +213,7 @@ fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Table 11 reads 10, of which nobody can tell whether it changed.
+/// Table 11 reads table 10, which polls, so that it is not known whether table 10 has changes.
 #[test]
 fn polled_tables_are_recomputed_when_due_or_when_a_reader_is() {
     let d = dag(&[(10, vec![1]), (11, vec![10, 2])]);
@@ -255,7 +255,8 @@ fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
     assert_eq!(late.wake, Some(Time(86_400_000)));
 }
 
-/// Tables 11 and 12 read 10, and 13 joins them. Tables with one period are only refreshed together.
+/// Tables 11 and 12 read table 10, and table 13 joins 11 and 12. Tables with equal periods are only refreshed
+/// together.
 #[test]
 fn linked_tables_with_equal_periods_refresh_together() {
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])]);
@@ -284,7 +285,7 @@ fn linked_tables_with_equal_periods_refresh_together() {
         (seen.iter().filter(|s| **s == [10, 11, 12]), seen.iter().filter(|s| **s == [10, 11, 12, 13]));
     assert_eq!(both.count() + four.clone().count(), seen.len(), "{seen:?}");
     assert!(seen.len() < 28 && (3..6).contains(&four.count()), "no more often than their periods: {seen:?}");
-    // A table that failed delays none of the others, and is tried by itself, after them.
+    // A table that failed delays none of the other tables, and is tried by itself after them.
     tasks.values_mut().for_each(|t| t.status = done(now.0, now.0));
     tasks.get_mut(&t(11)).unwrap().status.consecutive_errors = 1;
     let after = next(&d, &tasks, &exact(), now.after(secs(1)));
@@ -299,7 +300,7 @@ fn linked_tables_with_equal_periods_refresh_together() {
 
 #[test]
 fn what_stands_apart_waits_for_what_it_reads() {
-    // A diamond: 13 reads 11 and 12, which read 10.
+    // The tables form a diamond: 13 reads 11 and 12, which read 10.
     let edges = [(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])];
     let d = dag_apart(&edges, &[11, 12, 13]);
     let mut tasks: BTreeMap<TableId, Task> = [
@@ -328,7 +329,7 @@ fn what_stands_apart_waits_for_what_it_reads() {
     assert_eq!(begun, [vec![vec![10]], vec![vec![11], vec![12]], vec![vec![13]]]);
     let rest = next(&d, &tasks, &exact(), now);
     assert_eq!((rest.actions.len(), rest.wake), (0, Some(Time(22_000))));
-    // A source that failed is waited for, and asked for again.
+    // A reader waits for a source that failed, and keeps this source due.
     tasks.get_mut(&t(11)).unwrap().status = Status { consecutive_errors: 1, ..done(22_000, 22_500) };
     tasks.get_mut(&t(10)).unwrap().status = done(22_000, 22_100);
     tasks.get_mut(&t(12)).unwrap().status = done(22_000, 22_100);
@@ -358,8 +359,8 @@ fn many_stream_tables_do_not_start_together() {
         }
         now = plan.wake.unwrap();
     }
-    // The first refreshes come within a tenth of a period after the tables are known, the next with a tenth
-    // to spare.
+    // The first refresh comes within a tenth of a period after the scheduler knows the table; later ones come
+    // up to a tenth of a period early.
     let most = starts.values().map(Vec::len).max().unwrap();
     assert!(most < 75, "{most} in one second");
     let first: usize = starts.range(..6).map(|(_, ids)| ids.len()).sum();
@@ -372,12 +373,14 @@ fn many_stream_tables_do_not_start_together() {
     }
 }
 
-/// The slowest table starts first, so that all are done soonest; but no table waits for ever for slower ones.
+/// The slowest table starts first, so that all refreshes end soonest, but a table that is due for a whole
+/// period goes before slower ones.
 #[test]
 fn longest_refresh_starts_first_unless_another_waited_a_period() {
     let d = dag(&[(10, vec![1]), (11, vec![2]), (12, vec![3])]);
     let one = Options { max_concurrent: 1, ..exact() };
-    // Each took so many seconds, and was started so that all are due within their period of 100 s.
+    // Builds tables whose last refreshes took 1, 9 and 5 s and started at the given times. The tables have
+    // periods of 100 s.
     let took = |starts: [i64; 3]| -> BTreeMap<TableId, Task> {
         let tasks = (10..13).zip(starts.into_iter().zip([1, 9, 5]));
         tasks.map(|(id, (start, s))| (t(id), task(every(100), done(start, start + s * 1000)))).collect()
@@ -391,12 +394,12 @@ fn longest_refresh_starts_first_unless_another_waited_a_period() {
         }
     }
     assert_eq!(order, [11, 12, 10]);
-    // The quickest was due a period ago.
+    // The table with the quickest refresh became due a period ago.
     let late = took([0, 120_000, 110_000]);
     assert_eq!(refreshed(&next(&d, &late, &one, Time(221_000)).actions), [[10]]);
 }
 
-/// The last refresh tells a new scheduler which cron time was served last.
+/// The last recorded refresh tells a new scheduler up to which time cron times were served.
 #[test]
 fn a_missed_clock_time_is_made_up_for_once() {
     let d = dag(&[(10, vec![1])]);
@@ -410,7 +413,7 @@ fn a_missed_clock_time_is_made_up_for_once() {
     tasks.get_mut(&t(10)).unwrap().status.last_start = Some(seven);
     let after = next(&d, &tasks, &exact(), seven.after(secs(1)));
     assert_eq!((after.actions.len(), after.wake), (0, Some(time("2026-11-24T06:00:00Z"))));
-    // A table without a refresh before waits for the next time.
+    // A table that was never refreshed waits for the next cron time.
     assert_eq!(next(&d, &since(seven), &exact(), seven).actions, []);
 }
 
@@ -422,7 +425,7 @@ fn slow_tables_are_asked_for_less_often() {
     assert!(p.actions.is_empty());
     assert_eq!((p.wake, p.slow), (Some(Time(50_000)), vec![(t(10), secs(50))]));
     assert_eq!(effective_period(secs(10), secs(1)), secs(10));
-    // Every table whose period is lengthened is reported.
+    // The plan reports every table whose period is lengthened.
     let nearly: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 9_000)))].into();
     assert_eq!(next(&d, &nearly, &exact(), Time(9_000)).slow, vec![(t(10), Duration::from_millis(11_250))]);
     let quick: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 8_000)))].into();
@@ -443,7 +446,7 @@ fn errors_back_off_then_suspend_and_block_what_is_downstream() {
         ]
         .into()
     };
-    // The failed table and its reader wait; its sibling in the same group goes on.
+    // The failed table and its reader wait; the other table of their group is refreshed.
     let p = next(&d, &tasks(3), &o, Time(2_000));
     assert_eq!(refreshed(&p.actions), [[12]]);
     assert_eq!(p.wake, Some(Time(4_000)));
@@ -466,8 +469,8 @@ fn a_thousand_equal_periods_are_spread_by_jitter() {
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
 }
 
-/// Two stream tables that take as long as their periods are never at rest together; a reader of both reads
-/// their contents.
+/// Two stream tables whose refreshes take as long as their periods are never idle at the same time. A reader
+/// of both is refreshed all the same, from their present contents.
 #[test]
 fn sources_that_are_always_at_work_keep_no_reader_waiting() {
     let d = dag_apart(&[(10, vec![1]), (11, vec![2]), (12, vec![10, 11])], &[12]);
@@ -494,11 +497,12 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     let tasks = |upstream, reader| -> BTreeMap<TableId, Task> {
         [(t(10), task(None, upstream)), (t(11), task(every(10), reader))].into()
     };
-    // Ahead by less than a period: its time comes.
+    // The clock was set back by less than a period: the table waits until its next time.
     let little = next(&d, &tasks(done(0, 0), ahead(9_000)), &exact(), Time(1_000));
     assert_eq!((little.actions.len(), little.wake), (0, Some(Time(19_000))));
-    // Ahead by more: due at once, after its source if that is not known to be fresh either. The table stays
-    // due until its refresh is done.
+    // The clock was set back by more than a period: the table is due at once. The table waits for its source
+    // if the time of the source's last refresh lies in the future too. The table stays due until its refresh
+    // is done.
     for now in [1_000, 1_500, 40_000] {
         let far =
             |upstream| refreshed(&next(&d, &tasks(upstream, ahead(9_000_000)), &exact(), Time(now)).actions);
@@ -507,7 +511,7 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     }
     let never = Status { since: Time(9_000_000), ..Status::default() };
     assert_eq!(refreshed(&next(&d, &tasks(done(0, 0), never), &exact(), Time(1_000)).actions), [[11]]);
-    // A wait after an error becomes at most twice as long.
+    // A wait after an error becomes at most twice as long when the clock is set back.
     let failed = |ms| Status { consecutive_errors: 3, ..ahead(ms) };
     let wait = |ms, now| {
         let plan = next(&d, &tasks(failed(ms), done(0, 0)), &exact(), Time(now));
@@ -517,8 +521,8 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     assert_eq!(wait(9_000_000, 20_000), (vec![vec![10]], None));
 }
 
-/// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure
-/// patterns.
+/// Stream tables with ids from 10 that read base tables 1..3 or earlier stream tables, with their schedules,
+/// durations and failure patterns, and the tables that stand apart.
 type World = (Vec<(u32, Vec<u32>)>, Vec<Option<Schedule>>, Vec<(u64, u8)>, Vec<u32>);
 
 fn worlds() -> impl Strategy<Value = World> {
@@ -566,8 +570,8 @@ proptest! {
     }
 }
 
-/// Tables with periods of seconds need seven seconds of work. A table that asks once in 55 s waits for one of
-/// its periods, not for as many as the others miss.
+/// Tables with short periods need seven seconds of work each period. A table with a period of 55 s waits for
+/// at most one of its periods, although the others miss many of theirs.
 #[test]
 fn a_long_period_is_kept_while_short_ones_overload_refreshers() {
     let edges = (10..18).map(|id| (id, vec![if id == 11 { 10 } else { 1 }])).collect();
@@ -578,9 +582,9 @@ fn a_long_period_is_kept_while_short_ones_overload_refreshers() {
     keeps_everything_fresh(&(edges, schedules, costs, vec![]), 1, false).unwrap();
 }
 
-/// Runs a model refresher that looks only when told to (wake, or a refresh has ended). Nothing starts twice,
-/// groups are whole and in order, the limit holds, wake lies ahead, and every table with a schedule is
-/// refreshed in time.
+/// Runs a model of a refresher that looks only at the time `wake`, or when a refresh has ended. No table is
+/// refreshed twice at one time, groups are complete and in order, and the limit is respected. The time `wake`
+/// lies in the future, and every table with a schedule is refreshed in time.
 fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(), TestCaseError> {
     let (edges, schedules, costs, apart) = world;
     let d = dag_apart(edges, apart);
@@ -605,7 +609,7 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
                 let status = &mut tasks.get_mut(&id).unwrap().status;
                 status.running = false;
                 status.last_end = Some(now);
-                // A third of its runs fail, in step with nothing else.
+                // A third of the table's refreshes fail, at pseudo-random positions.
                 let thrown = runs.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
                 let failed = fail && cost(id).1 == 1 && thrown.is_multiple_of(3);
                 status.consecutive_errors = if failed { status.consecutive_errors + 1 } else { 0 };
@@ -623,10 +627,11 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
                     if of(s) == of(*id) {
                         prop_assert!(members[..i].contains(&s), "{id} before its source {s}");
                     } else {
-                        // No refresh runs beside a refresh of its source, though the source may be due again
-                        // at this very time.
+                        // No table is refreshed beside a separate refresh of its source. A source whose
+                        // refresh ended now may be due again at this very time.
                         prop_assert!(!source.running || source.last_start == Some(now), "{id} beside {s}");
-                        // The source was refreshed for this reader, unless the reader is tried again.
+                        // The source was refreshed for this reader, unless this is a new try of the reader
+                        // after an error.
                         let own = &tasks[id].status;
                         let newer = source.last_start > own.last_start;
                         prop_assert!(newer || own.consecutive_errors > 0 || !due.contains(id));
@@ -645,8 +650,8 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
         prop_assert!(then > now);
         now = then;
     }
-    // At most 12 tables of 3 s each, one after the other; and where each of a chain fails now and then, waits
-    // of up to 30 s for each.
+    // At most 12 tables of 3 s each are refreshed one after the other. Where each table of a chain fails now
+    // and then, each adds a wait of up to 30 s.
     for (id, task) in &tasks {
         if task.schedule.is_some() {
             let last = task.status.last_start;
@@ -656,7 +661,8 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
     Ok(())
 }
 
-/// A table that met a lock does not wait for its next time, which may be tomorrow; one that failed does.
+/// A table that met a lock does not wait for the next time of its schedule, which may be tomorrow; one that
+/// failed does.
 #[test]
 fn what_was_in_somebodys_way_is_tried_again_soon() {
     let start = time("2026-03-02T05:00:00Z");
@@ -678,8 +684,8 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         assert_eq!(ready.len(), 1);
         agenda.begin(&ready[0], six, secs(100));
         assert!(changed(&mut agenda, six.after(secs(9))).is_empty(), "it is at work");
-        // It waited 30 s for a lock: so it waits a quarter of that, and is being refreshed for four fifths of
-        // the time.
+        // The refresh waited 30 s for a lock. The next try comes after a quarter of that time, so the table
+        // is being refreshed for four fifths of the time.
         agenda.ended(&ready[0], Outcome::Later, six.after(secs(30)), secs(130));
         let again = six.after(Duration::from_millis(37_500));
         assert_eq!(agenda.wake(six.after(secs(30))), Some(again));
@@ -687,7 +693,7 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         let ready = changed(&mut agenda, again);
         assert_eq!(ready.len(), 1);
         agenda.begin(&ready[0], again, secs(140));
-        // A refresh that ends at once waits as long as after a first error.
+        // After a refresh that ends at once, the wait is as long as after a first error.
         agenda.ended(&ready[0], Outcome::Later, again, secs(140));
         assert_eq!(agenda.wake(again), Some(again.after(secs(1))));
         let ready = changed(&mut agenda, again.after(secs(1)));

@@ -14,13 +14,14 @@
 //! 1 | 7
 //! ```
 //!
-//! A section starts with its name and a colon on a line of their own. `rows:` (with an `expect:` of its own,
-//! if wanted) is the first state, each `change:` one window. An expected row lists its values as PostgreSQL
-//! writes them; rows may stand in any order. A value is bare, or in quotes where a text is empty, reads NULL
-//! or has blanks at its ends. `expect:` may instead say `ERROR: message`, where the query itself raises.
+//! A section starts with its name and a colon on a line of their own. `rows:` is the first state, and may
+//! have an `expect:` of its own; each `change:` is one window. An expected row lists its values as PostgreSQL
+//! writes them, and rows may stand in any order. A value is bare, or in quotes if its text is empty, reads
+//! NULL, or begins or ends with a blank. `expect:` may instead say `ERROR: message`, if the query itself
+//! raises an error.
 //!
 //! `since:` names the first version of PostgreSQL that has the feature of the case. A case without windows
-//! has a `verdict:` or an `error:`. `time:` before `rows:` or `change:` sets the clock from then on.
+//! has a `verdict:` or an `error:`. `time:` before `rows:` or `change:` sets the clock from that section on.
 //!
 //! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. In most
 //! cases a `digest:` pins the SQL; `just sql-diff` shows how the SQL differs between two commits.
@@ -33,9 +34,10 @@ use xxhash_rust::xxh64::xxh64;
 pub struct Case {
     /// The mistake that the case would reveal.
     pub about: String,
-    /// The first major version of PostgreSQL that has the feature of the case, unless all have it.
+    /// The first major version of PostgreSQL that has the feature of the case; `None` if all supported
+    /// versions have it.
     pub since: Option<u32>,
-    /// The time of the clock at first; only a case about time has one.
+    /// The time of the clock in the first state; only a case about time has one.
     pub time: Option<String>,
     /// CREATE statements.
     pub tables: String,
@@ -43,7 +45,7 @@ pub struct Case {
     pub query: String,
     /// DML that makes the first state.
     pub rows: String,
-    /// The result of the query over the first state, where the case gives it.
+    /// The expected result of the query over the first state, if the case states one.
     pub first: Option<Expected>,
     /// The windows, in order.
     pub windows: Vec<Window>,
@@ -51,27 +53,27 @@ pub struct Case {
     pub snapshots: BTreeMap<String, String>,
 }
 
-/// Several statements, then one refresh.
+/// Several statements, followed by one refresh.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The time of the clock from this window on; it may go on, or back.
+    /// The time of the clock from this window on, which may be later or earlier than before.
     pub time: Option<String>,
     /// DML statements.
     pub change: String,
-    /// The result of the query after them.
+    /// The expected result of the query after the statements.
     pub expect: Expected,
 }
 
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Rows, sorted; a value is its text or NULL.
+    /// Rows in sorted order; a value is its text or NULL.
     Rows(Vec<Vec<Option<String>>>),
     /// An error with this message.
     Error(String),
 }
 
-/// The sections, in the order in which a file has them.
+/// The sections that people write, in the order in which a file has them.
 const SECTIONS: &[&str] = &["since", "tables", "query", "time", "rows", "change", "expect"];
 /// The sections that the runner writes, in the order in which it writes them.
 pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "digest", "sql"];
@@ -86,7 +88,7 @@ impl Case {
     /// Reads a case file.
     ///
     /// # Errors
-    /// A section that is missing or out of place, in words.
+    /// A text for people that names the section that is missing or out of order.
     pub fn parse(text: &str) -> Result<Case, String> {
         let mut case = Case::default();
         let mut sections: Vec<(&str, String)> = Vec::new();
@@ -154,8 +156,8 @@ impl Case {
         Ok(self)
     }
 
-    /// Selects the snapshots of a run that the file pins: the SQL as a text where the file has the text,
-    /// otherwise its digest.
+    /// Selects those snapshots of a run that the file pins. The SQL is pinned as text if the file has a
+    /// `sql:` section, otherwise by its digest.
     pub fn pinned(&self, mut found: BTreeMap<String, String>) -> BTreeMap<String, String> {
         if !self.snapshots.contains_key("sql")
             && let Some(sql) = found.remove("sql")
@@ -166,7 +168,7 @@ impl Case {
         found
     }
 
-    /// Returns the file with other snapshots; the text before the first snapshot stays as it is.
+    /// Returns the text of a file with new snapshots; the part before the first snapshot stays as it is.
     pub fn with_snapshots(text: &str, snapshots: &BTreeMap<String, String>) -> String {
         let kept = text.lines().take_while(|l| !header(l).is_some_and(|n| SNAPSHOTS.contains(&n)));
         let mut out = kept.collect::<Vec<_>>().join("\n").trim_end().to_owned();
@@ -190,7 +192,7 @@ fn expected(body: &str) -> Result<Expected, String> {
     Ok(Expected::Rows(rows))
 }
 
-/// Reads the values of one line, separated by bars.
+/// Reads the values of one line, which are separated by bars.
 fn values(line: &str) -> Result<Vec<Option<String>>, String> {
     let mut values = Vec::new();
     let mut rest = line;
@@ -215,7 +217,7 @@ fn values(line: &str) -> Result<Vec<Option<String>>, String> {
     }
 }
 
-/// Returns the text up to the closing quote, with `''` as one quote, and the rest.
+/// Returns the text up to the closing quote, in which `''` counts as one quote, and the rest of the line.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;
@@ -233,7 +235,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Writes a row as an `expect:` section does.
+/// Writes a row in the form of an `expect:` section.
 pub(super) fn written(row: &[Option<String>]) -> String {
     let value = |v: &Option<String>| match v {
         None => "NULL".to_owned(),

@@ -1,5 +1,5 @@
-//! Runs a case in memory: the evaluator against rows that a person thought out, the delta against the
-//! evaluator, and both again with the query inside every other operator.
+//! The run of a case in memory. The evaluator is compared with rows that a person worked out, and the delta
+//! with the evaluator. Both comparisons are made again with the query as input of other operators.
 
 use super::case_file::{Case, Expected, SNAPSHOTS, written};
 use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
@@ -19,10 +19,11 @@ use crate::types::{Datum, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns the states that a case goes through: for each window the data before it, and its change.
+/// Returns the states of a case: for each window, the data before the window and the change.
 ///
 /// # Errors
-/// A statement that cannot be run, or that breaks a key or NOT NULL; no time.
+/// An error of a statement that cannot be run, or that breaks a key or NOT NULL; an error of a text that is
+/// no time.
 pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> {
     let mut state: BTreeMap<TableId, ZSet> = BTreeMap::new();
     let mut databases = Vec::new();
@@ -54,7 +55,7 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
     Ok(databases)
 }
 
-/// Reads a time from a text; without a text the time stays.
+/// Reads a time from a text; without a text, returns `else_`.
 fn time(text: Option<&str>, else_: i64) -> Result<i64> {
     let Some(text) = text else { return Ok(else_) };
     match eval::input(text, &Type::Timestamptz)? {
@@ -78,7 +79,7 @@ fn rows(sql: Option<&str>, catalog: &dyn Catalog, state: &BTreeMap<TableId, ZSet
     }
 }
 
-/// Fails where no server would let the table have the state `rows`.
+/// Fails if no server would allow the table to have the rows `rows`.
 fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
     let broken = |what: &str| Err(Error::setting(format!("the rows of \"{}\" break {what}", def.name)));
     if !rows.is_state() {
@@ -99,7 +100,7 @@ fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
 }
 
 impl Case {
-    /// Runs the case, and returns its present snapshots.
+    /// Runs the case, and returns the snapshots of this run.
     ///
     /// # Errors
     /// The first result that differs from the case, or breaks a law.
@@ -137,7 +138,7 @@ impl Case {
         snapshots(&table).map_err(text)
     }
 
-    /// Returns where the snapshots of the file differ from `found`.
+    /// Returns which snapshot of the file differs from `found`, if one does.
     pub fn stale(&self, found: &BTreeMap<String, String>) -> Option<String> {
         let differs = SNAPSHOTS.iter().find(|name| {
             let of = |m: &BTreeMap<String, String>| m.get(**name).map(|s| s.trim().to_owned());
@@ -149,8 +150,8 @@ impl Case {
     }
 }
 
-/// Whether the evaluator makes up the value of an aggregate or function: only a server knows the right
-/// result.
+/// Whether the evaluator invents the value of an aggregate or function in the query, so that only a server
+/// knows the right result.
 fn is_opaque(query: &Sample) -> bool {
     let stands_in = |id| match query.graph.rel(id) {
         Rel::Map(m) => m.exprs().iter().any(has_opaque_call),
@@ -182,7 +183,7 @@ fn has_opaque_call(e: &Expr) -> bool {
     found
 }
 
-/// Compares the result of the evaluator with rows that a person thought out.
+/// Compares the result of the evaluator with rows that a person worked out.
 fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), String> {
     if is_opaque(query) {
         return Ok(());
@@ -202,7 +203,7 @@ fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), Strin
     Err(format!("the query gives\n{}\nand should give\n{}", shown(&found), shown(expect)))
 }
 
-/// Returns rows as PostgreSQL writes them, sorted, each as often as it occurs.
+/// Returns rows as PostgreSQL writes them, sorted; each row occurs as often as its weight says.
 fn texts(rows: &ZSet, schema: &Schema) -> Vec<Vec<Option<String>>> {
     let mut texts = Vec::new();
     for (row, w) in rows.iter() {
@@ -253,7 +254,7 @@ fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
     Ok(entries.into_iter().map(|(name, body)| (name.to_owned(), body)).collect())
 }
 
-/// Returns the query, and the query as the inner part of other operators.
+/// Returns the query alone, and the query as input of other operators.
 fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, Sample)>> {
     let mut g = query.graph.clone();
     let q = query.root;

@@ -1,32 +1,32 @@
-//! A stream of small decisions, from a seed or from a fuzzer's bytes.
+//! A stream of small decisions, made from a seed or from a fuzzer's bytes.
 
 use xxhash_rust::xxh64::xxh64;
 
-/// The origin of decisions. Equal input gives equal decisions.
+/// The origin of random decisions. Equal origins give equal decisions.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// Drawn from a hash of seed and counter.
+    /// Decisions drawn from a hash of seed and counter.
     Seeded {
         /// The seed.
         seed: u64,
-        /// Decisions made.
+        /// The number of decisions made so far.
         drawn: u64,
     },
-    /// Read from bytes, zero after the last.
+    /// Decisions read from bytes; after the last byte, zeros are read.
     Bytes {
         /// The bytes.
         bytes: Vec<u8>,
-        /// The place of the next byte.
+        /// The position of the next byte.
         next: usize,
     },
 }
 
 impl Choice {
-    /// Makes decisions from a seed.
+    /// Makes an origin from a seed.
     pub fn seeded(seed: u64) -> Choice {
         Choice::Seeded { seed, drawn: 0 }
     }
-    /// Makes decisions from bytes.
+    /// Makes an origin from bytes.
     pub fn bytes(bytes: &[u8]) -> Choice {
         Choice::Bytes { bytes: bytes.to_vec(), next: 0 }
     }
@@ -45,11 +45,11 @@ impl Choice {
         };
         usize::try_from(raw % u64::try_from(n.max(1)).unwrap_or(1)).unwrap_or(0)
     }
-    /// Draws whether an event occurs that occurs once in `n` draws.
+    /// Draws true in one of `n` draws on average.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n.saturating_sub(1)
     }
-    /// Draws one of several; `None` where there are none.
+    /// Draws one of several values; `None` where there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len())) }
     }

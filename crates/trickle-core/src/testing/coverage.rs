@@ -1,17 +1,18 @@
-//! A table of which operator occurred under which, with a delta that was not empty.
+//! Counts of the pairs of operators in which one operator read another while the rows of the read one
+//! changed.
 
 use crate::graph::{Graph, NodeId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts of pairs (operator, operator that it reads).
+/// Counts of pairs (operator, operator that it reads), where the rows of the second operator changed.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Coverage {
-    /// Counts the edges of the plan under `root` whose lower end `changed`.
+    /// Counts the edges of the plan under `root` for whose lower node `changed` is true.
     pub fn record(&mut self, graph: &Graph, root: NodeId, changed: impl Fn(NodeId) -> bool) {
         for id in graph.reachable(root) {
             for input in graph.inputs(id).iter().copied() {
@@ -24,17 +25,17 @@ impl Coverage {
             }
         }
     }
-    /// Returns how often `below` changed and `above` read it.
+    /// Returns how often `below` changed while `above` read it.
     pub fn count(&self, above: &str, below: &str) -> u64 {
         self.counts.iter().filter(|((a, b), _)| *a == above && *b == below).map(|(_, n)| n).sum()
     }
-    /// Adds another table's counts.
+    /// Adds the counts of another table.
     pub fn merge(&mut self, other: &Coverage) {
         for (k, n) in &other.counts {
             *self.counts.entry(*k).or_default() += n;
         }
     }
-    /// Returns the operators seen on either side.
+    /// Returns the operators that occur on either side of a pair.
     pub fn operators(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.counts.keys().flat_map(|(a, b)| [*a, *b]).collect();
         names.sort_unstable();

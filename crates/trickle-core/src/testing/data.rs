@@ -1,4 +1,4 @@
-//! Small tables full of NULLs and duplicates, and changes to them.
+//! Small random tables with many NULLs and duplicates, and random changes of them.
 
 use super::{Choice, timed};
 use crate::catalog::{ColumnDef, TableDef, TableId};
@@ -7,7 +7,8 @@ use crate::types::{Datum, Numeric, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns the tables that random plans read: two with a key, one with a key of two columns, one without.
+/// Returns the tables that random plans read: two with a key, one with a key of two columns, one without a
+/// key.
 pub fn tables() -> Vec<Arc<TableDef>> {
     let t = |id: u32, name: &str, cols: &[(&str, Type, bool)], keys: Vec<Vec<usize>>| {
         let columns = cols.iter().map(|(n, ty, nullable)| ColumnDef::new(*n, ty.clone(), *nullable));
@@ -41,8 +42,8 @@ pub fn tables() -> Vec<Arc<TableDef>> {
     ]
 }
 
-/// Returns the same tables with types of which equal values may be written differently: numerics, floats,
-/// blanks at the end.
+/// Returns the tables of [`tables`] with other column types, whose equal values may be written differently:
+/// numerics, floats, texts with blanks at the end.
 pub fn inexact_tables() -> Vec<Arc<TableDef>> {
     let retyped = |def: Arc<TableDef>| {
         let mut def = TableDef::clone(&def);
@@ -64,8 +65,8 @@ pub fn empty_database() -> Database {
     Database::default()
 }
 
-/// Makes a random state of `tables` and a change of it, both honouring keys and NOT NULL. A table has at most
-/// `rows` rows.
+/// Makes a random state of `tables` and a random change of it. The states before and after honour keys and
+/// NOT NULL. A table has at most `rows` rows.
 pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Database {
     let mut db = Database { clock: timed::clock(choice), ..Database::default() };
     for table in tables {
@@ -95,7 +96,7 @@ pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Dat
     db
 }
 
-/// Makes up to `rows` rows whose keys differ from each other and from the keys of `beside`.
+/// Makes up to `rows` rows whose keys differ from each other and from the keys of the rows `beside`.
 fn state(choice: &mut Choice, table: &TableDef, rows: usize, beside: &[Row]) -> Vec<Row> {
     let key = |row: &Row| table.keys.first().map(|k| k.iter().map(|c| row[*c].clone()).collect::<Vec<_>>());
     let mut taken: BTreeSet<Vec<Datum>> = beside.iter().filter_map(key).collect();
@@ -109,7 +110,7 @@ fn state(choice: &mut Choice, table: &TableDef, rows: usize, beside: &[Row]) -> 
     made
 }
 
-/// Draws a value from a domain of two or three, or NULL.
+/// Draws a value from a domain of two or three values, or NULL.
 pub(super) fn value(choice: &mut Choice, ty: &Type, nullable: bool) -> Datum {
     if nullable && choice.one_in(3) {
         return Datum::Null;

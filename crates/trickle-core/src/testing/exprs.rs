@@ -6,7 +6,7 @@ use crate::graph::Schema;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// Makes a scalar of type `ty` over `schema`.
+/// Makes a random scalar of type `ty` over the columns of `schema`.
 pub(super) fn scalar(choice: &mut Choice, schema: &Schema, ty: &Type, depth: usize, limits: &Limits) -> Expr {
     let same: Vec<usize> = (0..schema.len()).filter(|i| schema.columns()[*i].ty == *ty).collect();
     if depth == 0 || choice.one_in(3) {
@@ -36,7 +36,7 @@ pub(super) fn scalar(choice: &mut Choice, schema: &Schema, ty: &Type, depth: usi
     }
 }
 
-/// Makes a function that is only known to be strict and immutable: the evaluator makes up its values.
+/// Makes a function of which only strictness and immutability are known, so the evaluator invents its values.
 fn opaque(ty: &Type) -> Arc<FuncSig> {
     let known = FuncSig::unknown(Some("lib"), "f", vec![ty.clone()], ty.clone());
     Arc::new(FuncSig {
@@ -48,7 +48,7 @@ fn opaque(ty: &Type) -> Arc<FuncSig> {
     })
 }
 
-/// Makes such a function that returns a set of integers.
+/// Makes a function like [`opaque`] that returns a set of integers.
 pub(super) fn opaque_set() -> Arc<FuncSig> {
     let known = FuncSig::unknown(Some("lib"), "s", vec![Type::Int4], Type::Int4);
     Arc::new(FuncSig {
@@ -60,13 +60,13 @@ pub(super) fn opaque_set() -> Arc<FuncSig> {
     })
 }
 
-/// Makes a constant, or NULL.
+/// Makes a random constant, or NULL.
 pub(super) fn constant(choice: &mut Choice, ty: &Type) -> Expr {
     let v = value(choice, ty, true);
     Expr::literal(v, ty.clone())
 }
 
-/// Makes a condition over `schema`.
+/// Makes a random condition over the columns of `schema`.
 pub(super) fn condition(choice: &mut Choice, schema: &Schema, depth: usize, limits: &Limits) -> Expr {
     let sub = |choice: &mut Choice| condition(choice, schema, depth.saturating_sub(1), limits);
     match if depth == 0 { choice.below(3) } else { choice.below(7) } {
@@ -105,8 +105,8 @@ fn compare(choice: &mut Choice, schema: &Schema, depth: usize, limits: &Limits) 
     Expr::call(FuncSig::comparison(op, l.ty().clone(), r.ty().clone()), vec![l, r])
 }
 
-/// Makes a join condition over two schemas: mostly column equalities, some NULL-safe, sometimes more,
-/// sometimes none.
+/// Makes a random join condition over two schemas. Mostly it consists of column equalities, some of them
+/// NULL-safe; sometimes it has other terms, and sometimes no terms.
 pub(super) fn join_condition(choice: &mut Choice, left: &Schema, right: &Schema, limits: &Limits) -> Expr {
     let both = left.concat(right);
     let mut terms = Vec::new();

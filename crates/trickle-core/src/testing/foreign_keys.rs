@@ -1,4 +1,4 @@
-//! A table that references another, over every pair of states that honours the reference.
+//! Plans and data for a table that references another: every pair of states that honours the reference.
 
 use super::Sample;
 use crate::catalog::{ColumnDef, ForeignKey, TableDef, TableId};
@@ -16,7 +16,7 @@ fn table(id: u32, name: &str, columns: [(&str, bool); 2], foreign_keys: Vec<Fore
     Arc::new(TableDef { keys: vec![vec![0]], foreign_keys, ..table })
 }
 
-/// Makes `child ⋈ parent` on the foreign key, either way round, bare and with a filter on the referencing
+/// Makes `child ⋈ parent` on the foreign key in both orders, with and without a filter on the referencing
 /// side.
 ///
 /// # Errors
@@ -44,7 +44,8 @@ pub fn foreign_key_plans() -> Result<Vec<Sample>> {
     Ok(plans)
 }
 
-/// Makes every pair of states of up to two parents and two children in which every reference has its parent.
+/// Makes every pair of states with at most two parents and two children in which every reference has its
+/// parent.
 pub fn foreign_key_databases() -> Vec<Database> {
     let values = [Datum::Null, Datum::Int(0), Datum::Int(1)];
     let side = || -> Vec<ZSet> {

@@ -1,6 +1,6 @@
-//! The laws: statements that hold for every plan, state and change. Rows are told apart by image. Where SQL
-//! leaves open which of several equal values is shown, the evaluator shows the one with the least image, and
-//! so must a delta.
+//! The laws: statements that are true for every plan, state and change. Rows are distinguished by image.
+//! Where SQL leaves open which of several equal values is shown, the evaluator shows the value with the least
+//! image. A delta must show the same value.
 
 use super::{Mutant, Sample};
 use crate::apply::summands;
@@ -14,12 +14,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// A law that does not hold, with the data that explains why.
+/// A counterexample to a law, with the data that explains it.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The law.
+    /// The law that is broken.
     pub law: String,
-    /// Expected and found results, and plans.
+    /// The expected result, the result found, and the plans.
     pub detail: String,
 }
 
@@ -29,36 +29,36 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The outcome of a check.
+/// The outcome of the check of a law.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The law holds.
+    /// The law is true for the sample.
     Held {
-        /// Whether the delta was not empty.
+        /// Whether the delta contained rows.
         changed: bool,
     },
-    /// The query itself raises over one of the states, so that there is nothing to compare.
+    /// The query itself raises an error over one of the states, so that there are no results to compare.
     QueryRaised,
-    /// The delta met a data error that the query does not raise: a refresh would recompute.
+    /// The delta raised a data error that the query does not raise; in such a case a refresh recomputes.
     DeltaRaised,
 }
 
-/// The way to differentiate, and a sabotage of the result before it is judged.
+/// The rules and options by which a delta is derived, and a mutant that spoils the delta before the check.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant<'m> {
     /// The rules of differentiation.
     pub rules: Rules,
-    /// The states that are stored.
+    /// The inner results that are stored as states.
     pub keep: Keep,
     /// Whether the delta is optimised.
     pub optimize: bool,
-    /// Whether validated foreign keys are relied upon.
+    /// Whether the delta relies on validated foreign keys.
     pub trust_foreign_keys: bool,
-    /// A sabotage that the law should notice.
+    /// A mutant that the law should reveal.
     pub mutant: Option<&'m Mutant>,
 }
 
-/// The variants that must all give the same delta.
+/// The variants of differentiation; all must give the same delta.
 pub const VARIANTS: &[Variant<'static>] = &[
     Variant {
         rules: Rules::Algebraic,
@@ -104,7 +104,7 @@ pub const VARIANTS: &[Variant<'static>] = &[
     },
 ];
 
-/// Returns `None` where evaluation raised a data error; passes other errors on, which are bugs.
+/// Returns `None` where evaluation raised a data error. Other errors are bugs and are passed on.
 fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(v) => Ok(Some(v)),
@@ -113,34 +113,35 @@ fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The greatest number of rows of a relation of a sampled query, copies counted. Some recursions do not end,
-/// and some samples multiply copies: these prove nothing. Plans made from the query, such as its delta, have
-/// more room, and must end where the query does.
+/// The greatest number of rows, copies counted, that a relation of a sampled query may have. Some recursions
+/// do not end, and some samples multiply copies; such samples prove nothing. Plans made from the query, such
+/// as its delta, may have more rows, but must end where the query does.
 const ROWS: u64 = 1 << 10;
 
 impl Sample {
-    /// Returns the rows that the query denotes over `db`.
+    /// Returns the rows of the query over `db`.
     ///
     /// # Errors
-    /// The errors of its expressions; 54000 where it has too many rows for a test.
+    /// Errors of the query's expressions; 54000 where the query has too many rows for a test.
     pub fn eval(&self, db: &Database) -> Result<ZSet> {
         within(&self.graph, db).eval(self.root).map(Arc::unwrap_or_clone)
     }
 }
 
-/// Makes an evaluator with the limits of a test.
+/// Makes an evaluator with the limit [`ROWS`].
 pub(super) fn within<'a>(graph: &'a Graph, db: &'a Database) -> Evaluator<'a> {
     Evaluator::new(graph, db).within(ROWS)
 }
 
-/// Returns the query's result before and after.
+/// Returns the query's results before and after the change; `None` where one of them raised a data error.
 fn results(sample: &Sample, db: &Database) -> Result<Option<(ZSet, ZSet)>> {
     let before = tolerate(sample.eval(&db.before()))?;
     let after = tolerate(sample.eval(db))?;
     Ok(before.zip(after))
 }
 
-/// Builds the delta of `sample` by `variant`; returns the graph that holds it and its root.
+/// Builds the delta of `sample` by `variant`; returns the graph that contains the delta, and the root of the
+/// delta.
 ///
 /// # Errors
 /// A broken contract: a bug in a rule.
@@ -151,7 +152,7 @@ pub fn delta_plan(
 ) -> Result<(Graph, NodeId)> {
     let mut graph = sample.graph.clone();
     let query = match variant.rules {
-        // An optimised query is differentiated, as for a stream table.
+        // The query is optimised before it is differentiated, as for a stream table.
         Rules::Algebraic if variant.optimize => {
             let query = crate::opt::optimize(&mut graph, sample.root)?;
             let prepared = delta::prepare(&mut graph, query)?;
@@ -189,7 +190,7 @@ pub fn check_all(sample: &Sample, db: &Database) -> Result<Outcome, Violation> {
     Checker::new(sample, VARIANTS).check(db)
 }
 
-/// A check of one query over many databases: each delta is built once for each set of changed tables.
+/// A check of one query over many databases. Each delta is built only once for each set of changed tables.
 pub struct Checker<'s, 'm> {
     sample: &'s Sample,
     variants: &'s [Variant<'m>],
@@ -197,13 +198,13 @@ pub struct Checker<'s, 'm> {
 }
 
 impl<'s, 'm> Checker<'s, 'm> {
-    /// Makes a check of `sample` by the given variants.
+    /// Makes a check of `sample` by the variants `variants`.
     pub fn new(sample: &'s Sample, variants: &'s [Variant<'m>]) -> Self {
         Checker { sample, variants, plans: HashMap::new() }
     }
 
-    /// Checks the delta law over `db` for every variant. Returns [`Outcome::DeltaRaised`] where one of them
-    /// raised.
+    /// Checks the delta law over `db` for every variant. Returns [`Outcome::DeltaRaised`] if the delta of a
+    /// variant raised a data error.
     ///
     /// # Errors
     /// The first violation.
@@ -225,7 +226,7 @@ impl<'s, 'm> Checker<'s, 'm> {
         Violation { law: "plans keep their contracts".into(), detail: format!("{e}\nquery:\n{query}{more}") }
     }
 
-    /// Whether the `i`-th variant's delta is right; false where evaluating it raised a data error.
+    /// Whether the `i`-th variant's delta is right; false if its evaluation raised a data error.
     fn holds(&mut self, i: usize, db: &Database, before: &ZSet, after: &ZSet) -> Result<bool, Violation> {
         let variant = &self.variants[i];
         let key = (i, db.changed());
@@ -259,9 +260,9 @@ impl<'s, 'm> Checker<'s, 'm> {
     }
 }
 
-/// Checks identities of the query itself: preparing it, optimising it, expanding each derived operator, and
-/// adding up its results over the parts of a table change nothing. An expansion may show another of several
-/// equal values.
+/// Checks identities of the query itself. Preparing the query, optimising it, and expanding each derived
+/// operator must not change its result. Nor must adding up the results over the parts of a table. An
+/// expansion may show another of several equal values.
 ///
 /// # Errors
 /// The violation.
@@ -296,9 +297,9 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks the law of [`delta::Affected`] for every key of the query that comes along a path. The rows of
-/// other keys before, and the rows of these keys after, are together the result after. Returns whether there
-/// was such a key.
+/// Checks the law of [`delta::Affected`] for every key of the query that has a path to a table. The rows
+/// before that have other keys, together with the rows after that have the affected keys, are the result
+/// after. Returns whether the query has such a key.
 ///
 /// # Errors
 /// The violation, or a broken contract.
@@ -306,10 +307,10 @@ pub fn check_affected(sample: &Sample, db: &Database) -> Result<bool, Violation>
     check_affected_keys(sample, db, |_, keys| keys)
 }
 
-/// A transformation of keys.
+/// A transformation of the affected keys.
 type Spoil = fn(&Graph, NodeId) -> NodeId;
 
-/// Checks the same with keys that `spoil` transformed.
+/// Checks the law of [`check_affected`] with keys that `spoil` transformed.
 ///
 /// # Errors
 /// The violation, or a broken contract.
@@ -386,7 +387,8 @@ fn expand(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// Returns the sum of the query's summands, each over both parts of the table in which it is linear.
+/// Returns the sum of the query's summands; each is computed over both parts of the table in which it is
+/// linear.
 fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     let mut all = Vec::new();
     for part in summands(graph, root, &|_| 1)? {
@@ -406,7 +408,7 @@ fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 }
 
 /// Checks that the properties of every node (keys, dependencies, sign, NULLs, emptiness) are true of its
-/// data.
+/// rows.
 ///
 /// # Errors
 /// The property that is false.
@@ -462,7 +464,7 @@ fn dependencies_hold(props: &Props, schema: &Schema, value: &ZSet) -> Result<(),
     Ok(())
 }
 
-/// Records in `coverage` the edges of the query whose lower end changes between the two states of `db`.
+/// Records in `coverage` those edges of the query whose lower node changes between the two states of `db`.
 pub fn record_changes(sample: &Sample, db: &Database, coverage: &mut super::Coverage) {
     let old = db.before();
     let (mut before, mut after) = (within(&sample.graph, &old), within(&sample.graph, db));

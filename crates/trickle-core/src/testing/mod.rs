@@ -1,7 +1,7 @@
-//! Random plans, states and changes, and the laws that hold for all of them.
+//! Random plans, states and changes, and the laws that are true for all of them.
 //!
-//! This module is for this workspace's own tests, fuzz targets and the PostgreSQL ring; the feature `testing`
-//! enables it.
+//! The feature `testing` enables this module, which is for this workspace's own tests, fuzz targets and the
+//! PostgreSQL ring.
 
 mod case_file;
 mod cases;

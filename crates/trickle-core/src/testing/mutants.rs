@@ -1,4 +1,4 @@
-//! Wrong rules, as transformations of a right delta. The laws must notice every one.
+//! Mutants: wrong rules, made by transforming a right delta. The laws must reveal every mutant.
 
 use crate::agg::Acc;
 use crate::delta::{Keep, Rules};
@@ -10,14 +10,14 @@ use crate::rel::{
     SemiJoin, Side, Step, Table, Union, Version,
 };
 
-/// One mistake.
+/// A transformation of deltas that makes one mistake.
 #[derive(Debug)]
 pub struct Mutant {
     /// The mistake, in a few words.
     pub name: &'static str,
-    /// The rules whose delta it spoils.
+    /// The rules whose delta the mutant transforms.
     pub rules: Rules,
-    /// The states that the delta reads.
+    /// The inner results that are stored, so that the delta reads them as states.
     pub keep: Keep,
     /// The transformation that makes the mistake.
     pub apply: fn(&mut Graph, NodeId) -> Result<NodeId>,
@@ -30,7 +30,7 @@ fn each(graph: &mut Graph, root: NodeId, spoil: Spoil) -> Result<NodeId> {
     graph.rebuild(root, |g, _, rel| spoil(g, rel))
 }
 
-/// Drops from every sum the summands for which `drop` holds, keeping at least one.
+/// Drops from every sum the summands for which `drop` is true, but keeps at least one summand.
 fn drop_terms(g: &mut Graph, rel: Rel, drop: fn(&Graph, NodeId) -> bool) -> Result<NodeId> {
     if let Rel::Union(u) = &rel {
         let kept: Vec<NodeId> = u.summands().iter().copied().filter(|s| !drop(g, *s)).collect();
@@ -429,7 +429,7 @@ pub const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// Wrong prunings by a foreign key: each mutant prunes one term too many.
+/// Mutants of the pruning by a foreign key: each prunes one term too many.
 pub const FOREIGN_KEY_MUTANTS: &[Mutant] = &[
     mutant!("a key that left is dropped from ΔR⋈ΔS", Algebraic, Nested, |g, r| match &r {
         Rel::Filter(f) if matches!(g.rel(f.input()), Rel::Accumulate(_)) => Ok(f.input()),

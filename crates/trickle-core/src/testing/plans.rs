@@ -1,4 +1,4 @@
-//! Random well-typed plans: every operator inside every other.
+//! Random well-typed plans, in which every operator occurs under every other.
 
 use super::{Choice, exprs, timed, windows};
 use crate::agg::{self, AggCall};
@@ -14,16 +14,16 @@ use crate::rel::{
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// The contents that random plans may have.
+/// The limits on the contents of random plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Operators above the leaves.
+    /// The greatest number of operators above the leaves.
     pub operators: usize,
-    /// Functions that no server knows.
+    /// Whether functions that the evaluator does not know may occur.
     pub opaque: bool,
-    /// Expressions that can raise.
+    /// Whether expressions that can raise errors may occur.
     pub raising: bool,
-    /// Conditions on the clock.
+    /// Whether conditions on the clock may occur.
     pub clock: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Sample {
     pub root: NodeId,
 }
 
-/// The operators of queries, by name: each is generated under each.
+/// The operators of queries, by name; each is generated under each other.
 pub const QUERY_OPERATORS: &[&str] = &[
     "Table",
     "Map",
@@ -73,7 +73,7 @@ const WIDTH: usize = 6;
 /// Makes a random query.
 ///
 /// # Errors
-/// A contract that the generator failed to keep: a bug in the generator.
+/// A contract that the generator broke, which is a bug in the generator.
 pub fn sample(choice: &mut Choice, tables: &[Arc<TableDef>], limits: &Limits) -> Result<Sample> {
     let mut p = Planner { graph: Graph::new(), tables, limits: *limits };
     let operators = 1 + choice.below(limits.operators);
@@ -88,7 +88,7 @@ struct Planner<'t> {
 }
 
 impl Planner<'_> {
-    /// Makes a relation of about `budget` operators.
+    /// Makes a random relation of about `budget` operators.
     fn relation(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         if budget == 0 {
             return self.leaf(choice);
@@ -142,7 +142,7 @@ impl Planner<'_> {
         Ok((l, r))
     }
 
-    /// Makes a relation with the column types of `like` from another one.
+    /// Makes a relation from `from` that has the column types of `like`.
     fn shaped(&mut self, choice: &mut Choice, like: &Schema, from: NodeId) -> Result<NodeId> {
         let schema = self.graph.schema(from).clone();
         let exprs =
@@ -150,8 +150,8 @@ impl Planner<'_> {
         self.graph.add(Map::new(from, exprs))
     }
 
-    /// Makes a recursion from a relation over another one. A column that counts the rounds bounds some
-    /// recursions that might not end; queries that do not end in either state prove nothing.
+    /// Makes a recursion that starts from one relation and joins another. A column that counts the rounds
+    /// bounds some recursions that might not end. Queries that do not end in either state prove nothing.
     fn recursion(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (mut base, side) = self.pair(choice, budget)?;
         let exact = self.graph.schema(base).is_exact();
@@ -219,8 +219,8 @@ impl Planner<'_> {
         self.graph.add(Map::new(input, exprs))
     }
 
-    /// Makes up to two functions side by side: a series, the elements of an array, or one that no server
-    /// knows.
+    /// Makes up to two set-returning functions side by side: a series, the elements of an array, or a
+    /// function that the evaluator does not know.
     fn expand(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let input = self.relation(choice, budget - 1)?;
         let schema = self.graph.schema(input).clone();
@@ -290,7 +290,7 @@ impl Planner<'_> {
         self.graph.add(SetOp::new(kind, choice.below(2) == 0, l, r))
     }
 
-    /// Makes a `Positive`, mostly of a difference; of a state it is that state.
+    /// Makes a `Positive`, mostly of a difference; the `Positive` of a state equals the state.
     fn positive(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         if choice.one_in(3) {
             let input = self.relation(choice, budget - 1)?;
@@ -304,8 +304,8 @@ impl Planner<'_> {
         self.graph.add(Positive::new(signed))
     }
 
-    /// Makes `L × Single(…)`: mostly over a scalar aggregate, sometimes over a relation that may have several
-    /// rows and so raise.
+    /// Makes `L × Single(…)`. The `Single` is mostly over a scalar aggregate, and sometimes over a relation
+    /// that may have several rows and so raise an error.
     fn single(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (l, r) = self.pair(choice, budget)?;
         let value = if choice.one_in(4) {
@@ -344,7 +344,7 @@ impl Planner<'_> {
     }
 
     /// Makes the plan of GROUPING SETS: the sum of an aggregate for each set, with NULL for the keys that a
-    /// set lacks, and mostly with the set's number.
+    /// set lacks. Mostly the rows also contain the number of the set.
     fn grouping_sets(
         &mut self,
         choice: &mut Choice,

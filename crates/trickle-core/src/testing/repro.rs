@@ -1,4 +1,4 @@
-//! A counterexample as a text to paste.
+//! The text of a counterexample, ready to paste.
 
 use super::Sample;
 use crate::catalog::TableDef;
@@ -11,7 +11,7 @@ use crate::types::{Datum, Type};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Writes the plan, and as SQL the tables that it reads with their rows, the query, and the change.
+/// Writes the plan and, as SQL, the tables that the sample reads with their rows, the query, and the change.
 pub fn reproduction(sample: &Sample, db: &Database) -> String {
     let mut out = format!("plan:\n{}", explain(&sample.graph, sample.root, Format::Text));
     let time = |t: i64| Datum::Timestamp(t).to_text(&Type::Timestamptz).unwrap_or_default();
@@ -59,7 +59,7 @@ fn tables(sample: &Sample) -> Vec<Arc<TableDef>> {
     found
 }
 
-/// The sources of a query, which reads only tables.
+/// The sources of a query that reads only tables, and no changes or states.
 struct TablesOnly;
 
 impl Sources for TablesOnly {
@@ -89,7 +89,7 @@ fn create(out: &mut String, def: &TableDef) {
     let _ = writeln!(out, "CREATE TABLE {name} ({});", parts.join(", "));
 }
 
-/// Writes one statement for each row image, deletes first.
+/// Writes the change of a table, one statement for each row image, deletes first.
 fn change(out: &mut String, def: &TableDef, rows: &ZSet) {
     let name = Qualified::new(&def.schema, &def.name);
     for (row, weight) in rows.iter().filter(|(_, w)| *w < 0) {

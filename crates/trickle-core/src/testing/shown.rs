@@ -1,4 +1,4 @@
-//! The law of the value that is shown for several equal ones.
+//! The law about the value that a query shows for several equal ones.
 
 use super::{Sample, Violation};
 use crate::delta;
@@ -8,8 +8,8 @@ use crate::rel::{Reduce, Rel};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// Checks that the row, key or extremum shown for several equal ones exists, written in this way. This must
-/// hold for the query and for the plan that is differentiated.
+/// Checks the row, key or extremum that an operator shows for several equal ones: its input must contain a
+/// value of this image. The check is made for the query and for the plan that is differentiated.
 ///
 /// # Errors
 /// The operator that shows another value.
@@ -41,8 +41,8 @@ pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns the columns of its first input whose equal values an operator merges; they are its own first
-/// columns.
+/// Returns the columns of an operator's first input whose equal values the operator merges; these are the
+/// first columns of the operator's own rows.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Vec<usize>> {
     match graph.rel(id) {
         Rel::Distinct(_) | Rel::Positive(_) | Rel::SetOp(_) => Some((0..graph.schema(id).len()).collect()),
@@ -56,7 +56,8 @@ fn present<T: Ord>(input: &ZSet, f: impl Fn(&[Datum]) -> T) -> BTreeSet<T> {
     input.iter().filter(|(_, w)| *w > 0).map(|(row, _)| f(row)).collect()
 }
 
-/// Returns, for each least or greatest value, its column and the values of which it is one, or NULL.
+/// Returns, for each `min` or `max` of an operator, the position of its column and the values that the call
+/// may show; NULL is one of them.
 fn extremes(r: &Reduce, input: &ZSet) -> Vec<(usize, BTreeSet<Datum>)> {
     let calls = r.aggs().iter().enumerate().filter(|(_, c)| matches!(&*c.sig.name, "min" | "max"));
     let values = |call: &crate::agg::AggCall| {

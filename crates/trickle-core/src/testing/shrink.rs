@@ -1,11 +1,11 @@
-//! Making a counterexample small.
+//! The reduction of a counterexample to a small one.
 
 use super::Sample;
 use crate::eval::{Database, ZSet};
 use crate::graph::NodeId;
 
-/// Returns the smallest sample and data found for which `fails` still holds. Rows are dropped, the plan is
-/// cut to a part of itself, operators are bypassed. It makes at most `budget` attempts.
+/// Returns the smallest sample and data found for which `fails` is still true. The search drops rows, cuts
+/// the plan to a part of it, and bypasses operators. The search makes at most `budget` attempts.
 pub fn shrink(
     sample: Sample,
     db: Database,
@@ -37,7 +37,7 @@ pub fn shrink(
     }
 }
 
-/// Returns parts of the plan, smallest first, then the plan with one operator bypassed.
+/// Returns the parts of the plan, smallest first, then the plan with one operator bypassed.
 fn smaller_plans(sample: &Sample) -> Vec<Sample> {
     let nodes = sample.graph.reachable(sample.root);
     let mut plans: Vec<Sample> = nodes
@@ -71,8 +71,8 @@ fn bypass(sample: &Sample, target: NodeId, by: NodeId) -> Option<Sample> {
     root.ok().filter(|r| *r != sample.root).map(|root| Sample { graph, root })
 }
 
-/// Returns the data with one row less, before or in the change; a row that the change deletes is removed from
-/// both.
+/// Returns databases with one row less, before or in the change. A row that the change deletes is removed
+/// from both.
 fn smaller_data(db: &Database) -> Vec<Database> {
     let mut out = Vec::new();
     for (table, rows) in &db.before {

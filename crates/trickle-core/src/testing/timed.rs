@@ -1,4 +1,4 @@
-//! Conditions on the clock, and times for it.
+//! Random conditions on the clock, and random times for the clock.
 
 use super::{Choice, Limits, exprs};
 use crate::eval::Clock;
@@ -7,18 +7,19 @@ use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::graph::Schema;
 use crate::types::{Datum, Interval, Type};
 
-/// 1970-01-01 in microseconds since 2000-01-01.
+/// The time 1970-01-01, in microseconds since 2000-01-01.
 const EPOCH: i64 = -946_684_800_000_000;
 const SECOND: i64 = 1_000_000;
 
-/// Draws two of the first seconds of 1970, which numbers in tables name: equal ones, or one later or earlier
-/// than the other.
+/// Draws the two times of a refresh from the first seconds of 1970, which the numbers in tables denote. The
+/// times are equal, or either is later than the other.
 pub(super) fn clock(choice: &mut Choice) -> Clock {
     let mut time = || EPOCH + choice.below(4) as i64 * SECOND;
     Clock { then: time(), now: time() }
 }
 
-/// Makes one to three terms, of which at least one reads the clock, mostly in a form that an index serves.
+/// Makes one to three terms, of which at least one reads the clock, mostly in a form for which an index can
+/// be used.
 pub(super) fn condition(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     let mut terms = vec![term(choice, schema, limits)];
     while terms.len() < 3 && choice.one_in(3) {
@@ -41,7 +42,7 @@ fn term(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     }
 }
 
-/// Compares a column, or a time made of it, with the clock less some seconds.
+/// Compares a column, or a time computed from it, with the clock less some seconds.
 fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     let integers: Vec<usize> = (0..schema.len()).filter(|i| schema.columns()[*i].ty == Type::Int4).collect();
     let seconds = match choice.pick(&integers) {
@@ -58,7 +59,7 @@ fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
         _ => (moment(seconds), time),
     };
     if choice.one_in(8) {
-        // A time that may be unknown.
+        // This CASE makes a time that may be NULL.
         let known = called(">", vec![Expr::now(), moment(Expr::literal(Datum::Int(1), Type::Int4))]);
         let ty = time.ty().clone();
         let whens = vec![(known, time)];
@@ -69,12 +70,12 @@ fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     Expr::call(FuncSig::comparison(op, l.ty().clone(), r.ty().clone()), vec![l, r])
 }
 
-/// Returns the time so many seconds after 1970.
+/// Returns the expression for the time `seconds` seconds after 1970 began.
 fn moment(seconds: Expr) -> Expr {
     called("to_timestamp", vec![seconds.cast(Type::Float8)])
 }
 
-/// Calls a built-in that exists.
+/// Makes the call of a built-in operator or function that exists.
 fn called(name: &str, args: Vec<Expr>) -> Expr {
     let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
     let sig = resolve_operator(name, &types).or_else(|| resolve_function(name, &types));

@@ -1,4 +1,4 @@
-//! Domains small enough to enumerate.
+//! Plans and databases over domains that are small enough to enumerate.
 
 use super::Sample;
 use crate::agg::{self, AggCall};
@@ -34,8 +34,8 @@ fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
     [AggCall::count_star()].into_iter().chain(calls).collect()
 }
 
-/// Makes each operator over one or two tables of NULLs, zeros and ones, and the classic nestings; and the
-/// same over tables of NULL, 1.0 and 1.00.
+/// Makes each operator over one or two tables of NULLs, zeros and ones, and the classic nestings of
+/// operators. Makes the same plans over tables of NULL, 1.0 and 1.00.
 ///
 /// # Errors
 /// A broken contract.
@@ -46,7 +46,8 @@ pub fn small_plans() -> Result<Vec<(String, Sample)>> {
     Ok(plans)
 }
 
-/// Makes `SELECT count(*), k, sum(v) … GROUP BY k`, where only NaN hides a total.
+/// Makes `SELECT count(*), k, sum(v) … GROUP BY k`, in which only NaN keeps the shown sum from determining
+/// the total.
 fn shown_totals() -> Result<Sample> {
     let columns =
         vec![ColumnDef::new("k", Type::Int4, true), ColumnDef::new("v", Type::Numeric(Some((4, 1))), false)];
@@ -173,7 +174,7 @@ fn by(columns: &[usize]) -> Vec<OrderKey> {
         .collect()
 }
 
-/// Returns a row number, a rank, and a count of the rows around.
+/// Returns a row number, a rank, and a count of the row and its two neighbours.
 fn numbers() -> Vec<WindowCall> {
     let ranking = |name: &str| window::resolve(name, &[]).map(|sig| AggCall::new(sig, Vec::new()));
     let counted = WindowFrame {
@@ -365,7 +366,7 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
         add(
             &format!("reached {fixpoint:?}"),
             &|g, r, _| {
-                // Rows without a key are roots, the others edges from k to v.
+                // Rows with NULL as key are roots of the recursion; the other rows are edges from k to v.
                 let (k, v) = (g.schema(r).expr(0), g.schema(r).expr(1));
                 let roots = g.add(Filter::new(r, k.clone().is_null()))?;
                 let base = g.add(Map::new(roots, vec![v.clone()]))?;
@@ -391,9 +392,9 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
     )
 }
 
-/// Makes every pair of states of each table that the sample reads, over three values. With two tables, a
-/// table of one column has at most two rows and a table of two columns at most one. With one table, the
-/// limits are three and two.
+/// Makes every pair of states of each table that the sample reads, over three values. If the sample reads two
+/// tables, a table of one column has at most two rows and a table of two columns at most one. If it reads one
+/// table, the limits are three and two rows.
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     let mut tables: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {
@@ -425,8 +426,8 @@ pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     all
 }
 
-/// Returns NULL and two values of a type: 0 and 1, or 1 written in two ways; for NOT NULL numerics, NaN and
-/// two numbers.
+/// Returns NULL and two values of a type: 0 and 1, or 1 written in two ways. For NOT NULL numerics, returns
+/// NaN and two numbers.
 fn domain(ty: &Type, nullable: bool) -> [Datum; 3] {
     let one =
         |unscaled: i64, scale| Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale }));

@@ -1,4 +1,4 @@
-//! Random windows and first rows.
+//! Random window calls, and random first rows of partitions.
 
 use super::plans::Limits;
 use super::{Choice, exprs};
@@ -10,8 +10,8 @@ use crate::rel::{Slice, Top, Window};
 use crate::types::Type;
 use crate::window::{self, Bound, Exclusion, Order, OrderKey, Units, WindowCall, WindowFrame};
 
-/// Makes a window over `input`: up to two calls over one partition, whose order is total wherever a call
-/// depends on it.
+/// Makes a window over `input` with one or two calls over one partition. The order of the partition is total
+/// if a call depends on the order of peers.
 pub(super) fn sample(
     choice: &mut Choice,
     graph: &mut Graph,
@@ -48,8 +48,8 @@ pub(super) fn sample(
     graph.add(Window::new(input, partition, order, calls))
 }
 
-/// Makes the first rows of each partition of `input`, in a total order; returns `input` itself where it has
-/// none.
+/// Makes the first rows of each partition of `input`, in a total order; returns `input` itself if its rows
+/// have no total order.
 pub(super) fn top(choice: &mut Choice, graph: &mut Graph, input: NodeId) -> Result<NodeId> {
     let schema = graph.schema(input).clone();
     if !schema.columns().iter().all(|c| c.ty.is_ordered() && c.ty.is_exact()) {
@@ -73,7 +73,7 @@ pub(super) fn top(choice: &mut Choice, graph: &mut Graph, input: NodeId) -> Resu
     graph.add(Top::new(input, partition, completed(given, &schema), slice))
 }
 
-/// Returns the order with every other column of the rows after its keys.
+/// Returns the order with all other columns of the rows added after its keys.
 fn completed(mut order: Vec<OrderKey>, schema: &Schema) -> Vec<OrderKey> {
     for column in 0..schema.len() {
         if order.iter().all(|k| k.column != column) {
@@ -105,8 +105,8 @@ fn call(choice: &mut Choice, schema: &Schema, order: &[OrderKey], limits: &Limit
         return WindowCall { call: AggCall::new(sig, Vec::new()), frame: WindowFrame::default() };
     }
     let Some(sig) = agg::resolve(name, std::slice::from_ref(column.ty())) else { return rank() };
-    // The order of peers decides the last bits of a sum of floats, and which of several equal values is the
-    // greatest.
+    // The order of peers would decide the last bits of a sum of floats, and which of several equal values is
+    // shown as the greatest.
     if matches!(sig.ret, Type::Float4 | Type::Float8) || (name == "max" && !sig.ret.is_exact()) {
         return rank();
     }
@@ -143,7 +143,7 @@ fn frame(choice: &mut Choice, order: &[OrderKey]) -> WindowFrame {
     WindowFrame { units, start, end, exclude }
 }
 
-/// Returns the call with a frame that reaches only one row around its own.
+/// Returns the call with a frame of the row itself and one row on each side.
 fn nearer(call: WindowCall) -> WindowCall {
     let by = || Expr::int8(1);
     let frame = WindowFrame {
