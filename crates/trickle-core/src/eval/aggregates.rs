@@ -9,14 +9,13 @@ use crate::types::{Datum, Interval, Numeric, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Returns the value of a call over the rows of one group, with their positive weights.
+/// Returns the value of a call over the rows of one group, each with its positive weight.
 ///
-/// Where the call does not order its rows, they come in structural order, and so do its arguments where the
-/// call does not order them. So order-dependent aggregates have one value here, though PostgreSQL leaves it
-/// open.
+/// A call without ORDER BY reads the rows in structural order. So an order-dependent aggregate has exactly
+/// one value in the evaluator, though PostgreSQL leaves the value open.
 ///
 /// # Errors
-/// The errors that the arguments raise on rows that pass FILTER, and those that the aggregate raises.
+/// The errors that the arguments raise on rows that pass FILTER, and the errors that the aggregate raises.
 pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut found: Vec<(Vec<Datum>, Vec<Datum>, i64)> = Vec::new();
     for (row, w) in rows {
@@ -86,10 +85,10 @@ pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
     Ordering::Equal
 }
 
-/// Returns `Σ weight × value` of an accumulator over weighted rows; 0 where no row counts.
+/// Returns `Σ weight × value` of an accumulator over weighted rows; 0 if no row has a value.
 ///
 /// # Errors
-/// The errors that its expressions raise, and overflow of the sum (22003).
+/// The errors that the accumulator's expressions raise, and overflow of the sum (22003).
 pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;
@@ -133,7 +132,7 @@ fn present(rows: &[Vec<Datum>]) -> impl Iterator<Item = &Datum> {
     rows.iter().filter_map(|r| r.first()).filter(|d| !d.is_null())
 }
 
-/// Returns the numeric sum of integers and numerics; `None` without values.
+/// Returns the sum of integers and numerics, as a numeric, and the number of values; `None` without values.
 fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     let mut sum: Option<(Numeric, i64)> = None;
     for value in present(rows) {
@@ -150,7 +149,8 @@ fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     Ok(sum)
 }
 
-/// Returns the sum of floats as PostgreSQL adds them to `start`, in order. Overflow of finite values raises.
+/// Returns the sum of floats and their number. The floats are added to `start` in order, as by PostgreSQL.
+/// Overflow of finite values raises.
 fn float_sum(rows: &[Vec<Datum>], start: f64, single: bool) -> Result<Option<(f64, i64)>> {
     let (mut sum, mut n, mut special) = (start, 0_i64, false);
     for value in present(rows) {
@@ -188,8 +188,8 @@ fn interval_sum(rows: &[Vec<Datum>]) -> Result<Option<(Interval, i64)>> {
     Ok(sum)
 }
 
-/// Returns `sum` over the first argument, whose type is given: `bigint` for small integers, numeric for
-/// `bigint` and numeric.
+/// Returns `sum` over the first argument, which has type `ty`. The sum of `smallint` and `integer` is a
+/// `bigint`, and the sum of `bigint` and `numeric` is a `numeric`.
 ///
 /// # Errors
 /// Overflow.
@@ -200,8 +200,8 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
             None => Datum::Null,
         },
         Type::Float4 | Type::Float8 => {
-            // sum starts with the first value. So the sum of −0 alone is −0, which it is when starting from
-            // −0 but not from 0.
+            // PostgreSQL's sum starts with the first value, so the sum of −0 alone is −0. Starting from −0
+            // gives this result, starting from 0 does not.
             float_sum(rows, -0.0, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
         }
         Type::Interval => interval_sum(rows)?.map_or(Datum::Null, |(sum, _)| Datum::Interval(sum)),
@@ -209,7 +209,7 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     })
 }
 
-/// Returns `avg` over the first argument, whose type is given.
+/// Returns `avg` over the first argument, which has type `ty`.
 ///
 /// # Errors
 /// Overflow.
@@ -252,8 +252,8 @@ pub fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     opaque::value(&call.sig, &args)
 }
 
-/// Joins texts, each preceded by its own row's delimiter, except the first. NULL texts are skipped; a NULL
-/// delimiter is empty.
+/// Joins texts. Each text except the first is preceded by the delimiter of its own row. NULL texts are
+/// skipped, and a NULL delimiter counts as empty.
 fn joined(rows: &[Vec<Datum>]) -> Datum {
     let mut out: Option<String> = None;
     for row in rows {

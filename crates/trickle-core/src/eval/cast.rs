@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// Returns `CAST(value AS to)`, for a value of type `from`.
 ///
 /// # Errors
-/// 22003 where the value is out of range, 22P02 and similar for a text that is no such value, 22023 for jsonb
-/// of another kind. A pair without a cast keeps the value, since plans are typed before they are evaluated.
+/// 22003 if the value is out of range, 22P02 and similar for a text that is no value of type `to`, 22023 for
+/// a jsonb value of another kind. If there is no cast between the types, the value is returned unchanged,
+/// since plans are typed before they are evaluated.
 pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
     if value.is_null() || from == to {
         return Ok(value.clone());
@@ -94,8 +95,9 @@ fn from_numeric(n: &Numeric, to: &Type) -> Result<Datum> {
     }
 }
 
-/// Casts from `real` (`single`) or `double precision`. To integers, halves are rounded to the even neighbour.
-/// To numeric, as many digits are kept as the type holds for certain.
+/// Casts from `real` (`single`) or `double precision`. In a cast to an integer type, halves are rounded to
+/// the even neighbour. In a cast to numeric, the value is rounded to the number of digits that the float type
+/// represents for certain.
 fn from_float(x: f64, single: bool, to: &Type) -> Result<Datum> {
     let range = || Error::data("22003", format!("{to} out of range"));
     match to {

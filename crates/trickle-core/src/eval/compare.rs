@@ -7,9 +7,8 @@ use std::cmp::Ordering;
 /// Compares two values of one type in PostgreSQL's btree order: 1.0 equals 1.00, −0 equals 0, NaN is
 /// greatest, NULL comes last. The order is total, and agrees with SQL's `=` on values that are not NULL.
 ///
-/// Strings compare by bytes (collation "C"). A value of `char(n)` compares with its padding here; see
-/// [`compare_as`]. Numbers of different types compare by value, and dates compare with timestamps as
-/// midnight.
+/// Strings compare by bytes (collation "C"). The padding of a `char(n)` value counts; [`compare_as`] ignores
+/// the padding. Numbers of different types compare by value, and dates compare with timestamps as midnight.
 pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         (Datum::Null, Datum::Null) => Ordering::Equal,
@@ -38,7 +37,7 @@ pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     }
 }
 
-/// Compares lexicographically by [`compare`]; a prefix comes first.
+/// Compares rows lexicographically by [`compare`]; a row comes after its prefixes.
 pub fn compare_rows(a: &[Datum], b: &[Datum]) -> Ordering {
     a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|o| o.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
 }
@@ -52,13 +51,14 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Returns the length by which intervals compare. A month counts as 30 days, a day as 24 hours.
+/// Returns the length of an interval, in microseconds, by which intervals are compared. A month counts as 30
+/// days, a day as 24 hours.
 fn span(i: Interval) -> i128 {
     let days = i128::from(i.months) * 30 + i128::from(i.days);
     days * i128::from(calendar::DAY) + i128::from(i.micros)
 }
 
-/// Returns a date as a timestamp; infinities lie outside every finite one.
+/// Returns a date as a timestamp, in microseconds. An infinite date lies outside all finite timestamps.
 fn midnight(days: i32) -> i128 {
     match days {
         i32::MAX => i128::from(i64::MAX),
@@ -67,9 +67,9 @@ fn midnight(days: i32) -> i128 {
     }
 }
 
-/// Compares in jsonb's btree order: Object > Array > Boolean > Number > String > Null, and containers by size
-/// first. (An empty array at the top sorts below everything, for historical reasons that PostgreSQL
-/// documents.)
+/// Compares in jsonb's btree order: Object > Array > Boolean > Number > String > Null. Two containers are
+/// compared by size first. (An empty array at the top sorts below everything, for historical reasons that
+/// PostgreSQL documents.)
 fn compare_json(a: &Value, b: &Value) -> Ordering {
     let empty = |v: &Value| v.as_array().is_some_and(Vec::is_empty);
     match (empty(a), empty(b)) {

@@ -1,4 +1,4 @@
-//! Evaluates plans: every node once, inputs before their readers.
+//! Evaluates plans: every node once, and the inputs of a node before the node itself.
 
 use super::{Context, Database, ZSet};
 use crate::error::{Error, Result};
@@ -6,39 +6,41 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::Rel;
 use std::sync::Arc;
 
-/// The greatest number of rows, copies counted, of a relation in a plan, unless [`Evaluator::within`] sets
-/// another.
+/// The default for the greatest number of rows, copies counted, of a relation in a plan.
+/// [`Evaluator::within`] sets another number.
 const ROWS: u64 = 1 << 24;
 
 /// Returns the relation that `root` denotes over `database`.
 ///
 /// # Errors
-/// The errors that the plan's expressions raise on rows that are really evaluated; or a broken contract of a
-/// plan.
+/// The errors that the plan's expressions raise on rows that are really evaluated, and an error for a plan
+/// that breaks the contract of an operator.
 pub fn eval(graph: &Graph, root: NodeId, database: &Database) -> Result<ZSet> {
     Evaluator::new(graph, database).eval(root).map(Arc::unwrap_or_clone)
 }
 
-/// Evaluates several roots of one graph over one database; results of shared nodes are kept.
+/// An evaluator of several roots of one graph over one database. The results of shared nodes are computed
+/// once.
 pub struct Evaluator<'a> {
     graph: &'a Graph,
     database: &'a Database,
-    /// Results over the current state.
+    /// The results of nodes over the current state.
     current: Vec<Option<Arc<ZSet>>>,
-    /// Results over the previous state, which are the contents of stored tables.
+    /// The results of nodes over the previous state, which are the contents of stored tables.
     stored: Vec<Option<Arc<ZSet>>>,
     /// The greatest number of rows of a relation.
     limit: u64,
 }
 
 impl<'a> Evaluator<'a> {
-    /// Makes an evaluator without results.
+    /// Makes an evaluator that has not computed anything yet.
     pub fn new(graph: &'a Graph, database: &'a Database) -> Evaluator<'a> {
         Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new(), limit: ROWS }
     }
 
-    /// Limits each relation of the plan to `rows` rows, copies counted; the default is some 16 million. A
-    /// recursion need not end, and copies of rows multiply where joins follow one another.
+    /// Limits each relation of the plan to `rows` rows, copies counted; the default is some 16 million. The
+    /// limit is needed, since a recursion need not end, and since a chain of joins multiplies the copies of
+    /// rows.
     #[must_use]
     pub fn within(self, rows: u64) -> Evaluator<'a> {
         Evaluator { limit: rows, ..self }
@@ -47,16 +49,16 @@ impl<'a> Evaluator<'a> {
     /// Returns the relation that `root` denotes over the database.
     ///
     /// # Errors
-    /// Those of [`eval`]; 54000 where a relation has too many rows.
+    /// The errors of [`eval`], and 54000 if a relation has too many rows.
     pub fn eval(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, false)
     }
 
-    /// Returns the relation that `root` denotes over the previous state: every table leaf reads the previous
-    /// rows, and every change is empty.
+    /// Returns the relation that `root` denotes over the previous state. Every table has its previous rows,
+    /// and every change is empty.
     ///
     /// # Errors
-    /// Those of [`eval`].
+    /// The errors of [`eval`].
     pub fn eval_before(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, true)
     }

@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 
 /// Returns the value of `expr` over `row`.
 ///
-/// AND and OR stop at the first term that decides; CASE and COALESCE evaluate only the parts that they need.
-/// The arguments of a call are all evaluated, left to right, before a NULL among them decides the result.
+/// AND and OR stop at the first term that decides the result. CASE and COALESCE evaluate only the parts that
+/// they need. All arguments of a call are evaluated, from left to right, even if an earlier argument is NULL.
 ///
 /// # Errors
 /// The errors that PostgreSQL would raise for the parts that are really evaluated.
@@ -26,10 +26,10 @@ pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// Whether a condition is true on `row`: false and NULL are not.
+/// Whether a condition is true on `row`, and neither false nor NULL.
 ///
 /// # Errors
-/// Those of [`expr`].
+/// The errors of [`expr`].
 pub fn is_true(condition: &Expr, row: &[Datum]) -> Result<bool> {
     Ok(matches!(expr(condition, row)?, Datum::Bool(true)))
 }
@@ -112,7 +112,7 @@ enum Bounds {
     Slice(Option<i64>, Option<i64>),
 }
 
-/// Evaluates a subscript; `None` where a part of it is NULL.
+/// Evaluates a subscript; `None` if an index or a bound is NULL.
 fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
     let at = at.map(|e| match expr(e, row)? {
         Datum::Int(i) => Ok(Some(i)),
@@ -128,8 +128,8 @@ fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
     })
 }
 
-/// Returns the element, or NULL where there is none. For slices, returns the part of the array, `{}` where it
-/// is empty. Lower bounds are 1.
+/// Returns the element at an index, or NULL if there is no such element. For slices, returns the part of the
+/// array, which may be `{}`. The lower bound of every dimension is 1.
 fn subscript(array: Datum, at: &[Bounds]) -> Datum {
     if array.is_null() {
         return Datum::Null;
@@ -143,12 +143,12 @@ fn subscript(array: Datum, at: &[Bounds]) -> Datum {
         let at = usize::try_from(*i).ok().and_then(|i| i.checked_sub(1));
         value = at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null);
     }
-    // There is an element only where there are as many subscripts as dimensions.
+    // With fewer subscripts than dimensions, there is no element.
     if matches!(value, Datum::Array(_)) { Datum::Null } else { value }
 }
 
-/// Returns the slice; `None` where it is empty in any dimension. Dimensions without a subscript are taken
-/// whole.
+/// Returns the slice; `None` if the slice is empty in any dimension. A dimension without a subscript is
+/// included as a whole.
 fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
     let Some((first, rest)) = at.split_first() else { return Some(array.clone()) };
     let (Datum::Array(items), Bounds::Slice(lower, upper)) = (array, first) else { return None };
@@ -159,8 +159,8 @@ fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
     Some(Datum::Array(part.iter().map(|item| slice(item, rest)).collect::<Option<Vec<_>>>()?.into()))
 }
 
-/// Whether a value is NULL, or not NULL if `negated`. A row is NULL where every field is, and NOT NULL where
-/// none is.
+/// Whether a value is NULL, or not NULL if `negated`. A row IS NULL if every field is NULL, and IS NOT NULL
+/// if no field is.
 fn is_null(value: &Datum, negated: bool) -> bool {
     match value {
         Datum::Record(fields) => fields.iter().all(|f| f.is_null() != negated),
@@ -172,7 +172,7 @@ fn all(args: &[Expr], row: &[Datum]) -> Result<Vec<Datum>> {
     args.iter().map(|a| expr(a, row)).collect()
 }
 
-/// Evaluates AND (`decisive` false) or OR (`decisive` true): the first decisive term, or else NULL where one
+/// Evaluates AND (`decisive` false) or OR (`decisive` true): the first decisive term, or else NULL if a term
 /// is NULL.
 fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
     let mut unknown = false;
@@ -186,8 +186,8 @@ fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
     Ok(if unknown { Datum::Null } else { Datum::Bool(!decisive) })
 }
 
-/// Returns the value of a call over evaluated arguments. For a function that the evaluator does not know, it
-/// is a hash of name and arguments.
+/// Returns the value of a call over evaluated arguments. The value of a function that the evaluator does not
+/// know is a hash of its name and arguments.
 ///
 /// # Errors
 /// The errors that the function raises.
@@ -204,7 +204,7 @@ pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// Returns the value of a comparison operator; `None` for any other function.
+/// Returns the value of a call of a comparison operator; `None` for any other function.
 fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     if !sig.is_operator() || sig.schema.is_some() {
         return None;
@@ -225,9 +225,10 @@ fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     Some(Datum::Bool(holds(compare_as(sig.args.first().unwrap_or(&Type::Unknown), a, b))))
 }
 
-/// Compares rows: fields decide from left to right, and a NULL field leaves the result open.
+/// Compares rows field by field, from left to right. A NULL field leaves the result open, which gives NULL.
 fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
-    // `=` and `<>` look at all fields, since one difference decides. The others stop at the first NULL.
+    // `=` and `<>` compare all fields, since one difference decides the result. Other comparisons stop at the
+    // first NULL.
     let equality = holds(Ordering::Less) == holds(Ordering::Greater);
     let mut unknown = false;
     for (a, b) in l.iter().zip(r) {
@@ -246,7 +247,8 @@ fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Dat
     if unknown { Datum::Null } else { Datum::Bool(holds(Ordering::Equal)) }
 }
 
-/// Evaluates `arg op ANY (array)` or `ALL`: NULL for a NULL array, decided by the first decisive element.
+/// Evaluates `arg op ANY (array)` or `ALL`: NULL for a NULL array, otherwise the result of the first decisive
+/// element.
 fn quantified(op: &FuncSig, arg: &Datum, array: &Datum, all: bool) -> Result<Datum> {
     let Datum::Array(items) = array else { return Ok(Datum::Null) };
     let mut unknown = false;

@@ -1,7 +1,8 @@
-//! Tests over `golden.txt`: expressions and the values that PostgreSQL gives them, an error as its SQLSTATE.
+//! Tests over `golden.txt`: expressions, and the values that PostgreSQL gives for them. For an error, the
+//! value is the SQLSTATE.
 //!
-//! Each line is valid SQL of a small grammar: `'text'::type` literals, NULL, one operator or function, and
-//! casts of the whole. So this file needs no SQL front end. Only these tests catch a function that is
+//! Each line is SQL of a small grammar: `'text'::type` literals, NULL, one operator or function, and casts of
+//! the whole expression. So reading the file needs no SQL parser. Only these tests catch a function that is
 //! consistently wrong.
 
 use super::{cast, expr, input};
@@ -50,7 +51,7 @@ fn type_name(text: &mut &str) -> Option<Type> {
         }
     }
     let (name, tail) = rest.split_at(end);
-    // In chains such as `::type:: type`, a name ends where the next cast begins.
+    // In a chain of casts such as `::type::type`, the name of a type ends where the next cast begins.
     let (name, tail) = match name.find("::") {
         Some(i) => rest.split_at(i),
         None => (name, tail),

@@ -1,4 +1,4 @@
-//! Functions that several operators use: grouping and matching rows by key columns under SQL equality.
+//! Grouping and matching rows by key columns under SQL equality, for several operators.
 
 use super::compare::SqlKey;
 use super::{Row, ZSet, is_true};
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Group<'a> {
     /// The values of the key columns in the row that [`shown_first`] puts first.
     pub(crate) key: Vec<Datum>,
-    /// The weight of that row.
+    /// The weight of the row from which `key` is taken.
     weight: i64,
-    /// The rows.
+    /// The rows of the group, with their weights.
     pub(crate) rows: Vec<(&'a Row, i64)>,
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Ve
     groups.into_values().collect()
 }
 
-/// Orders two equal rows by which is shown for both: a row with a positive weight first, and among such rows
-/// the one with the lesser images, column by column.
+/// Orders two equal rows, so that the row that is shown for both comes first. A row with a positive weight
+/// comes first. Among such rows, the row with the lesser images comes first, column by column.
 pub(crate) fn shown_first<'t>(
     types: impl IntoIterator<Item = &'t Type>,
     (a, v): (&[Datum], i64),
@@ -51,7 +51,7 @@ pub(crate) fn shown_first<'t>(
     gone.then_with(|| images.find(|o| o.is_ne()).unwrap_or(Ordering::Equal)).then_with(|| a.cmp(b))
 }
 
-/// Whether a key column is `char(n)`, whose padding does not count.
+/// Whether a key column is of type `char(n)`. The padding of such a column does not count in comparisons.
 fn padded(keys: &[usize], schema: &Schema) -> bool {
     keys.iter().any(|k| schema.column(*k).is_some_and(|c| matches!(c.ty, Type::Bpchar(_))))
 }
@@ -65,7 +65,7 @@ fn normal(key: &[Datum], columns: &[usize], schema: &Schema) -> Vec<Datum> {
     key.iter().zip(columns).map(strip).collect()
 }
 
-/// A join condition over the rows of the right side, indexed by its equality columns.
+/// A join condition, with the rows of the right side indexed by the columns that the condition equates.
 pub(crate) struct Matcher<'a> {
     keys: JoinKeys,
     residual: Expr,
@@ -75,7 +75,7 @@ pub(crate) struct Matcher<'a> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Indexes `right` for the condition `on` over the columns of both sides.
+    /// Indexes `right` for the condition `on`, which is over the columns of both sides.
     pub(crate) fn new(on: &Expr, left: &'a Schema, right: &'a ZSet, right_schema: &Schema) -> Matcher<'a> {
         let mut keys = join_keys(on, left.len());
         let residual = Expr::and(std::mem::take(&mut keys.residual));
@@ -89,7 +89,7 @@ impl<'a> Matcher<'a> {
         Matcher { keys, residual, left, index, padded }
     }
 
-    /// Calls `found` with each pair of `row` and a matching right row until it returns false.
+    /// Calls `found` with each pair of `row` and a matching right row, until `found` returns false.
     pub(crate) fn pairs(&self, row: &Row, mut found: impl FnMut(Row, &'a Row, i64) -> bool) -> Result<()> {
         let Some(key) = key(row, &self.keys.left, &self.keys.null_safe, self.left, self.padded) else {
             return Ok(());
@@ -104,7 +104,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Whether `row` has a partner.
+    /// Whether a right row matches `row`.
     pub(crate) fn matches(&self, row: &Row) -> Result<bool> {
         let mut any = false;
         self.pairs(row, |_, _, _| {
@@ -115,7 +115,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Returns the key of a row; `None` where a NULL in it matches nothing.
+/// Returns the key of a row; `None` if the key has a NULL that is equal to nothing.
 fn key(
     row: &Row,
     columns: &[usize],
@@ -130,8 +130,8 @@ fn key(
     Some(if padded { normal(&key, columns, schema) } else { key })
 }
 
-/// Returns the classes of SQL-equal rows. Each has its first row by [`shown_first`] and its total weight,
-/// which may be 0.
+/// Returns the classes of SQL-equal rows: for each class, the first row by [`shown_first`] and the total
+/// weight, which may be 0.
 pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
     let all: Vec<usize> = (0..schema.len()).collect();
     let total = |g: &Group<'_>| g.rows.iter().fold(0i64, |sum, (_, w)| sum.wrapping_add(*w));

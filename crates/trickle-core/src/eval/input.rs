@@ -10,15 +10,15 @@ pub(super) fn invalid(ty: &Type, text: &str) -> Error {
     Error::data("22P02", format!("invalid input syntax for type {}: \"{text}\"", ty.base()))
 }
 
-/// Reads `text` as a value of type `ty`, as `CAST('text' AS ty)` does: `varchar(n)` and `char(n)` cut
-/// silently.
+/// Reads `text` as a value of type `ty`, as `CAST('text' AS ty)` does. A text that is too long for
+/// `varchar(n)` or `char(n)` is cut silently.
 ///
-/// Dates and times are read in ISO form (or as `infinity`), with an offset or `Z` where there is a zone, and
-/// otherwise as UTC. Intervals are read in the `postgres` style. Values of types that the evaluator does not
-/// know are kept as text.
+/// Dates and times are read in ISO form (or as `infinity`), with an offset or `Z` if the type has a zone, and
+/// as UTC without one. Intervals are read in the `postgres` style. A value of a type that the evaluator does
+/// not know stays a text.
 ///
 /// # Errors
-/// 22P02, 22007 or 22008 where the text is no such value, 22003 where it does not fit.
+/// 22P02, 22007 or 22008 if the text is no value of type `ty`, 22003 if the value is out of the type's range.
 pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match ty {
@@ -55,8 +55,8 @@ pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     })
 }
 
-/// Cuts a text to the limit of `varchar(n)` and `bit varying(n)`; cuts or pads it to the length of `char(n)`
-/// and `bit(n)`.
+/// Cuts a text to the limit of `varchar(n)` and `bit varying(n)`. For `char(n)` and `bit(n)`, cuts or pads
+/// the text to the length of the type.
 pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     let cut = |n: u32| text.chars().take(usize::try_from(n).unwrap_or(usize::MAX)).collect::<String>();
     match ty {
@@ -78,7 +78,8 @@ pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     }
 }
 
-/// Splits a type's name into the name without its modifier, and the modifier where it is one number.
+/// Splits a type's name into the name without its modifier, and the modifier; `None` for a modifier that is
+/// not one number.
 fn modified(name: &str) -> (&str, Option<u32>) {
     match name.split_once('(') {
         Some((base, rest)) => (base, rest.strip_suffix(')').and_then(|n| n.parse().ok())),
@@ -86,7 +87,7 @@ fn modified(name: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// Reads a boolean word, or a prefix of it that is not a prefix of another one.
+/// Reads a boolean word, or a prefix that only one boolean word has.
 fn boolean(text: &str) -> Option<bool> {
     let t = text.to_ascii_lowercase();
     match t.as_str() {
@@ -117,7 +118,8 @@ fn integer(trimmed: &str, text: &str, ty: &Type) -> Result<i64> {
 fn float(trimmed: &str, text: &str, ty: &Type) -> Result<f64> {
     let word = trimmed.to_ascii_lowercase();
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(&word);
-    // Words are told apart first. Apart from words, PostgreSQL reads the numbers that Rust reads.
+    // Words such as `infinity` are recognised first. Of all other texts, PostgreSQL reads the same numbers as
+    // Rust.
     let special = matches!(unsigned, "inf" | "infinity" | "nan");
     if !special && !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Err(invalid(ty, text));
@@ -168,7 +170,8 @@ fn bytes(text: &str) -> Result<Datum> {
     Ok(Datum::Bytes(out.into()))
 }
 
-/// Reads 32 hexadecimal digits, with an optional hyphen after every fourth and optional braces around.
+/// Reads 32 hexadecimal digits, with an optional hyphen after every fourth digit and optional braces around
+/// the whole.
 fn uuid(text: &str) -> Option<u128> {
     let body = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
     let mut digits = String::new();

@@ -12,7 +12,7 @@ fn out_of_range(text: &str) -> Error {
     Error::data("22008", format!("date/time field value out of range: \"{text}\""))
 }
 
-/// Splits off ` BC`.
+/// Splits off ` BC` at the end. Returns the rest, and whether ` BC` was there.
 fn era(text: &str) -> (&str, bool) {
     let t = text.trim();
     match t.len().checked_sub(3).and_then(|at| t.split_at_checked(at)) {
@@ -21,7 +21,7 @@ fn era(text: &str) -> (&str, bool) {
     }
 }
 
-/// Reads `infinity` or `-infinity`, and returns whether it is positive.
+/// Reads `infinity` or `-infinity`. Returns whether the infinity is positive; `None` for any other text.
 fn infinity(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "infinity" | "+infinity" => Some(true),
@@ -34,7 +34,8 @@ fn number(text: &str) -> Option<i64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// Returns the day of `year-month-day`. The inner error says that the date does not exist.
+/// Returns the day of `year-month-day`. Returns `None` for a text of another form, and the inner error for a
+/// date that does not exist.
 fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, '-').map(number);
     let (y, m, d) = (parts.next()??, parts.next()??, parts.next()??);
@@ -45,7 +46,8 @@ fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     Some(checked_days(year, m, d).ok_or_else(|| out_of_range(whole)))
 }
 
-/// Returns the microseconds of `h:m[:s[.f]]`. The inner error says that the time does not exist.
+/// Returns the microseconds of `h:m[:s[.f]]`. Returns `None` for a text of another form, and the inner error
+/// for a time that does not exist.
 fn clock(text: &str, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, ':');
     let (h, m) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -62,7 +64,7 @@ fn seconds(text: &str) -> Option<i64> {
     Some(number(whole)?.checked_mul(SECOND)? + micros)
 }
 
-/// Returns `0.fraction` in millionths, rounded half up.
+/// Returns the number `0.fraction` in millionths; halves are rounded up.
 fn fraction_micros(fraction: &str) -> Option<i64> {
     let mut digits: String = fraction.chars().take(7).collect();
     while digits.len() < 7 {
@@ -100,7 +102,7 @@ pub(super) fn timestamp(text: &str, zoned: bool) -> Result<i64> {
     let at = tail.find(['+', '-', 'Z', 'z', 'U', 'u', 'G', 'g']).unwrap_or(tail.len());
     let (local, zone) = (tail[..at].trim(), tail[at..].trim());
     let micros = if local.is_empty() { 0 } else { clock(local, text).ok_or_else(invalid)?? };
-    // Where the type has no zone, an offset is read and ignored.
+    // If the type has no zone, an offset is read and ignored.
     let offset = offset(zone).ok_or_else(invalid)?;
     let t =
         i128::from(days) * i128::from(DAY) + i128::from(micros) - i128::from(if zoned { offset } else { 0 });
@@ -126,8 +128,8 @@ fn offset(zone: &str) -> Option<i64> {
     (h <= 15 && m < 60 && s < 60).then_some(sign * (h * HOUR + m * MINUTE + s * SECOND))
 }
 
-/// Reads words and clock times: `1 year 2 mons -3 days 04:05:06.7`. A number alone at the end counts seconds,
-/// and `ago` negates all.
+/// Reads an interval of words and clock times: `1 year 2 mons -3 days 04:05:06.7`. A number without a unit at
+/// the end counts seconds, and `ago` negates the whole interval.
 pub(super) fn interval(text: &str) -> Result<Interval> {
     let invalid = || bad("interval", text);
     let overflow = || Error::data("22008", format!("interval field value out of range: \"{text}\""));

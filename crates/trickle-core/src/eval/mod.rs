@@ -1,15 +1,15 @@
-//! The reference evaluator: it computes what a plan denotes, over in-memory tables, with PostgreSQL's
-//! semantics.
+//! The reference evaluator. It computes the relation that a plan denotes, over in-memory tables, with
+//! PostgreSQL's semantics.
 //!
-//! An embedder can use it as an oracle for its own tests: put rows into a [`Database`], build or lower a
-//! plan, call [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights; a change has
-//! negative ones. Errors are results: if an expression divides by zero on a row that is processed, the whole
-//! evaluation gives that error.
+//! An embedder can use the evaluator as an oracle for its own tests: put rows into a [`Database`], build or
+//! lower a plan, call [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights. In a
+//! change, removed rows have negative weights. Errors are results: if an expression divides by zero on a row
+//! that is processed, the whole evaluation gives that error.
 //!
 //! Strings compare by bytes, the time zone is UTC, dates are written in ISO form. The value of a function
 //! that the evaluator does not know is a hash of its name and arguments.
 //!
-//! `SELECT a, sum(b) FROM t WHERE b > 0 GROUP BY a` before and after a change:
+//! The example evaluates `SELECT a, sum(b) FROM t WHERE b > 0 GROUP BY a` before and after a change:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -82,19 +82,19 @@ use crate::types::{Datum, Type};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The data that a plan is evaluated over: for each table its previous state R and its change ΔR, as
-/// full-width rows. The current state is the sum of both.
+/// The data over which a plan is evaluated: for each table, the previous state R and the change ΔR, as rows
+/// with all columns. The current state R′ is the sum of R and ΔR.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
-    /// R, by table.
+    /// R, the previous state, by table.
     pub before: HashMap<TableId, ZSet>,
-    /// ΔR, by table; a table that is missing did not change.
+    /// ΔR, the change, by table; a table that is missing did not change.
     pub delta: HashMap<TableId, ZSet>,
-    /// The times of the clock.
+    /// The times t0 and t1, which expressions that read the clock read.
     pub clock: Clock,
 }
 
-/// The times of the previous refresh and of this one, in microseconds since 2000-01-01 UTC.
+/// The times of the previous refresh and of this refresh, in microseconds since 2000-01-01 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// t0, the time of the previous refresh.
@@ -104,7 +104,7 @@ pub struct Clock {
 }
 
 impl Database {
-    /// Returns the previous state as a database in which nothing changes.
+    /// Returns a database that has the previous state and no changes, neither of a table nor of the clock.
     pub fn before(&self) -> Database {
         let clock = Clock { now: self.clock.then, ..self.clock };
         Database { before: self.before.clone(), delta: HashMap::new(), clock }
@@ -119,7 +119,7 @@ impl Database {
 
 /// The relation that an operator denotes.
 pub trait Evaluate {
-    /// Returns the output over evaluated inputs.
+    /// Returns the output of the operator over evaluated inputs.
     ///
     /// # Errors
     /// The errors that the query's own expressions raise (division by zero, overflow, a second row in a
@@ -131,20 +131,20 @@ pub trait Evaluate {
 pub struct Context<'a> {
     /// The plan.
     pub graph: &'a Graph,
-    /// The node being evaluated.
+    /// The node that is being evaluated.
     pub node: NodeId,
-    /// The data.
+    /// The tables and the clock.
     pub database: &'a Database,
-    /// Whether the plan is evaluated over the previous state, as though no table had changed.
+    /// Whether the plan is evaluated over the previous state, as if no table had changed.
     pub previous: bool,
-    /// Results over the previous state, by node.
+    /// The results of nodes over the previous state.
     stored: &'a [Option<Arc<ZSet>>],
     /// The greatest number of rows of a relation.
     limit: u64,
 }
 
 impl Context<'_> {
-    /// Returns a time of the refresh as a constant.
+    /// Returns a time of the refresh as a constant expression.
     pub(crate) fn time(&self, moment: Moment) -> Expr {
         let clock = self.database.clock;
         let time = if self.previous || moment == Moment::Then { clock.then } else { clock.now };
@@ -154,7 +154,7 @@ impl Context<'_> {
     /// Checks that a relation may have `rows` rows.
     ///
     /// # Errors
-    /// 54000 where that is more than the evaluator's limit.
+    /// 54000 if `rows` is more than the evaluator's limit.
     pub(crate) fn allows(&self, rows: u64) -> Result<()> {
         match rows <= self.limit {
             true => Ok(()),
@@ -166,7 +166,7 @@ impl Context<'_> {
     /// Returns the relation that `of` denotes over the previous state of the sources.
     ///
     /// # Errors
-    /// Where the driver has not evaluated `of` yet, which is a bug.
+    /// An internal error if the driver has not evaluated `of` yet, which is a bug.
     pub fn stored(&self, of: NodeId) -> Result<&ZSet> {
         self.stored
             .get(of.index())

@@ -1,5 +1,6 @@
-//! Values for functions that the evaluator does not know: a seeded hash of name and arguments, as a value of
-//! the result type. Equal arguments give equal results. A law about plans may use no other property.
+//! Values for functions that the evaluator does not know. The value is a seeded hash of the function's name
+//! and arguments, as a value of the result type. Equal arguments give equal results, and a law about plans
+//! may use no other property of the value.
 
 use crate::expr::{FuncKind, FuncSig};
 use crate::types::{Datum, Interval, Numeric, Type};
@@ -10,8 +11,8 @@ use xxhash_rust::xxh64::Xxh64;
 
 const SEED: u64 = 0x7472_6963_6b6c_6521;
 
-/// Returns the value of an unknown function. The domains are small, so that distinct arguments often give
-/// equal results.
+/// Returns the value of an unknown function. The result is one of a few values, so that distinct arguments
+/// often give equal results.
 pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     let mut h = Xxh64::new(SEED);
     sig.schema.hash(&mut h);

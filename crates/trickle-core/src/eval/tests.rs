@@ -1,4 +1,5 @@
-//! Laws of the order and of Z-sets, and the operators against results worked out by hand.
+//! Tests the laws of the order of values and of Z-sets, and compares operators with results that were worked
+//! out by hand.
 
 use super::{Database, Evaluator, Row, ZSet, compare, difference, eval, same_bag};
 use crate::agg::{self, Acc, AggCall};
@@ -44,7 +45,8 @@ proptest! {
     fn the_order_is_total(a in datum(), b in datum(), c in datum()) {
         prop_assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
         prop_assert!(compare(&a, &a).is_eq());
-        // A column holds one type.
+        // The order is transitive among values of one type only, which is enough, since a column has one
+        // type.
         let alike = |x: &Datum, y: &Datum| x.is_null() || y.is_null() || rank(x) == rank(y);
         let one_type = alike(&a, &b) && alike(&a, &c) && alike(&b, &c);
         if one_type && compare(&a, &b).is_le() && compare(&b, &c).is_le() {
@@ -75,7 +77,7 @@ proptest! {
     }
 }
 
-/// `t(a int, b numeric)` with the rows given as text, NULL for `-`, each with a weight.
+/// Makes rows of a table `t(a int, b numeric)` from texts and weights; the text `-` stands for NULL.
 fn zset_of(rows: &[(&str, &str, i64)]) -> ZSet {
     let value =
         |s: &str, ty: &Type| if s == "-" { Datum::Null } else { super::input(s, ty).expect("a value") };

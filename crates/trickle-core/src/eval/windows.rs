@@ -9,8 +9,8 @@ use crate::types::{Datum, Type};
 use crate::window::{Bound, Exclusion, OrderKey, Units, WindowCall};
 use std::cmp::Ordering;
 
-/// Returns the rows of a partition in its order, each as often as its weight says. Rows that are equal in the
-/// keys are in structural order.
+/// Returns the rows of a partition in the order of the keys, each row as often as its weight tells. Rows with
+/// equal keys are in structural order.
 pub(crate) fn ordered<'a>(rows: &[(&'a Row, i64)], keys: &[OrderKey], schema: &Schema) -> Vec<&'a Row> {
     let mut all: Vec<&Row> = Vec::new();
     for (row, w) in rows {
@@ -39,7 +39,7 @@ fn by_keys(keys: &[OrderKey], schema: &Schema, a: &Row, b: &Row) -> Ordering {
     keys.iter().map(order).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Whether no order key tells two rows apart.
+/// Whether two rows are equal in all order keys.
 pub(crate) fn are_peers(keys: &[OrderKey], schema: &Schema, a: &Row, b: &Row) -> bool {
     by_keys(keys, schema, a, b).is_eq()
 }
@@ -49,14 +49,14 @@ struct Partition<'a> {
     rows: &'a [&'a Row],
     keys: &'a [OrderKey],
     schema: &'a Schema,
-    /// For each row the number of its peer group.
+    /// For each row, the number of the row's peer group.
     groups: Vec<usize>,
 }
 
 /// Returns the value of a call for each of the ordered rows of a partition.
 ///
 /// # Errors
-/// The errors that its expressions raise, and errors for bad arguments.
+/// The errors that the expressions of the call raise, and errors for arguments that the function refuses.
 pub(crate) fn over(
     window: &WindowCall,
     rows: &[&Row],
@@ -130,7 +130,8 @@ impl Partition<'_> {
         }
     }
 
-    /// Returns the bucket of `ntile`: the buckets are as equal as can be, the larger ones first.
+    /// Returns the bucket of row `i` for `ntile`. The sizes of buckets differ by at most one row, and larger
+    /// buckets come first.
     fn bucket(&self, count: Option<Datum>, i: usize) -> Result<Datum> {
         let Some(Datum::Int(n)) = count else { return Ok(Datum::Null) };
         let n = usize::try_from(n).ok().filter(|n| *n > 0);
@@ -140,7 +141,7 @@ impl Partition<'_> {
         integer(if i < in_larger { i / (size + 1) } else { larger + (i - in_larger) / size.max(1) } + 1)
     }
 
-    /// Returns the rows of the frame of row `i`, in order.
+    /// Returns the positions of the rows in the frame of row `i`, in order.
     fn frame(&self, window: &WindowCall, i: usize) -> Result<Vec<usize>> {
         let mut rows = Vec::new();
         for j in 0..self.rows.len() {
@@ -158,7 +159,8 @@ impl Partition<'_> {
         Ok(rows)
     }
 
-    /// Whether row `j` is at or after the start of a frame for row `i`, or, with `end`, at or before its end.
+    /// Whether row `j` is at or after the start of the frame of row `i`. With `end`, whether row `j` is at or
+    /// before the end of that frame.
     fn reaches(&self, units: Units, bound: &Bound, i: usize, j: usize, end: bool) -> Result<bool> {
         let offset = |e: &crate::expr::Expr, back: bool| -> Result<i64> {
             let Datum::Int(n) = expr(e, &[])? else {
@@ -190,8 +192,9 @@ impl Partition<'_> {
         }
     }
 
-    /// Does the same for a RANGE offset in the only order key. NULLs are as far from each other as peers are,
-    /// and infinitely far from all other values. A limit that overflows lies beyond every row.
+    /// Like [`Partition::reaches`], for a RANGE offset in the only order key. The distance of two NULLs is 0,
+    /// and the distance of NULL from any other value is infinite. A limit that overflows lies beyond every
+    /// row.
     fn in_range(
         &self,
         by: &crate::expr::Expr,
@@ -226,7 +229,7 @@ fn integer(n: usize) -> Result<Datum> {
     i64::try_from(n).map(Datum::Int).map_err(|_| Error::internal("a partition of more rows than fit"))
 }
 
-/// Returns `n / of`, and 0 where both are 0.
+/// Returns `n / of`; 0 if `of` is 0.
 #[allow(clippy::cast_precision_loss)]
 fn ratio(n: usize, of: usize) -> Datum {
     Datum::Float(if of == 0 { 0.0 } else { n as f64 / of as f64 })

@@ -13,7 +13,8 @@ pub type Row = Arc<[Datum]>;
 
 /// A finite function from rows to non-zero weights.
 ///
-/// Rows are told apart by image (1.0 and 1.00 are two rows), also by `==`. [`same_bag`] compares as SQL does.
+/// Rows are told apart by image: 1.0 and 1.00 are two rows, also for `==` on Z-sets. [`same_bag`] compares
+/// Z-sets by SQL's equality.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZSet {
     rows: BTreeMap<Row, i64>,
@@ -24,7 +25,8 @@ impl ZSet {
     pub fn new() -> ZSet {
         ZSet::default()
     }
-    /// Adds `weight` to `row`. Weights are integers modulo 2⁶⁴, so the group laws hold without exception.
+    /// Adds `weight` to the weight of `row`. Weights are integers modulo 2⁶⁴, so the group laws are valid
+    /// without exception.
     pub fn add(&mut self, row: Row, weight: i64) {
         if weight == 0 {
             return;
@@ -41,7 +43,7 @@ impl ZSet {
             }
         }
     }
-    /// Adds `other` to this one.
+    /// Adds `other` to the Z-set.
     pub fn add_zset(&mut self, other: &ZSet) {
         if self.rows.is_empty() {
             self.rows.clone_from(&other.rows);
@@ -77,12 +79,12 @@ impl ZSet {
     pub fn scaled(&self, factor: i64) -> ZSet {
         self.iter().map(|(r, w)| (r.clone(), w.wrapping_mul(factor))).collect()
     }
-    /// Returns the image under `f`: the weights of rows with the same image add up.
+    /// Returns the Z-set of the rows `f(row)`. The weights of rows with the same result add up.
     #[must_use]
     pub fn map(&self, mut f: impl FnMut(&[Datum]) -> Row) -> ZSet {
         self.iter().map(|(r, w)| (f(r), w)).collect()
     }
-    /// Returns the weight of a row; 0 where the row does not occur.
+    /// Returns the weight of a row; 0 if the row does not occur.
     pub fn weight(&self, row: &[Datum]) -> i64 {
         self.rows.get(row).copied().unwrap_or(0)
     }
@@ -94,11 +96,11 @@ impl ZSet {
     pub fn copies(&self) -> u64 {
         self.rows.values().fold(0, |n, w| n.saturating_add(w.unsigned_abs()))
     }
-    /// Whether every weight is 0.
+    /// Whether every row has weight 0.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
-    /// Returns the number of rows that have a weight.
+    /// Returns the number of distinct rows with a weight other than 0.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -107,13 +109,14 @@ impl ZSet {
         self.rows.values().all(|w| *w > 0)
     }
 
-    /// Merges the rows that SQL calls equal; the first in structural order stands for the others.
+    /// Merges the rows that are equal in SQL. The first of these rows in structural order gets the sum of the
+    /// weights.
     #[must_use]
     pub fn merged(&self) -> ZSet {
         self.groups().into_iter().map(|(r, w)| (r.clone(), w)).collect()
     }
 
-    /// Returns the classes of SQL-equal rows. Each has its first row in structural order and its total
+    /// Returns the classes of SQL-equal rows: for each class, the first row in structural order and the total
     /// weight, which may be 0.
     pub(crate) fn groups(&self) -> Vec<(&Row, i64)> {
         let mut groups: BTreeMap<SqlKey<&Row>, i64> = BTreeMap::new();
@@ -124,7 +127,7 @@ impl ZSet {
         groups.into_iter().map(|(k, w)| (k.0, w)).collect()
     }
 
-    /// Fails unless the Z-set denotes a state; `op` is the operator that needs one.
+    /// Fails unless the Z-set denotes a state; `op` is the operator that needs a state.
     pub(crate) fn require_state(&self, op: &str) -> Result<()> {
         match self.rows.iter().find(|(_, w)| **w < 0) {
             None => Ok(()),
@@ -142,14 +145,15 @@ impl AsRef<[Datum]> for SqlKey<&Row> {
     }
 }
 
-/// Whether both contain the same rows equally often, under SQL's equality of rows with NULL equal to NULL.
+/// Whether two Z-sets contain the same rows equally often, under SQL's equality of rows, with NULL equal to
+/// NULL.
 pub fn same_bag(a: &ZSet, b: &ZSet) -> bool {
-    // Equal images are the common case and cost no merging.
+    // In the common case the images are equal too, and no rows have to be merged.
     a == b || a.minus(b).groups().iter().all(|(_, w)| *w == 0)
 }
 
-/// Returns the rows on which two Z-sets differ, as `− row` and `+ row` lines for a test failure; empty where
-/// they are equal.
+/// Returns the rows on which two Z-sets differ, as lines `− row` and `+ row` for the message of a failed
+/// test; empty if the Z-sets are equal.
 pub fn difference(expected: &ZSet, found: &ZSet) -> String {
     let mut lines: Vec<(&[Datum], String)> = Vec::new();
     let gap = found.minus(expected);

@@ -1,10 +1,10 @@
 //! Expressions over the time of a refresh.
 //!
-//! A query that reads the clock has another result at another time, though no row changed. Its refresh at t1
-//! continues from results of t0, the time of the previous refresh, so a delta reads both times. Only two
-//! operators may read the clock: a [`Filter`](crate::rel::Filter), and a [`Map`](crate::rel::Map) within
-//! conditions that it shows. Their changes from t0 to t1 can be computed from the current rows, mostly
-//! through an index.
+//! The result of a query that reads the clock changes with time, though no row changes. A refresh at time t1
+//! continues from results of the previous refresh, at time t0, so a delta reads both times. Only two
+//! operators may read the clock: a [`Filter`](crate::rel::Filter), and a [`Map`](crate::rel::Map), within
+//! conditions that are its output columns. The changes of such an operator from t0 to t1 can be computed from
+//! the current rows, mostly through an index.
 
 use super::{Expr, ExprKind, FuncSig, IsTest};
 use crate::graph::Schema;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub enum Moment {
     /// t0: the time for which the stored results were computed.
     Then,
-    /// t1: the time of this refresh. It need not be later than t0.
+    /// t1: the time of this refresh. The time t1 need not be later than t0.
     Now,
 }
 
@@ -31,13 +31,13 @@ impl Expr {
         self.0.clock
     }
 
-    /// Returns the same expression at another moment, wherever it reads the clock.
+    /// Returns the expression with `moment` in place of every time that it reads.
     #[must_use]
     pub fn at(&self, moment: Moment) -> Expr {
         self.with_clock(|_| Expr::new(ExprKind::Clock(moment), Type::Timestamptz))
     }
 
-    /// Returns the same expression with other values for the times that it reads.
+    /// Returns the expression with `time(m)` in place of every time `m` that it reads.
     #[must_use]
     pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Expr {
         if !self.reads_clock() {
@@ -49,19 +49,21 @@ impl Expr {
         })
     }
 
-    /// Returns a condition that is true where this one is not. For a comparison with a value of the clock
-    /// alone it is the opposite comparison, which can use an index; otherwise it is `IS NOT TRUE`.
+    /// Returns a condition that is true where this condition is not. For a comparison with a value that reads
+    /// the clock alone, the result is the opposite comparison, which can use an index. Otherwise the result
+    /// is `IS NOT TRUE`.
     ///
-    /// Precondition: the result is used together with this same condition at another moment, where it is
-    /// true. So the side that does not read the clock is not NULL. The other side is never NULL by its form.
+    /// Precondition: the result stands in a conjunction with this condition at the other moment. For a row
+    /// that satisfies this condition at the other moment, the side that does not read the clock is not NULL.
+    /// The form of the other side excludes NULL.
     pub(crate) fn not_beside_itself(&self) -> Expr {
         let test =
             || Expr::new(ExprKind::Is { arg: self.clone(), test: IsTest::True, negated: true }, Type::Bool);
         self.opposite().unwrap_or_else(test)
     }
 
-    /// Returns a condition that is true where a comparison is false whose one side reads the clock alone and
-    /// is never NULL.
+    /// Returns the opposite of a comparison if one of its sides reads the clock alone and is never NULL; else
+    /// `None`. The opposite is true where the comparison is false.
     fn opposite(&self) -> Option<Expr> {
         let opposite = |sig: &FuncSig| match &*sig.name {
             _ if sig.schema.is_some() || !sig.args.iter().all(is_scalar) => None,
@@ -85,11 +87,11 @@ impl Expr {
         None
     }
 
-    /// Returns conditions of which exactly one is true where this condition differs between t0 and t1, and
-    /// none elsewhere.
+    /// Returns conditions on rows. If this condition differs between t0 and t1 for a row, exactly one of the
+    /// returned conditions is true; otherwise none is.
     ///
-    /// Whether a comparison with the clock is NULL depends on the row alone, so it is NULL at both times or
-    /// at neither. So the comparison either became true or became false.
+    /// A comparison with the clock is NULL at both times or at neither, since only the row decides about
+    /// NULL. So a comparison that differs between the times either became true or became false.
     pub(crate) fn turns(&self) -> Vec<Expr> {
         let (then, now) = (self.at(Moment::Then), self.at(Moment::Now));
         match (then.opposite(), now.opposite()) {
@@ -105,8 +107,8 @@ impl Expr {
         self.at(Moment::Then).same_as(self.at(Moment::Now))
     }
 
-    /// Returns the smallest conditions in it that read the clock; `None` where it also reads the clock
-    /// outside of conditions.
+    /// Returns the smallest conditions inside the expression that read the clock; `None` if the expression
+    /// also reads the clock outside conditions.
     pub(crate) fn timed_conditions(&self) -> Option<Vec<Expr>> {
         if !self.reads_clock() {
             return Some(Vec::new());
@@ -126,8 +128,9 @@ impl Expr {
         }
     }
 
-    /// Whether a row satisfies it only because time passes from t0 to t1, or from t1 to t0. Then one of its
-    /// terms holds at one of these times but not at the other.
+    /// Whether a row satisfies the condition only because time passes from t0 to t1, or from t1 to t0. The
+    /// condition then requires one of its terms at one of these times, and the negation of the term at the
+    /// other time.
     pub(crate) fn crosses(&self) -> bool {
         let terms = self.terms();
         let timed = terms.iter().filter(|t| t.reads_clock());
@@ -138,7 +141,7 @@ impl Expr {
     }
 }
 
-/// Whether it is a time of the refresh, or the date of one.
+/// Whether the expression is a time of the refresh, or a cast of such a time.
 pub(super) fn is_now(e: &Expr) -> bool {
     match e.kind() {
         ExprKind::Clock(_) => true,
@@ -147,8 +150,8 @@ pub(super) fn is_now(e: &Expr) -> bool {
     }
 }
 
-/// Returns the time or interval that a cast of a constant to this type means, where every server reads the
-/// text alike.
+/// Returns the time or interval that results from casting a constant to this type; `None` if servers may read
+/// the text differently.
 pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     let Some(Datum::Text(text)) = from.as_literal() else { return None };
     match to {
@@ -159,10 +162,11 @@ pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     }
 }
 
-/// Whether a call returns a time, and the result for all values of its arguments' types is far from the ends
-/// of the range of times.
+/// Whether a call returns a time that is far from the ends of the range of times, for all values of the
+/// arguments' types.
 pub(super) fn is_in_range(sig: &FuncSig, args: &[Expr]) -> bool {
-    // A number of seconds after 1970. An integer of four bytes reaches the year 2038.
+    // The argument of `to_timestamp` is a number of seconds after 1970. An integer of four bytes reaches the
+    // year 2038.
     let seconds = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) => matches!(from.ty(), Type::Int2 | Type::Int4) && *e.ty() == Type::Float8,
         _ => false,
@@ -171,8 +175,8 @@ pub(super) fn is_in_range(sig: &FuncSig, args: &[Expr]) -> bool {
     counted || is_near_now(sig, args)
 }
 
-/// Whether a call moves the time of the refresh by a constant of some centuries at most. No clock shows a
-/// time from which that would leave the range of times, so the call does not raise.
+/// Whether a call moves the time of the refresh by a constant of some centuries at most. From the time of any
+/// clock, such a move stays inside the range of times, so the call does not raise.
 fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
     const CENTURIES: u32 = 10;
     const DAYS: u32 = CENTURIES * 36_525;
@@ -199,7 +203,7 @@ fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
 }
 
 /// Whether the values of a type are totally ordered, so that `NOT (a < b)` is `a >= b`. Rows and arrays are
-/// not, since NULLs may be inside.
+/// not, since they may contain NULLs.
 fn is_scalar(ty: &Type) -> bool {
     let time = matches!(ty, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval);
     time || ty.is_number() || ty.is_string()

@@ -5,7 +5,7 @@ use crate::graph::Schema;
 use crate::types::{Datum, Type};
 
 impl Expr {
-    /// Returns the input columns that it reads, ascending, each once.
+    /// Returns the input columns that the expression reads, in ascending order, each once.
     pub fn columns(&self) -> Vec<usize> {
         let mut found = Vec::new();
         self.each_column(|c| found.push(c));
@@ -13,7 +13,7 @@ impl Expr {
         found.dedup();
         found
     }
-    /// Calls `f` with every input column that it reads, once for each occurrence.
+    /// Calls `f` with every input column that the expression reads, once for each occurrence.
     pub(crate) fn each_column(&self, mut f: impl FnMut(usize)) {
         self.visit(&mut |e| {
             if let ExprKind::Column(i) = e.kind() {
@@ -22,35 +22,35 @@ impl Expr {
         });
     }
 
-    /// Whether `test` holds of every input column that it reads.
+    /// Whether `test` returns true for every input column that the expression reads.
     pub(crate) fn reads_only(&self, test: impl Fn(usize) -> bool) -> bool {
         let mut holds = true;
         self.each_column(|c| holds &= test(c));
         holds
     }
 
-    /// Whether it reads neither a column nor the clock.
+    /// Whether the expression reads neither a column nor the clock.
     pub fn is_constant(&self) -> bool {
         !self.reads_clock() && self.reads_only(|_| false)
     }
 
-    /// Returns the volatility of the most volatile function or cast inside.
+    /// Returns the volatility of the most volatile function or cast inside the expression.
     pub fn volatility(&self) -> Volatility {
         self.0.volatility
     }
 
-    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown
-    /// calls, a second row).
+    /// Whether evaluating the expression can raise an error for some input: division, overflow, casts from
+    /// text, unknown calls, a second row.
     pub fn can_raise(&self) -> bool {
         self.0.raises
     }
 
-    /// Whether it contains a condition or a choice that properties of the columns may decide.
+    /// Whether the expression contains a condition or a choice that properties of the columns may decide.
     pub(crate) fn is_logical(&self) -> bool {
         self.0.logical
     }
 
-    /// Whether the value may be NULL on rows of `input`.
+    /// Whether the expression may be NULL on rows of `input`.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.kind() {
             ExprKind::Column(i) => input.column(*i).is_none_or(|c| c.nullable),
@@ -71,7 +71,7 @@ impl Expr {
     }
 
     /// Returns the number of fractional digits with which every finite value of this numeric expression is
-    /// written, if it is a constant of the plan: the only one of [`Expr::scales`].
+    /// written, if the plan determines this number: [`Expr::scales`] then has one element.
     pub fn fixed_scale(&self) -> Option<u16> {
         match self.scales()?.as_slice() {
             [one] => Some(*one),
@@ -80,12 +80,13 @@ impl Expr {
     }
 
     /// Returns the numbers of fractional digits with which finite values of this numeric expression are
-    /// written, ascending, if they are few and constants of the plan. Sums of such values can be added and
-    /// subtracted without leaving a trace.
+    /// written, in ascending order, if the plan determines these numbers and they are few. Sums of such
+    /// values can be added and subtracted, and the number of digits shows no trace of removed values.
     ///
-    /// `numeric(p,s)` columns have `s`; `+` and `−` have the larger scale of their operands, `*` has the sum
-    /// (PostgreSQL's numeric rules, src/backend/utils/adt/numeric.c). Integers have 0, and so have the
-    /// integral fields of a date (timestamp.c).
+    /// A column `numeric(p,s)` has the scale `s`. The results of `+` and `−` have the larger scale of the
+    /// operands, and the result of `*` has the sum of the scales (PostgreSQL's numeric rules,
+    /// src/backend/utils/adt/numeric.c). Integers have scale 0, and so have the integral fields of a date
+    /// (timestamp.c).
     pub fn scales(&self) -> Option<Vec<u16>> {
         match self.ty() {
             ty if ty.is_integer() => return Some(vec![0]),
@@ -111,7 +112,7 @@ impl Expr {
         (!scales.is_empty() && scales.len() <= MOST_SCALES).then_some(scales)
     }
 
-    /// Whether a value with known [`Expr::scales`] may be infinite, as fields of an infinite time are.
+    /// Whether an expression with known [`Expr::scales`] may be infinite, as fields of an infinite time are.
     pub fn may_be_infinite(&self) -> bool {
         let mut found = false;
         self.visit(&mut |e| found |= matches!(e.kind(), ExprKind::Call(sig, _) if &*sig.name == "extract"));
@@ -119,7 +120,7 @@ impl Expr {
     }
 }
 
-/// The greatest number of scales that are told apart.
+/// The greatest number of scales that [`Expr::scales`] returns.
 const MOST_SCALES: usize = 4;
 
 /// The date/time fields that are integers.
@@ -170,8 +171,8 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
     }
 }
 
-/// Whether a call divides integers by a constant other than 0 and −1. Dividing the least integer by −1
-/// overflows.
+/// Whether a call divides integers by a constant other than 0 and −1, and so cannot raise. Dividing the least
+/// integer by −1 overflows.
 pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
     let constant = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) if from.ty().is_integer() => from.as_literal().cloned(),

@@ -4,7 +4,7 @@ use crate::types::Type;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A part of the text of such a call.
+/// A part of the text of a call with a grammar of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FormPiece {
     /// Keywords, a comma, a colon or a parenthesis.
@@ -15,18 +15,18 @@ pub enum FormPiece {
     Type(Type),
     /// A string constant, where the grammar requires a constant instead of an expression.
     Text(Arc<str>),
-    /// The next argument.
+    /// The next argument of the call.
     Argument,
 }
 
-/// Returns the pieces of a form, each with a flag whether a space stands before it.
+/// Returns the pieces of a form, each with a flag that tells whether a space stands before the piece.
 pub(crate) fn spaced(form: &[FormPiece]) -> impl Iterator<Item = (bool, &FormPiece)> {
     let before = std::iter::once(None).chain(form.iter().map(Some));
     before.zip(form).map(|(before, piece)| (before.is_some_and(|b| b.is_apart_from(piece)), piece))
 }
 
 impl FormPiece {
-    /// Whether a space stands between this piece and `next`.
+    /// Whether a space separates this piece from `next` in the printed call.
     fn is_apart_from(&self, next: &FormPiece) -> bool {
         let word = |p: &FormPiece, words: &[&str]| matches!(p, FormPiece::Word(w) if words.contains(&&**w));
         let opens = word(next, &["("]) && matches!(self, FormPiece::Word(w) if !matches!(&**w, "," | ":"));

@@ -1,5 +1,5 @@
-//! Function and operator signatures: the properties of a function that the engine needs to use a call of it
-//! in a plan.
+//! Function and operator signatures: the properties of a function that the engine must know to have calls of
+//! the function in a plan.
 
 use super::FormPiece;
 use crate::types::Type;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// How far a function's result may change while its arguments stay the same (PostgreSQL manual, "Function
-/// Volatility").
+/// Whether and when the result of a function may change while its arguments stay the same (PostgreSQL manual,
+/// "Function Volatility").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Volatility {
     /// The result never changes.
@@ -27,12 +27,12 @@ crate::vocabulary::words! {
     }
 }
 
-/// The kind of a function, which also decides how a call is written.
+/// The kind of a function. The kind also decides how a call of the function is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FuncKind {
     /// `f(a, b)`
     Scalar,
-    /// `a op b`, or `op a` where there is one argument
+    /// `a op b`, or `op a` for an operator of one argument
     Operator,
     /// An aggregate.
     Aggregate,
@@ -49,25 +49,27 @@ pub enum FuncKind {
 /// The resolved signature of a function or operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FuncSig {
-    /// The schema that is printed; `None` for functions in `pg_catalog`.
+    /// The schema that is printed before the name; `None` for functions in `pg_catalog`.
     pub schema: Option<Arc<str>>,
-    /// Name, unquoted; the symbol for an operator.
+    /// The name of the function, unquoted; for an operator, its symbol.
     pub name: Arc<str>,
-    /// The kind, and how a call is written.
+    /// The kind of the function, which also decides how a call is written.
     pub kind: FuncKind,
-    /// Declared argument types.
+    /// The argument types that the function declares.
     pub args: Vec<Type>,
-    /// The return type. A function that returns rows of several columns returns a [`Type::Record`] of them.
+    /// The return type. For a function that returns rows of several columns, the type is a [`Type::Record`]
+    /// of the columns' types.
     pub ret: Type,
-    /// The names of its columns in FROM; empty where it has one column, which is named like the call.
+    /// The names of the function's columns in FROM; empty for a function with one column, which has the name
+    /// of the function.
     #[serde(default)]
     pub columns: Vec<Arc<str>>,
     /// The text of a call that has a grammar of its own; empty for all other calls.
     #[serde(default)]
     pub form: Vec<FormPiece>,
-    /// The volatility.
+    /// The volatility of the function.
     pub volatility: Volatility,
-    /// Whether a NULL argument makes the result NULL without a call.
+    /// Whether the result is NULL, without a call, as soon as an argument is NULL.
     pub strict: bool,
     /// Whether the result is never NULL when no argument is.
     pub never_null: bool,
@@ -75,7 +77,7 @@ pub struct FuncSig {
     pub raises: bool,
 }
 
-/// Hashes the name and the arguments, which tell most functions apart.
+/// Hashes the name and the argument types only, which tell most functions apart.
 impl Hash for FuncSig {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
@@ -118,7 +120,7 @@ impl FuncSig {
         })
     }
 
-    /// Makes the access to field `name`, of type `ret`, of a composite value.
+    /// Makes the signature that returns field `name`, of type `ret`, of a composite value of type `of`.
     pub fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
         let kind = FuncKind::Field;
         let sig = FuncSig::unknown(None, name, vec![of], ret);
@@ -126,7 +128,7 @@ impl FuncSig {
         Arc::new(FuncSig { kind, volatility, strict: true, raises: false, ..sig })
     }
 
-    /// Makes a row of values with names.
+    /// Makes the signature of a row whose fields have the names `columns` and the types `args`.
     pub fn row(columns: Vec<Arc<str>>, args: Vec<Type>) -> Arc<FuncSig> {
         let ret = Type::Record(args.clone().into());
         let sig = FuncSig::unknown(None, "row", args, ret);
@@ -134,7 +136,7 @@ impl FuncSig {
         Arc::new(FuncSig { kind, columns, volatility, never_null: true, raises: false, ..sig })
     }
 
-    /// Makes a function of which only the types are known: volatile, not strict, may raise.
+    /// Makes the signature of a function of which only the types are known: volatile, not strict, can raise.
     pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
         FuncSig {
             schema: schema.map(Arc::from),
@@ -151,18 +153,18 @@ impl FuncSig {
         }
     }
 
-    /// Whether a call is written with a symbol.
+    /// Whether a call of the function is written with a symbol.
     pub fn is_operator(&self) -> bool {
         self.kind == FuncKind::Operator
     }
 
-    /// Whether it is one of the engine's own comparisons.
+    /// Whether the function is one of the engine's own comparison operators.
     pub fn is_comparison(&self) -> bool {
         let symbol = matches!(&*self.name, "=" | "<>" | "<" | "<=" | ">" | ">=");
         symbol && self.is_operator() && self.args.len() == 2 && self.schema.is_none()
     }
 
-    /// Whether it is `=` on two arguments.
+    /// Whether the function is the built-in `=`.
     pub fn is_equality(&self) -> bool {
         self.is_operator() && &*self.name == "=" && self.args.len() == 2 && self.schema.is_none()
     }

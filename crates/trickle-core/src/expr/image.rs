@@ -1,7 +1,7 @@
 //! Images: the way in which a value is written, for types whose equal values may be written differently.
 //!
-//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the one that is stored. So rows are
-//! told apart by image, and keys of groups, joins and DISTINCT by equality.
+//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the value that is stored. So rows
+//! are told apart by image, and keys of groups, joins and DISTINCT by equality.
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};
@@ -20,7 +20,7 @@ static WRITTEN: LazyLock<Type> = LazyLock::new(|| {
     }))
 });
 
-/// Whether this is the type of images.
+/// Whether the type is [`WRITTEN`], the type of images.
 pub(crate) fn is_written(ty: &Type) -> bool {
     matches!(ty, Type::Other(_)) && *ty == *WRITTEN
 }
@@ -31,13 +31,13 @@ impl Expr {
         self.ty().is_exact() || self.fixed_scale().is_some()
     }
 
-    /// Returns an expression that is never NULL and that differs between equal values that are written
-    /// differently; `None` where there are none.
+    /// Returns an expression that differs between equal values that are written differently, and that is
+    /// never NULL. Returns `None` if equal values are always written alike.
     ///
     /// For numerics the image is the scale, which is cheap to compute and to hash. Equal finite values of one
-    /// scale have equal digits, and NaN and the infinities, which have no scale, are each written in one way.
-    /// Values of `bpchar` differ in the number of trailing blanks. For every other type the image is the
-    /// text.
+    /// scale have equal digits. NaN and the infinities have no scale, and each of them is written in one way
+    /// only. Values of `bpchar` differ in the number of trailing blanks. For every other type the image is
+    /// the text.
     pub fn image(&self) -> Option<Expr> {
         if self.is_exact() {
             return None;
@@ -59,7 +59,7 @@ impl Expr {
     }
 
     /// Returns, for a number whose equal values may be written differently, a number of the same type that
-    /// orders the images in the same way.
+    /// has the same order as the images.
     pub(crate) fn rank(&self) -> Option<Expr> {
         let number = |x: f64| Expr::literal(Datum::Float(x), self.ty().clone());
         match self.ty() {
@@ -74,8 +74,8 @@ impl Expr {
         }
     }
 
-    /// Whether equal values of its columns give equal values of it, however they are written. Sums and
-    /// comparisons do, `text` does not.
+    /// Whether the expression has equal values for equal values of its columns, in whichever way these are
+    /// written. Sums and comparisons have this property, casts to `text` do not.
     pub fn respects_equality(&self) -> bool {
         let mut exact = true;
         self.visit(&mut |e| exact &= e.as_column().is_none() || e.is_exact());
@@ -97,7 +97,8 @@ impl Expr {
     }
 }
 
-/// Compares the images of two equal values. Of the values in a group, the one with the least image is shown.
+/// Compares the images of two equal values. Of equal values in a group, the value with the least image is
+/// shown.
 pub(crate) fn compare_images(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         _ if ty.is_exact() => Ordering::Equal,
@@ -121,7 +122,8 @@ mod tests {
         Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
     }
 
-    /// Each class holds equal values of one type that are all written differently, so their images differ.
+    /// Each class has equal values of one type, each written differently, so the images in a class must
+    /// differ.
     #[test]
     fn images_tell_apart_what_equality_does_not() {
         let day = |days, micros| Datum::Interval(Interval { months: 0, days, micros });

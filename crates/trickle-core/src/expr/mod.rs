@@ -1,7 +1,7 @@
 //! Typed scalar expressions over the columns of one input row.
 //!
-//! Columns are positions. Every node knows its type. There is no raw text: an unknown function is an
-//! [`ExprKind::Call`] with typed arguments, a volatility and a strictness like any other.
+//! Columns are positions. Every node knows its type. No expression is raw SQL text: an unknown function is an
+//! [`ExprKind::Call`] with typed arguments, a volatility and a strictness, like any other function.
 
 mod clock;
 mod facts;
@@ -24,22 +24,23 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A scalar expression with its type. Copies share it.
+/// A scalar expression with its type. Copies of an expression share one allocation.
 #[derive(Clone)]
 pub struct Expr(Arc<Form>);
 
-/// An expression with properties that are often needed, derived once from the properties of its operands.
+/// The contents of an expression. Properties that are often needed are derived once, from the properties of
+/// the operands.
 struct Form {
     kind: ExprKind,
     ty: Type,
     hash: u64,
     volatility: Volatility,
     raises: bool,
-    /// Whether [`Expr::simplified`] may change it.
+    /// Whether [`Expr::simplified`] may change the expression.
     logical: bool,
-    /// Whether it reads the time of a refresh.
+    /// Whether the expression reads the time of a refresh.
     clock: bool,
-    /// The number of its nodes; a shared node counts once for each occurrence.
+    /// The number of nodes of the expression; a shared node counts once for each occurrence.
     size: u32,
 }
 
@@ -72,7 +73,7 @@ pub enum ExprKind {
     Clock(Moment),
     /// A function or operator applied to arguments.
     Call(Arc<FuncSig>, Vec<Expr>),
-    /// `CAST(e AS type)`; the target is the node's type.
+    /// `CAST(e AS type)`; the target type is the type of the expression.
     Cast(Expr),
     /// Three-valued conjunction of at least two terms; evaluated left to right.
     And(Vec<Expr>),
@@ -86,7 +87,7 @@ pub enum ExprKind {
         arg: Expr,
         /// The test.
         test: IsTest,
-        /// `IS NOT`.
+        /// Whether the test is `IS NOT`.
         negated: bool,
     },
     /// `l IS [NOT] DISTINCT FROM r`: equality under which NULL equals NULL.
@@ -95,48 +96,49 @@ pub enum ExprKind {
         left: Expr,
         /// Right side.
         right: Expr,
-        /// `IS NOT DISTINCT FROM`: true where the sides are the same.
+        /// Whether the comparison is `IS NOT DISTINCT FROM`, which is true where the sides are the same.
         negated: bool,
     },
     /// `CASE WHEN c THEN v … ELSE e END`; a missing ELSE is a NULL literal.
     Case {
         /// Conditions with their values.
         whens: Vec<(Expr, Expr)>,
-        /// The value where no condition is true.
+        /// The value if no condition is true.
         otherwise: Expr,
     },
-    /// `COALESCE(…)`: the first argument that is not NULL; later ones are not evaluated.
+    /// `COALESCE(…)`: the first argument that is not NULL; later arguments are not evaluated.
     Coalesce(Vec<Expr>),
     /// `GREATEST(…)`, or `LEAST(…)`; NULLs are ignored.
     Extreme {
-        /// `GREATEST`.
+        /// Whether the function is `GREATEST`.
         greatest: bool,
-        /// The candidates, of one type.
+        /// The arguments, all of one type.
         args: Vec<Expr>,
     },
     /// `e op ANY (array)` or `e op ALL (array)`.
     Quantified {
-        /// The comparison, a call signature of two arguments.
+        /// The operator, a signature of two arguments.
         op: Arc<FuncSig>,
         /// Left side.
         arg: Expr,
         /// The array.
         array: Expr,
-        /// `ALL` rather than `ANY`.
+        /// Whether the quantifier is `ALL` rather than `ANY`.
         all: bool,
     },
     /// `ARRAY[…]`
     Array(Vec<Expr>),
     /// `ROW(…)`
     Row(Vec<Expr>),
-    /// `array[i][j]…`: the element at these indexes; or `array[l:u][l:u]…`: the part between these bounds.
+    /// The element of an array at indexes, `array[i][j]…`, or the part of an array between bounds,
+    /// `array[l:u][l:u]…`.
     Subscript {
         /// The array.
         array: Expr,
         /// One subscript per dimension, all indexes or all slices.
         at: Vec<Subscript>,
     },
-    /// The value of a scalar subquery of several rows: evaluating it raises 21000.
+    /// The value of a scalar subquery that has several rows. Evaluating this expression raises 21000.
     ManyRows,
 }
 
@@ -169,7 +171,7 @@ impl<T> Subscript<T> {
         };
         first.into_iter().chain(second)
     }
-    /// Returns the operands, in order, for changing them.
+    /// Returns the operands, in order, as mutable references.
     pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let (first, second) = match self {
             Subscript::Index(i) => (Some(i), None),
@@ -196,7 +198,7 @@ pub struct SortKey {
     pub expr: Expr,
     /// Whether the order is `DESC`.
     pub descending: bool,
-    /// Whether NULLs come first. PostgreSQL's default is last for ASC, first for DESC.
+    /// Whether NULLs come first. By PostgreSQL's default, NULLs are last for ASC and first for DESC.
     pub nulls_first: bool,
 }
 
@@ -226,7 +228,8 @@ impl ExprKind {
 }
 
 impl Expr {
-    /// Makes an expression of the given form and type, which the caller keeps consistent.
+    /// Makes an expression of the given form and type. The caller must make sure that an expression of this
+    /// form has type `ty`.
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
@@ -267,9 +270,8 @@ impl Expr {
         let hash = hash_of(&(&kind, &ty));
         Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock, size }))
     }
-    /// Returns the number of its nodes. Operands may be shared, but every walk or print of an expression
-    /// meets them once for each occurrence. So nested NULLIFs have a size of two to the power of their
-    /// number.
+    /// Returns the number of nodes of the expression. Operands may be shared, but every walk or print of an
+    /// expression meets an operand once for each occurrence. So `n` nested NULLIFs have a size of about 2ⁿ.
     pub fn size(&self) -> usize {
         self.0.size as usize
     }
@@ -307,12 +309,12 @@ impl Expr {
         let ty = sig.ret.clone();
         Expr::new(ExprKind::Call(sig, args), ty)
     }
-    /// Casts to `ty`; adds no cast where the type is that already.
+    /// Casts to `ty`; adds no cast to an expression that is of type `ty` already.
     #[must_use]
     pub fn cast(self, ty: Type) -> Expr {
         if *self.ty() == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
     }
-    /// Makes a conjunction. Nested conjunctions are flattened; no terms give TRUE.
+    /// Makes a conjunction. Nested conjunctions are flattened, and a conjunction without terms is TRUE.
     pub fn and(terms: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat = Vec::new();
         for t in terms {
@@ -328,7 +330,7 @@ impl Expr {
             _ => Expr::new(ExprKind::And(flat), Type::Bool),
         }
     }
-    /// Makes a disjunction; no terms give FALSE.
+    /// Makes a disjunction; a disjunction without terms is FALSE.
     pub fn or(terms: impl IntoIterator<Item = Expr>) -> Expr {
         let mut flat: Vec<Expr> = terms.into_iter().collect();
         match flat.len() {
@@ -337,7 +339,7 @@ impl Expr {
             _ => Expr::new(ExprKind::Or(flat), Type::Bool),
         }
     }
-    /// Makes the negation.
+    /// Makes `NOT self`.
     #[must_use]
     pub fn negated(self) -> Expr {
         Expr::new(ExprKind::Not(self), Type::Bool)
@@ -362,7 +364,7 @@ impl Expr {
     pub fn is_not_false(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::False, negated: true }, Type::Bool)
     }
-    /// Makes `self = other` under SQL equality, which is NULL where a side is NULL.
+    /// Makes `self = other`, SQL's equality, which is NULL if a side is NULL.
     #[must_use]
     pub fn equals(self, other: Expr) -> Expr {
         let sig = FuncSig::comparison("=", self.ty().clone(), other.ty().clone());
@@ -374,8 +376,8 @@ impl Expr {
         Expr::new(ExprKind::Distinct { left: self, right: other, negated: true }, Type::Bool)
     }
 
-    /// Returns the terms of the top-level conjunction; the expression itself where it is none; empty for
-    /// TRUE.
+    /// Returns the terms of a top-level conjunction. Any other expression is its own only term, and TRUE has
+    /// none.
     pub fn terms(&self) -> &[Expr] {
         match self.kind() {
             ExprKind::And(terms) => terms,
@@ -388,14 +390,14 @@ impl Expr {
         self.terms().to_vec()
     }
 
-    /// Returns the column position, if this is a bare column.
+    /// Returns the column position, if the expression is a bare column.
     pub fn as_column(&self) -> Option<usize> {
         match self.kind() {
             ExprKind::Column(i) => Some(*i),
             _ => None,
         }
     }
-    /// Returns the value, if this is a constant.
+    /// Returns the value, if the expression is a literal.
     pub fn as_literal(&self) -> Option<&Datum> {
         match self.kind() {
             ExprKind::Literal(d) => Some(d),
@@ -410,7 +412,7 @@ impl Expr {
         found
     }
 
-    /// Returns the same form with other operands, as many as [`Expr::children`] returns.
+    /// Returns the expression with the operands replaced by `new`, as many as [`Expr::children`] returns.
     pub(crate) fn with_children(&self, new: Vec<Expr>) -> Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
@@ -449,7 +451,7 @@ impl Expr {
         Expr::new(kind, self.ty().clone())
     }
 
-    /// Rewrites bottom-up: operands first, then `f` on the node that holds them.
+    /// Rewrites an expression bottom-up: first the operands of a node, then the node itself by `f`.
     pub fn rewrite(&self, f: &mut impl FnMut(Expr) -> Expr) -> Expr {
         if self.is_leaf() {
             return f(self.clone());
@@ -497,7 +499,7 @@ impl Expr {
         if by == 0 { self.clone() } else { self.map_columns(|i| i + by) }
     }
 
-    /// Replaces each column `i` by `exprs[i]`: composes two maps.
+    /// Replaces each column `i` by `exprs[i]`, which composes two maps.
     #[must_use]
     pub fn substitute(&self, exprs: &[Expr]) -> Expr {
         self.rewrite(&mut |e| match e.kind() {

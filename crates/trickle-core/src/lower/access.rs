@@ -9,8 +9,8 @@ use crate::parse::fold;
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
-    /// Lowers subscripts and field accesses. In `t.a[1]`, the whole of `t.a` before the first bracket is the
-    /// column.
+    /// Lowers subscripts and field accesses. In `t.a[1]`, all that stands before the first bracket, `t.a`, is
+    /// the name of the column.
     pub(super) fn access<'q>(
         &mut self,
         whole: &'q Ast,
@@ -59,7 +59,7 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
-    /// Returns the fields of a value, where it is composite.
+    /// Returns the fields of a composite value; `None` for a value of another type.
     pub(super) fn fields(&self, value: &Expr) -> Option<Vec<Expr>> {
         let fields = self.catalog.fields(value.ty())?.into_iter();
         let field = |name: &str, ty| FuncSig::field(name, value.ty().clone(), ty);
@@ -102,8 +102,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers array subscripts. Where one dimension is a slice, all are slices: an index `i` then means
-    /// `[1:i]`.
+    /// Lowers array subscripts. If one subscript is a slice, PostgreSQL reads every other subscript `i` as
+    /// the slice `[1:i]`.
     fn subscript<'q>(
         &mut self,
         whole: &'q Ast,
@@ -140,8 +140,8 @@ impl Lowerer<'_> {
         self.located(value, e)
     }
 
-    /// Lowers `j[k]…` to `j #> ARRAY[k, …]`, which finds `['1']` as an element of an array and `[1]` as a key
-    /// of an object.
+    /// Lowers `j[k]…` to `j #> ARRAY[k, …]`. The operator takes keys as texts, so `['1']` finds an element of
+    /// an array, and `[1]` finds a key of an object.
     fn path<'q>(
         &mut self,
         whole: &'q Ast,

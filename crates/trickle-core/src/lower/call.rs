@@ -1,5 +1,5 @@
-//! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses those that no
-//! stream table can hold.
+//! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses calls whose
+//! results no stream table can keep up to date.
 
 use super::expr::ClauseContext;
 use super::scope::{Slot, hint, reads_outer};
@@ -25,9 +25,9 @@ const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins"
 /// The functions that return the time of the transaction.
 const TIMES: &[&str] =
     &["now", "current_timestamp", "transaction_timestamp", "current_date", "localtimestamp"];
-/// The advice where such a function cannot be kept.
+/// The advice for a use of [`TIMES`] that no delta can bring up to date.
 const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
-/// Other functions whose value may change while the data stays the same.
+/// The functions, besides [`TIMES`], whose value may change while the data stays the same.
 const SURROUNDINGS: &[&str] = &[
     "current_time",
     "localtime",
@@ -72,7 +72,7 @@ const RANDOM: &[&str] = &[
 /// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
-/// Makes the error that a function does not exist for these types.
+/// Makes the error that a function does not exist for arguments of these types.
 pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Error {
     let list: Vec<String> = types.iter().map(ToString::to_string).collect();
     let call = format!("function {name}({})", list.join(", "));
@@ -85,7 +85,7 @@ pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Erro
     hint(e, name, near.into_iter())
 }
 
-/// Whether the name is quoted, and hence no keyword.
+/// Whether the name of the called function is quoted, and so is no keyword.
 fn is_quoted(f: &Function) -> bool {
     f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()))
 }
@@ -99,7 +99,7 @@ pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
     plain_arguments(f)
 }
 
-/// Returns the arguments, where they are expressions and nothing else.
+/// Returns the arguments of a call; `None` unless all of them are plain expressions.
 fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
     match &f.args {
         FunctionArguments::None => Some(Vec::new()),
@@ -120,7 +120,7 @@ fn is_variadic(f: &Function) -> bool {
     matches!(&f.args, FunctionArguments::List(list) if list.args.last().is_some_and(|a| variadic(a).is_some()))
 }
 
-/// Makes the signature print as `f(…, VARIADIC a)` everywhere.
+/// Makes a signature whose calls are always printed as `f(…, VARIADIC a)`.
 fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
     let word = |text: &str| FormPiece::Word(text.into());
     let mut form = Vec::new();
@@ -223,7 +223,7 @@ impl Lowerer<'_> {
         self.call(sig, args)
     }
 
-    /// Finds the function that a call means.
+    /// Finds the signature for a call of the function `name` with arguments of these types.
     pub(super) fn signature(&self, schema: Option<&str>, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let found = if builtin { resolve_function(name, types) } else { None };
@@ -233,8 +233,8 @@ impl Lowerer<'_> {
             .or_else(|| self.catalog.function(schema, name, types))
     }
 
-    /// Turns a set of composite values into a set of rows: `unnest(array)` has a column for each field of its
-    /// elements.
+    /// Turns the signature of a function that returns a set of composite values into one that returns rows.
+    /// So `unnest(array)` has a column for each field of the array's elements.
     fn by_fields(&self, sig: Arc<FuncSig>) -> Arc<FuncSig> {
         if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
             return sig;
@@ -251,8 +251,8 @@ impl Lowerer<'_> {
         Some((columns, Type::Record(fields.into())))
     }
 
-    /// Makes the signature of `jsonb_populate_recordset(NULL::type, …)`, whose columns are the fields of the
-    /// type.
+    /// Makes the signature of `jsonb_populate_recordset(NULL::type, …)`. The columns of the result are the
+    /// fields of `type`.
     fn recordset(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let [row, json] = types else { return None };
         if !SETS.contains(&name) {
@@ -265,8 +265,8 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops at a function or operator over a type of which only the name is known, since PostgreSQL may well
-    /// have it. Where no server was asked, the reason says so.
+    /// Stops at a function or operator that was not found, if only the name of an operand's type is known,
+    /// since PostgreSQL may have that function or operator. If no server was asked, the reason says so.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
@@ -282,7 +282,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Notes a function whose result may change while its arguments stay the same.
+    /// Notes a reason for a function whose result may change while its arguments stay the same.
     pub(super) fn check_volatility(&mut self, sig: &FuncSig, e: &impl Place) {
         match sig.volatility {
             Volatility::Volatile => {
@@ -309,8 +309,8 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
-    /// Lowers a function that returns the time to the time of the refresh, and remembers a reason for where
-    /// the clock cannot be kept.
+    /// Lowers a call of one of [`TIMES`] to the time of the refresh. Remembers the reason to report if the
+    /// time is used in a place that no delta can bring up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match name {
             "now" | "current_timestamp" | "transaction_timestamp" => Expr::now(),
@@ -332,7 +332,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Notes a built-in function, found by name, that no stream table can keep.
+    /// Notes a reason for a built-in function whose result no stream table can keep up to date. Returns
+    /// whether `name` is the name of such a function.
     pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
         if RANDOM.contains(&name) {
             let help = match name {
@@ -386,7 +387,8 @@ impl Lowerer<'_> {
         self.builtin("make_interval", parts)
     }
 
-    /// Lowers constructs of the language that look like calls.
+    /// Lowers constructs that are written like calls but are no functions, such as COALESCE; returns `None`
+    /// for any other call.
     fn construct<'q>(
         &mut self,
         name: &str,
@@ -455,8 +457,8 @@ impl Lowerer<'_> {
             let m = format!("aggregate functions are not allowed in {}", cx.clause);
             return Err(self.at(Error::grouping(m), e));
         }
-        // The arguments are computed per row, before grouping. So they have aggregates and subqueries of
-        // their own only.
+        // The arguments of an aggregate are computed for each row, before grouping. So aggregates and
+        // subqueries in the arguments are collected apart from the other ones in the clause.
         let mut inner: ClauseContext<'q> = ClauseContext::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
@@ -493,8 +495,8 @@ impl Lowerer<'_> {
         Ok(Slot::Aggregate(at).expr(ty))
     }
 
-    /// Orders an aggregate by the order of FROM, where its value depends on the order of its rows and it has
-    /// no ORDER BY.
+    /// Gives an aggregate without ORDER BY the order of FROM, if the value of the aggregate depends on the
+    /// order of its rows.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
         let minds = facts(&call.sig).order == OrderOf::Minded;
         if call.order_by.is_empty() && !call.distinct && minds {
@@ -502,9 +504,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns the column to count for `count(t)` and `count(t.*)`, which count the rows of `t` that an outer
-    /// join did not pad. A column that is NULL only in padded rows gives the same count. Returns `None` for
-    /// any other argument.
+    /// Returns the column to count for `count(t)` and `count(t.*)`. These calls count the rows of `t` that an
+    /// outer join did not pad. Counting a column that is NULL only in padded rows gives the same number.
+    /// Returns `None` for a call with any other argument.
     fn counted_row(&mut self, name: &str, schema: Option<&str>, f: &Function) -> Result<Option<Expr>> {
         let FunctionArguments::List(list) = &f.args else { return Ok(None) };
         let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
@@ -521,7 +523,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a call of an aggregate. A call that the engine does not know gets a stand-in.
+    /// Lowers a call of an aggregate. For an aggregate that the engine does not know, a reason is noted and
+    /// NULL is returned in place of the call.
     pub(super) fn aggregate_parts<'q>(
         &mut self,
         called: &str,
@@ -578,8 +581,8 @@ impl Lowerer<'_> {
         Ok(Ok(AggCall { sig, args, distinct, filter, order_by, within_group }))
     }
 
-    /// Finds the aggregate. Untyped literals are text. Where there is no aggregate for the types themselves,
-    /// text types count as `text` and others as their base types.
+    /// Finds the aggregate for arguments of these types. Untyped literals count as `text`. If there is no
+    /// aggregate for exactly these types, text types count as `text` and all other types as their base types.
     fn resolve_aggregate(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let typed: Vec<Type> =
             types.iter().map(|t| if *t == Type::Unknown { Type::Text } else { t.clone() }).collect();
@@ -608,7 +611,7 @@ impl Lowerer<'_> {
         Ok(SortKey { expr, descending, nulls_first })
     }
 
-    /// Fails where the type has no order.
+    /// Fails if values of the type cannot be sorted.
     pub(super) fn sortable(&self, ty: &Type, place: &Ast) -> Result<()> {
         if ty.is_ordered() {
             return Ok(());
@@ -637,13 +640,14 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether the only argument is `*`.
+/// Whether the only argument of a call is `*`.
 fn is_star(f: &Function) -> bool {
     matches!(&f.args, FunctionArguments::List(l)
         if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
 }
 
-/// Returns whether DISTINCT stands inside the parentheses, and the keys of ORDER BY there.
+/// Returns whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY inside the
+/// parentheses.
 fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
     let FunctionArguments::List(list) = &f.args else { return (false, &[]) };
     let order = list.clauses.iter().find_map(|c| match c {

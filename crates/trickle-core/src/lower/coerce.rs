@@ -9,8 +9,8 @@ use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 impl Lowerer<'_> {
-    /// Returns `e` as a value of type `to`, which the context decides. Untyped literals are read as that
-    /// type, other values are cast.
+    /// Returns `e` as a value of type `to`, which the context of `e` requires. An untyped literal is read as
+    /// a value of type `to`; any other expression is cast.
     pub(super) fn coerce(&self, e: Expr, to: &Type) -> Result<Expr> {
         if e.ty() == to {
             return Ok(e);
@@ -22,7 +22,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Like [`Lowerer::coerce`], but fails where PostgreSQL does not cast implicitly.
+    /// Like [`Lowerer::coerce`], but fails if PostgreSQL has no implicit cast to `to`.
     pub(super) fn coerce_implicitly(&self, e: Expr, to: &Type, what: &str) -> Result<Expr> {
         if !implicit_cast(e.ty(), to) {
             let m = Error::type_mismatch(format!("{what} must be type {to}, not type {}", e.ty()));
@@ -40,8 +40,8 @@ impl Lowerer<'_> {
         Err(Error::type_mismatch(format!("cannot cast type {from} to {to}")))
     }
 
-    /// Casts the arguments to the declared types. An argument whose type differs in modifiers alone stays as
-    /// it is.
+    /// Casts the arguments to the types that the signature declares. An argument whose type differs from the
+    /// declared one only in modifiers is not cast.
     pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
         args.into_iter()
             .enumerate()
@@ -52,8 +52,8 @@ impl Lowerer<'_> {
             .collect()
     }
 
-    /// Makes a call with its arguments cast as declared. A result that is a text gets the collation of the
-    /// arguments.
+    /// Makes a call, with the arguments cast to the types that the signature declares. A text result gets the
+    /// collation of the arguments.
     pub(super) fn call(&self, sig: Arc<FuncSig>, args: Vec<Expr>) -> Result<Expr> {
         let collated =
             args.iter().find(|e| e.ty().collation().is_some()).map(|e| e.ty().recollated(&sig.ret));
@@ -65,8 +65,8 @@ impl Lowerer<'_> {
         Ok(Expr::call(sig, args))
     }
 
-    /// Casts the values to one type, as CASE, COALESCE, ARRAY and VALUES need it, and returns them with that
-    /// type.
+    /// Casts the values to one common type, as CASE, COALESCE, ARRAY and VALUES need it. Returns the cast
+    /// values and the common type.
     pub(super) fn unified(&self, what: &str, exprs: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
         let types: Vec<Type> = exprs.iter().map(|e| e.ty().clone()).collect();
         let Some(ty) = common_type(&types) else {
@@ -85,8 +85,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether there may be a cast. Texts, json, records and types that the engine does not know convert through
-/// their text.
+/// Whether PostgreSQL may have a cast between these types, implicit or explicit. Texts, json, records and
+/// types that the engine does not know can be cast by way of their text form.
 fn castable(from: &Type, to: &Type) -> bool {
     let timed = |t: &Type| matches!(t, Type::Date | Type::Timestamp | Type::Timestamptz);
     let open = |t: &Type| t.is_string() || matches!(t, Type::Unknown | Type::Other(_) | Type::Record(_));

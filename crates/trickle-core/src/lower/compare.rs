@@ -8,21 +8,21 @@ use crate::parse::Place;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// Splits a qualified operator into schema and operator, which contains no dot.
+/// Splits a qualified operator into its schema and its name, which contains no dot.
 fn parted(op: &str) -> (Option<&str>, &str) {
     op.rsplit_once('.').map_or((None, op), |(schema, op)| (Some(schema), op))
 }
 
 impl Lowerer<'_> {
-    /// Finds the operator for these operands. The text may name a schema other than the server's own. Then
-    /// the engine's own operators count only for types that are not built in, whose equality and order are in
-    /// their own schema. In all other cases the operator of that schema is meant, even beside a better match
-    /// of the same name.
+    /// Finds the operator for operands of these types. `op` may be qualified with a schema other than
+    /// `pg_catalog`. A qualified operator is one of the engine's own only if an operand has a type that is
+    /// not built in. The equality and the order of such a type are in the type's schema. In all other cases
+    /// the operator of the named schema is meant, even if an operator of the same name elsewhere fits better.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
         let (schema, op) = parted(op);
         let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
-        // Without a server, an extension's operator for its type is preferred to a built-in one for any type,
-        // such as || of arrays.
+        // Without a server, an operator that an extension has for its own type is preferred to a built-in
+        // operator for any type, such as `||` of arrays.
         let listed = || self.catalog.operator(schema, op, types).filter(|sig| sig.schema.is_some());
         let listed = self.catalog.doubt(op, types).filter(|_| foreign).and_then(|_| listed());
         let own = || resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
@@ -40,8 +40,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Notes an operator that no delta can keep, or that is unknown because only the names of its operands'
-    /// types are known.
+    /// Notes a reason for an operator whose result no delta can bring up to date. Stops at an operator that
+    /// was not found, if only the name of an operand's type is known.
     pub(super) fn check_operator(&mut self, op: &str, types: &[Type], place: &impl Place) -> Result<()> {
         match self.operator(op, types) {
             Ok(sig) if sig.schema.is_some() => self.check_volatility(&sig, place),
@@ -58,7 +58,7 @@ impl Lowerer<'_> {
     }
 
     /// Lowers `(l, …) op (r, …)` by SQL's three-valued rules. `=` is true where all parts are equal, and `<>`
-    /// where one part differs. `<` and its kin are decided by the first parts that differ.
+    /// where one part differs. The first parts that differ decide `<`, `<=`, `>` and `>=`.
     pub(super) fn compare_rows(&self, op: &str, left: Vec<Expr>, right: Vec<Expr>) -> Result<Expr> {
         if left.len() != right.len() {
             return Err(Error::syntax("unequal number of entries in row expressions"));
@@ -86,8 +86,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Compares lexicographically: `a₁ < b₁`, or `a₁ = b₁` and the same for the rest. The first pair that is
-    /// not equal decides. The result is NULL where the comparison of that pair is NULL.
+    /// Compares two rows lexicographically: `a₁ < b₁`, or `a₁ = b₁` and the rest of the left row is less than
+    /// the rest of the right row. The first pair that is not equal decides. The result is NULL where the
+    /// comparison of that pair is NULL.
     fn lexical(&self, op: &str, pairs: Vec<(Expr, Expr)>) -> Result<Expr> {
         let strict = &op[..1];
         let mut result: Option<Expr> = None;
@@ -104,7 +105,7 @@ impl Lowerer<'_> {
         result.ok_or_else(|| Error::internal("a comparison of empty rows"))
     }
 
-    /// Lowers `l IS [NOT] DISTINCT FROM r`; `same` stands for NOT.
+    /// Lowers `l IS [NOT] DISTINCT FROM r`; `same` is true for `IS NOT DISTINCT FROM`.
     pub(super) fn distinct_from(&self, l: Expr, r: Expr, same: bool) -> Result<Expr> {
         // PostgreSQL requires no equality operator where one side is the constant NULL.
         for (value, other) in [(&l, &r), (&r, &l)] {
@@ -113,7 +114,7 @@ impl Lowerer<'_> {
                 return Ok(if same { value.clone().is_null() } else { value.clone().is_not_null() });
             }
         }
-        // The equality must exist, and says how the operands are cast.
+        // The equality operator must exist. Its signature gives the types that the operands are cast to.
         let sig = self.operator("=", &[l.ty().clone(), r.ty().clone()])?;
         let mut args = self.arguments(&sig, vec![l, r])?.into_iter();
         match (args.next(), args.next()) {
@@ -127,7 +128,7 @@ impl Lowerer<'_> {
     /// Lowers `l op ANY|ALL (array)`.
     pub(super) fn quantified(&self, op: &str, l: Expr, array: Expr, all: bool) -> Result<Expr> {
         let array = match array.ty() {
-            // An untyped literal is an array of the left side's type.
+            // An untyped literal is read as an array of the left operand's type.
             Type::Unknown => {
                 let element = if *l.ty() == Type::Unknown { Type::Text } else { l.ty().base() };
                 self.coerce(array, &element.array())?
@@ -149,8 +150,8 @@ impl Lowerer<'_> {
         Ok(Expr::new(ExprKind::Quantified { op: sig, arg: l, array, all }, Type::Bool))
     }
 
-    /// Lowers `l [NOT] IN (values)`: equality with any of the values, which is NULL where none is equal and
-    /// one is NULL.
+    /// Lowers `l [NOT] IN (values)`: whether `l` equals one of the values. The result is NULL if no value
+    /// equals `l` and one comparison is NULL.
     pub(super) fn in_list(&self, left: Vec<Expr>, list: Vec<Vec<Expr>>, negated: bool) -> Result<Expr> {
         let constants = left.len() == 1
             && list.len() > 1
@@ -160,7 +161,8 @@ impl Lowerer<'_> {
             let types: Vec<Type> = std::iter::once(left[0].ty().clone())
                 .chain(elements.iter().map(|e| e.ty().clone()))
                 .collect();
-            // PostgreSQL compares with an array of the common type of all values, the left side included.
+            // PostgreSQL compares `l` with an array, whose elements have the common type of `l` and all
+            // values.
             if let Some(ty) = crate::expr::functions::common_type(&types) {
                 let elements =
                     elements.into_iter().map(|e| self.coerce(e, &ty.base())).collect::<Result<Vec<_>>>()?;

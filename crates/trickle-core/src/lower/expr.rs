@@ -20,40 +20,42 @@ use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
-/// The greatest number of nodes in an expression. NULLIF, BETWEEN and CASE with an operand expand to
-/// expressions that hold an operand more than once. So a few hundred of them inside each other would not fit
-/// into any memory.
+/// The greatest number of nodes in an expression. NULLIF, BETWEEN and CASE with an operand become expressions
+/// that contain an operand more than once, so each level of nesting multiplies the size of the expression. A
+/// few hundred levels would fit into no memory.
 const MAX_SIZE: usize = 1 << 18;
 
-/// The context of the expressions of one clause, and the calls and subqueries collected while lowering them.
+/// The context in which the expressions of one clause are lowered. It collects the calls and subqueries that
+/// lowering finds in these expressions.
 pub(super) struct ClauseContext<'q> {
-    /// The clause, for messages.
+    /// The name of the clause, for messages.
     pub(super) clause: &'static str,
-    /// Whether aggregates may stand here.
+    /// Whether aggregates may stand in the clause.
     pub(super) allows_aggregates: bool,
     pub(super) aggregates: Vec<AggCall>,
     pub(super) subqueries: Vec<Pending<'q>>,
-    /// The columns used outside aggregates, to point at one that is not grouped.
+    /// The columns used outside aggregates, with names and places for the error about a column that is not
+    /// grouped.
     columns: Vec<(usize, String, Option<Span>)>,
-    /// Whether the clause is a condition on rows, which may read the clock.
+    /// Whether the expression that is being lowered may read the clock, as a condition on rows may.
     allows_clock: bool,
-    /// Whether conditions in the clause may read the clock.
+    /// Whether comparisons inside the expressions of the clause may read the clock.
     allows_timed_conditions: bool,
-    /// Whether the place is inside an aggregate's arguments.
+    /// Whether the expression that is being lowered is in the arguments of an aggregate.
     pub(super) inside_aggregate: bool,
     /// The calls of GROUPING.
     pub(super) groupings: Vec<GroupingCall<'q>>,
-    /// The calls over windows, and in `named` the windows of the WINDOW clause; `None` where no such call may
-    /// stand.
+    /// The calls over windows in the clause.
     pub(super) windows: Vec<Windowed<'q>>,
+    /// The windows of the WINDOW clause; `None` in a clause where no call over a window may stand.
     named: Option<&'q [NamedWindowDefinition]>,
-    /// Whether the place is inside a call over a window.
+    /// Whether the expression that is being lowered is inside a call over a window.
     pub(super) inside_window: bool,
-    /// Whether set-returning functions may stand here.
+    /// Whether set-returning functions may stand in the clause.
     pub(super) allows_sets: bool,
-    /// The calls of set-returning functions, each behind the calls in its arguments.
+    /// The calls of set-returning functions, each listed after the calls in its arguments.
     pub(super) sets: Vec<SetCall>,
-    /// The conditions, outermost first, under which the current place is evaluated.
+    /// The conditions, outermost first, under which the expression that is being lowered is evaluated.
     guards: Vec<Expr>,
 }
 
@@ -78,8 +80,8 @@ impl<'q> ClauseContext<'q> {
         }
     }
 
-    /// Returns the condition under which the current place is evaluated, as one that is tested in order;
-    /// `None` where it always is.
+    /// Returns one condition that tests the guards in their order, outermost first; `None` if the expression
+    /// that is being lowered is always evaluated.
     pub(super) fn guard(&self) -> Option<Expr> {
         let open = self.guards.iter().map(|g| g.simplified(&Schema::new([])));
         let open: Vec<Expr> = open.filter(|g| *g != Expr::bool(true)).collect();
@@ -94,12 +96,12 @@ impl<'q> ClauseContext<'q> {
         ClauseContext { allows_clock: true, ..ClauseContext::new(clause) }
     }
 
-    /// Whether the clock may be read here.
+    /// Whether the expression that is being lowered may read the clock.
     pub(super) fn allows_clock(&self) -> bool {
         self.allows_clock
     }
 
-    /// Makes the context of a clause of values. Conditions inside them may read the clock.
+    /// Makes the context of a clause that computes values. Comparisons inside the values may read the clock.
     pub(super) fn values(clause: &'static str) -> ClauseContext<'q> {
         ClauseContext { allows_timed_conditions: true, ..ClauseContext::new(clause) }
     }
@@ -109,7 +111,8 @@ impl<'q> ClauseContext<'q> {
         ClauseContext { allows_aggregates: true, ..ClauseContext::values(clause) }
     }
 
-    /// Makes the context of the select list of `s`, in which aggregates and windows may stand.
+    /// Makes the context of the select list of `s`, in which aggregates, calls over windows and set-returning
+    /// functions may stand.
     pub(super) fn select_list(s: &'q Select) -> ClauseContext<'q> {
         ClauseContext { named: Some(&s.named_window), allows_sets: true, ..ClauseContext::grouping("SELECT") }
     }
@@ -119,12 +122,14 @@ impl<'q> ClauseContext<'q> {
         ClauseContext { allows_sets: true, ..ClauseContext::values(clause) }
     }
 
-    /// Returns the named windows that a call with OVER may refer to; `None` where no such call may stand.
+    /// Returns the named windows that a call with OVER may refer to; `None` in a clause where no such call
+    /// may stand.
     pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindowDefinition]> {
         self.named
     }
 
-    /// Continues this context with HAVING.
+    /// Turns the context of the select list into the context of HAVING. The calls and subqueries collected so
+    /// far stay.
     pub(super) fn having(&mut self) {
         self.clause = "HAVING";
         self.allows_clock = true;
@@ -158,7 +163,8 @@ fn compares(e: &Ast) -> bool {
 }
 
 impl Lowerer<'_> {
-    /// Lowers an expression. Aggregates and subqueries become placeholders that `cx` remembers.
+    /// Lowers an expression. Each aggregate and subquery in the expression becomes a placeholder, and is
+    /// collected in `cx`.
     pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || {
             let outside = cx.allows_clock;
@@ -176,7 +182,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Lowers the arguments of COALESCE. Each is evaluated only where all arguments before it are NULL.
+    /// Lowers the arguments of COALESCE. An argument is evaluated only if all arguments before it are NULL.
     pub(super) fn first_not_null<'q>(
         &mut self,
         list: Vec<&'q Ast>,
@@ -350,7 +356,7 @@ impl Lowerer<'_> {
                 let (l, r) = (row(left), row(right));
                 let name = operator_name(op);
                 if let ([_], Some(q)) = (l.as_slice(), subquery_of(right)) {
-                    // In `x = (SELECT …)`, the parser returns a scalar subquery on the right.
+                    // In `x = (SELECT …)`, the right operand is a scalar subquery.
                     let lhs = self.expr(left, cx)?;
                     let rhs = self.subquery(q, SubqueryForm::Scalar, right, cx)?;
                     return self.compare(&name, lhs, rhs);
@@ -376,7 +382,7 @@ impl Lowerer<'_> {
             UnaryOperator::Not => Ok(self.boolean(value, arg, "NOT")?.negated()),
             UnaryOperator::Minus => {
                 if let (Some(Datum::Int(i)), Ast::Value(_)) = (value.as_literal(), arg) {
-                    // −2147483648 is an integer though 2147483648 is not one.
+                    // The number −2147483648 fits `integer`, though 2147483648 does not.
                     if let (Some(n), Type::Int4 | Type::Int8) = (i.checked_neg(), value.ty()) {
                         return literal::number(&n.unsigned_abs().to_string())
                             .map(|p| Expr::literal(Datum::Int(n), p.ty().clone()));
@@ -410,8 +416,8 @@ impl Lowerer<'_> {
         self.coerce(e, &Type::Bool)
     }
 
-    /// Lowers `IS [NOT] NULL`. Of a row or a composite value, it tests whether all parts are NULL (or are not
-    /// NULL).
+    /// Lowers `IS [NOT] NULL`. For a row or a composite value, IS NULL tests whether all parts are NULL, and
+    /// IS NOT NULL whether no part is NULL.
     fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let parts = match a {
             Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
@@ -499,8 +505,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Whether a type is a domain with constraints, or an array of one. Their values are checked when they
-    /// are cast.
+    /// Whether a type is a domain with constraints, or an array of such a domain. PostgreSQL checks the
+    /// constraints in a cast to the type.
     fn is_constrained(&self, ty: &DataType) -> bool {
         let constrained = std::cell::Cell::new(false);
         let look = |schema: Option<&str>, name: &str| {
@@ -510,8 +516,8 @@ impl Lowerer<'_> {
         type_of(ty, &look).is_ok() && constrained.get()
     }
 
-    /// Casts to a type that is given by name. A time type with a precision rounds the value to it, by the
-    /// function that PostgreSQL uses.
+    /// Casts to a type that is given by name. If the type is a time type with a precision, the value is
+    /// rounded to this precision, by the function that PostgreSQL uses.
     pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
         if cuts_fields(ty) {
             return Err(self.stop(place, "INTERVAL cut to a field"));
@@ -528,9 +534,11 @@ impl Lowerer<'_> {
             Type::Timestamp => ("timestamp", digits),
             Type::Timestamptz => ("timestamptz", digits),
             Type::Time => ("time", digits),
-            // The modifier of an interval: all fields, followed by the digits.
+            // The modifier of an interval has the mask of all fields in its upper half and the number of
+            // digits in its lower half.
             Type::Interval => ("interval", 0x7FFF << 16 | digits),
-            // The name of such a type includes its modifier.
+            // The name of a type that the engine does not know includes its modifier, so the cast rounds the
+            // value.
             Type::Other(_) => return Ok(value),
             _ => return Err(self.stop(place, format!("a cast to {ty}"))),
         };
@@ -618,7 +626,7 @@ impl Lowerer<'_> {
         Ok(Expr::new(ExprKind::Case { whens, otherwise }, ty))
     }
 
-    /// Lowers `ARRAY[…]`. An array of arrays has one more dimension, but the same type.
+    /// Lowers `ARRAY[…]`. An array of arrays has one dimension more than its elements, but the same type.
     pub(super) fn array(&mut self, elements: Vec<Expr>) -> Result<Expr> {
         let (elements, ty) = self.unified("ARRAY", elements)?;
         let ty = if ty.element().is_some() { ty } else { ty.array() };

@@ -1,5 +1,6 @@
-//! Lowers calls with a grammar of their own: SQL/JSON, SQL/XML, IS JSON and its kin. The meaning of their
-//! keywords is left to PostgreSQL; lowering derives only the type and the columns of a call.
+//! Lowers calls with a grammar of their own: SQL/JSON, SQL/XML, `IS JSON`, `IS DOCUMENT`, `IS NORMALIZED`.
+//! Lowering derives only the type and the columns of a call, and leaves the meaning of the keywords to
+//! PostgreSQL.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -12,7 +13,7 @@ use crate::types::{Datum, Type};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// A call while it is read.
+/// A call whose parts are being read.
 #[derive(Default)]
 struct Form {
     pieces: Vec<FormPiece>,
@@ -20,7 +21,7 @@ struct Form {
     /// The type that the RETURNING clause of the call names.
     returns: Option<Type>,
     columns: Vec<(Arc<str>, Type)>,
-    /// The name of a column whose type is read next.
+    /// The name of the column whose type is the next part of the call.
     column: Option<Arc<str>>,
     /// The keywords that were read last.
     last: &'static str,
@@ -30,26 +31,27 @@ impl Form {
     fn word(&mut self, words: impl Into<Arc<str>>) {
         self.pieces.push(FormPiece::Word(words.into()));
     }
-    /// Whether the next argument is the path of `JSON_TABLE` or of one of its columns, which is no
+    /// Whether the next argument is the path of a `JSON_TABLE` or of one of its columns. Such a path is no
     /// expression.
     fn is_path(&self) -> bool {
         matches!(self.last, "PATH" | "NESTED" | "NESTED PATH") || self.last == "," && self.args.len() == 1
     }
-    /// Whether the call says which value to return for an error. PostgreSQL 17 and 18 return a wrong value
-    /// from such a call where the input is NULL: not NULL, but the value that an error in an earlier row
-    /// gave.
+    /// Whether the call names a value to return in place of an error. If the input of such a call is NULL,
+    /// PostgreSQL 17 and 18 do not return NULL. They return the value that the call returned for an error in
+    /// an earlier row, which is wrong.
     fn minds_errors(&self, name: &str) -> bool {
         let instead = |w: &str| w.ends_with(" ERROR") && !matches!(w, "NULL ON ERROR" | "ERROR ON ERROR");
         matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS")
             && self.pieces.iter().any(|p| matches!(p, FormPiece::Word(w) if instead(w)))
     }
-    /// Whether values stand here that take their names from their columns.
+    /// Whether the next arguments are values that become named elements or attributes. A value without AS
+    /// takes the name of its column.
     fn names_values(&self, name: &str) -> bool {
         let word = |p: &FormPiece, text: &str| matches!(p, FormPiece::Word(w) if &**w == text);
         let attributes = self.pieces.iter().rposition(|p| word(p, "XMLATTRIBUTES"));
         name == "XMLFOREST" || attributes.is_some_and(|at| !self.pieces[at..].iter().any(|p| word(p, ")")))
     }
-    /// Returns the type of an untyped constant at this place.
+    /// Returns the type that an untyped constant has as the next argument.
     fn untyped(&self, name: &str) -> Type {
         let xml = matches!(name, "XMLCONCAT" | "XMLROOT" | "XMLSERIALIZE") && self.last != "VERSION";
         let defaults = match self.columns.last() {
@@ -71,7 +73,7 @@ impl Form {
     fn signature(&self, name: &str, kind: FuncKind, ret: Type) -> FuncSig {
         let args = self.args.iter().map(|a| a.ty().clone()).collect();
         let columns = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        // The result may depend on settings, as casts in the call do.
+        // The call may contain casts that depend on settings, so its result may depend on settings too.
         let volatility = Volatility::Stable;
         let sig = FuncSig::unknown(None, &name.to_ascii_lowercase(), args, ret);
         FuncSig { kind, columns, form: self.pieces.clone(), volatility, ..sig }
@@ -79,7 +81,7 @@ impl Form {
 }
 
 impl Lowerer<'_> {
-    /// Lowers such a call in an expression.
+    /// Lowers a call with a grammar of its own in an expression.
     pub(super) fn form<'q>(
         &mut self,
         name: &str,
@@ -146,7 +148,7 @@ impl Lowerer<'_> {
         Ok(SetCall { sig, args: form.args, defined: false })
     }
 
-    /// Lowers `a IS words`.
+    /// Lowers `a IS [NOT] words`, such as `a IS JSON`.
     pub(super) fn is_form<'q>(
         &mut self,
         value: &'q Ast,
@@ -226,7 +228,7 @@ impl Lowerer<'_> {
         Ok(form)
     }
 
-    /// Returns the name of an XML element whose value has no AS: the name of the column.
+    /// Returns the name of the XML element for a value without AS: the name of the value's column.
     fn element_name(&self, value: &Ast) -> Result<Arc<str>> {
         let name = match value {
             Ast::Identifier(name) => Some(name),

@@ -14,7 +14,7 @@ use crate::parse::{excluded, fold};
 use crate::types::Type;
 use crate::window::{Bound, Exclusion, Units, WindowCall, WindowFrame};
 
-/// The contents of the parentheses of OVER, with names resolved.
+/// The contents of the parentheses of OVER, with named windows resolved.
 pub(super) struct Spec<'q> {
     pub(super) partition: &'q [Ast],
     pub(super) order: &'q [OrderByExpr],
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
             },
         };
         let mut found = Spec::of(spec);
-        // Definitions refer to earlier ones only, so each name occurs once.
+        // A window in the WINDOW clause refers only to windows before it, so the loop meets each name once.
         for _ in 0..=named.len() {
             let Some(base) = &spec.window_name else { return Ok(found) };
             let NamedWindowExpr::WindowSpec(next) = &find(base)?.1 else { return Ok(found) };
@@ -161,8 +161,9 @@ impl Lowerer<'_> {
     }
 }
 
-/// Makes a call with its frame in normal form. Rows that no order tells apart are all peers, so their frame
-/// is the whole partition. Functions that look at the whole partition get the default frame.
+/// Makes a call over a window, with its frame in normal form. If `unordered`, all rows of a partition are
+/// peers, so a frame up to the current row's peers is the whole partition. A window function that ignores its
+/// frame gets the default frame.
 pub(super) fn framed(call: AggCall, frame: WindowFrame, unordered: bool) -> WindowCall {
     let value = matches!(&*call.sig.name, "first_value" | "last_value" | "nth_value");
     let framed = WindowCall { call, frame: WindowFrame::default() };

@@ -1,4 +1,4 @@
-//! Lowers FROM: tables, views, CTEs, subqueries, and the list of them.
+//! Lowers FROM: the list of its items, which are tables, views, CTEs and subqueries.
 
 use super::expr::ClauseContext;
 use super::functions::Functions;
@@ -19,7 +19,7 @@ use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
-/// A lowered part of FROM, with the columns `offset..offset + width` of the whole.
+/// A lowered part of FROM, with the columns `offset..offset + width` of the whole FROM.
 #[derive(Clone, Debug)]
 pub(super) struct Factor {
     pub(super) node: NodeId,
@@ -27,17 +27,18 @@ pub(super) struct Factor {
     pub(super) width: usize,
 }
 
-/// The parts of FROM so far, side by side, with the conditions that are still to be placed.
+/// The parts of FROM that are lowered so far, side by side, with the conditions that no join applies yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
     pub(super) conjuncts: Vec<Expr>,
-    /// The terms of inner joins that hold subqueries.
+    /// The terms of inner joins that contain subqueries.
     pub(super) later: Vec<DeferredTerm>,
-    /// The number of conditions, at the end of `conjuncts`, that link the last factor to the outer columns
-    /// that it starts with.
+    /// The number of conditions at the end of `conjuncts` that link the last factor to the other factors.
+    /// Such a condition equates an outer column at the start of the last factor to the same column of FROM.
     pub(super) links: usize,
-    /// The first factor of this operand. The factors before it are the other side of an outer join.
+    /// The position of the first factor of the operand that is being lowered. The factors before this
+    /// position are the other operand of an outer join.
     pub(super) floor: usize,
 }
 
@@ -65,20 +66,20 @@ pub(super) struct Source {
     refs: Vec<Outer>,
     schema: Option<Arc<str>>,
     key: Option<Vec<usize>>,
-    /// The schema and name of the table, where the relation is one.
+    /// The schema and name of the relation, if the relation is a table.
     table: Option<(Arc<str>, Arc<str>)>,
-    /// Whether the relation is a view. As a value, a row of it has the view's own column names, whatever
-    /// aliases they get.
+    /// Whether the relation is a view. A row of a view that is used as a value has the view's own column
+    /// names, whatever aliases the query gives to the columns.
     is_view: bool,
-    /// Whether other tables inherit from it.
+    /// Whether other tables inherit from the relation.
     descendants: bool,
-    /// Virtual columns that could not be read, and so are not among the names.
+    /// The virtual columns whose expressions the engine cannot read. `names` lacks these columns.
     unread: Vec<Arc<str>>,
     pub(super) order: RowOrder<RowKey>,
 }
 
 impl Source {
-    /// Makes a source of a relation without a key of its own, which starts with the columns of a domain.
+    /// Makes a source of a relation that has no key of its own and starts with the columns of a domain.
     pub(super) fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
         Source {
             node: relation.node,
@@ -110,7 +111,7 @@ impl Lowerer<'_> {
     }
 
     /// Returns the keys by which the rows of FROM are ordered, for a construct `what` that depends on that
-    /// order. Notes a reason where the order is hidden.
+    /// order. If the rows of FROM lack the columns that they are ordered by, a reason is noted.
     pub(super) fn order_of_from(&mut self, what: &str, place: &impl Place) -> Vec<SortKey> {
         match self.frames.last().map(|f| f.order.clone()) {
             Some(RowOrder::By(keys)) => return keys,
@@ -120,9 +121,11 @@ impl Lowerer<'_> {
         Vec::new()
     }
 
-    /// Notes a construct that takes rows in an order by columns that the rows do not have.
+    /// Notes a construct that depends on the order of its rows, where the rows lack the columns that they are
+    /// ordered by.
     pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
-        // A subquery that is only examined may turn out not to need the order.
+        // A subquery that is only examined is lowered again later, and may then turn out not to need the
+        // order.
         if !self.probing() {
             let help =
                 "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
@@ -131,7 +134,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns the order of FROM for rows that lack the columns of its keys.
+    /// Returns the order of FROM for rows that lack the columns of the order's keys: hidden, if FROM has an
+    /// order.
     pub(super) fn unshown_order(&self) -> RowOrder<SortKey> {
         self.frames.last().map_or(RowOrder::Any, |f| f.order.map(|_| None))
     }
@@ -169,7 +173,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers one table, subquery or parenthesised join, appends it, and returns the scope of its names.
+    /// Lowers one item of FROM: a table, a subquery or a parenthesised join. Appends the item, and returns
+    /// the scope of its names.
     pub(super) fn table_factor(&mut self, factor: &TableFactor, build: &mut Build) -> Result<Scope> {
         match factor {
             TableFactor::Table {
@@ -248,8 +253,8 @@ impl Lowerer<'_> {
         Err(self.at(e, place))
     }
 
-    /// Lowers a table. Virtual columns are computed where they are read, and all columns get the types in
-    /// which they are read.
+    /// Lowers a table. A projection over the table computes its virtual columns, and casts each column that
+    /// is read as another type than its stored type.
     fn table(&mut self, def: Arc<TableDef>) -> Result<Source> {
         let node = self.add(Table::new(def.clone()))?;
         let mut source = Source {
@@ -293,8 +298,8 @@ impl Lowerer<'_> {
         Ok(source)
     }
 
-    /// Returns the value of a virtual column over the stored columns of its table; `None` where the engine
-    /// cannot read it.
+    /// Returns the expression of a virtual column, over the stored columns of its table; `None` if the column
+    /// is not virtual, or if the engine cannot read the expression.
     fn generated(&mut self, column: &ColumnDef, stored: &[Named]) -> Result<Option<Expr>> {
         let Some(Generated::Virtual(text)) = &column.generated else { return Ok(None) };
         let item = Item::of(column.name.clone(), stored.to_vec());
@@ -325,7 +330,8 @@ impl Lowerer<'_> {
         self.expr(e, &mut ClauseContext::new("a generated column"))
     }
 
-    /// Runs `f` where no part of the current query is visible, and where places are not in its text.
+    /// Runs `f` for a text other than the text of the current query. The query is invisible to `f`, and
+    /// errors of `f` do not point into the query's text.
     fn apart<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let frames = std::mem::take(&mut self.frames);
         let ctes = std::mem::take(&mut self.ctes);
@@ -341,8 +347,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Expands a view. Its text sees neither the CTEs nor the columns of this query, and places in it are not
-    /// places in this query.
+    /// Expands a view. The text of the view sees neither the CTEs nor the columns of the query that reads the
+    /// view. A place in this text is no place in the query.
     fn view(&mut self, schema: Option<&str>, name: &str, text: &str, place: &impl Place) -> Result<Source> {
         let full = format!("{}{name}", schema.map(|s| format!("{s}.")).unwrap_or_default());
         if self.views.contains(&full) || self.views.len() >= VIEW_DEPTH {
@@ -356,7 +362,8 @@ impl Lowerer<'_> {
         Ok(Source { schema: schema.map(Arc::from), is_view: true, ..Source::derived(relation, Vec::new()) })
     }
 
-    /// Lowers a view once, also where the query that uses it is only being examined.
+    /// Lowers the text of a view. The result is stored for later uses of the view, also if the query that
+    /// reads the view is only being examined.
     fn expand(&mut self, full: &str, text: &str, place: &impl Place) -> Result<Relation> {
         let parsed = parse_query(text)?;
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
@@ -372,7 +379,8 @@ impl Lowerer<'_> {
         Ok(relation)
     }
 
-    /// Lowers a subquery in FROM, which sees the columns of enclosing queries but not the items beside it.
+    /// Lowers a subquery in FROM. The subquery sees the columns of enclosing queries, but not the items of
+    /// FROM beside it.
     fn derived(&mut self, query: &Query) -> Result<Source> {
         let hidden = self.take_scope();
         let source = self.derived_in(query);
@@ -411,8 +419,8 @@ impl Lowerer<'_> {
         Ok(Domain { refs: free, node: Some(node) })
     }
 
-    /// Lowers a LATERAL subquery, over the distinct values of the columns that it uses of the items before
-    /// it.
+    /// Lowers a LATERAL subquery, over the distinct values of those columns of earlier items that the
+    /// subquery uses.
     fn lateral(&mut self, query: &Query, build: &mut Build, place: &impl Place) -> Result<Source> {
         if self.probing() {
             return self.derived_in(query);
@@ -435,8 +443,8 @@ impl Lowerer<'_> {
         Ok(Source::derived(relation, domain.refs))
     }
 
-    /// Returns the factor that holds all the columns, with its offset. Several factors that hold them are
-    /// merged into one.
+    /// Returns the node and the offset of the factor that has all these columns. If several factors have
+    /// these columns, the factors are merged into one.
     pub(super) fn holder(&mut self, columns: &[usize], build: &mut Build) -> Result<Option<(NodeId, usize)>> {
         let holds = |f: &Factor| columns.iter().all(|c| f.holds(*c));
         if !build.factors.iter().any(holds) {
@@ -447,8 +455,8 @@ impl Lowerer<'_> {
         Ok(build.factors.iter().find(|f| holds(f)).map(|f| (f.node, f.offset)))
     }
 
-    /// Appends a relation. If it starts with outer columns, conditions link these to the same columns in
-    /// FROM.
+    /// Appends a relation to FROM. If the relation starts with outer columns, conditions equate these to the
+    /// same columns of FROM.
     pub(super) fn append(
         &mut self,
         source: Source,

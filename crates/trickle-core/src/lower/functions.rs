@@ -1,12 +1,12 @@
 //! Lowers functions in FROM, and set-returning functions in select lists.
 //!
 //! A function in FROM reads the rows of the items before it, and is lowered to an [`Expand`] over these
-//! items, in place. Under an outer join with a condition, these rows are only a part of the rows that the
-//! function is joined to. There it is lowered over the distinct values that it reads and joined back, as a
-//! LATERAL subquery is.
+//! items. Under an outer join with a condition, the rows of these items are only a part of the rows that the
+//! function is joined to. A function in such a join is lowered over the distinct values that it reads, and
+//! its rows are joined back, as for a LATERAL subquery.
 //!
-//! Calls in a select list run side by side over each row that grouping and windows leave. The calls that
-//! contain no other call run first, then the calls over their results.
+//! Set-returning calls in a select list run side by side, over each row that results from grouping and
+//! windows. The calls that contain no other call run first, then the calls over their results.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -27,12 +27,12 @@ use crate::types::Type;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A call as FROM writes it.
+/// A call in FROM, as it is written.
 struct Written<'q> {
     schema: Option<String>,
     name: String,
     args: Vec<&'q Ast>,
-    /// The column definition list, where the function leaves its columns to the caller.
+    /// The column definition list, for a function that leaves its columns to the caller.
     definition: Vec<(Arc<str>, Type)>,
     /// The name and arguments of a call with a grammar of its own.
     form: Option<(&'static str, &'q [FunctionArg])>,
@@ -46,7 +46,7 @@ pub(super) struct Functions<'q> {
 }
 
 impl<'q> Functions<'q> {
-    /// Returns the functions of an item, where it is one of functions.
+    /// Returns the functions of an item of FROM; `None` for an item that is no call.
     pub(super) fn of(factor: &'q TableFactor) -> Option<Functions<'q>> {
         match factor {
             TableFactor::Table { alias, args: Some(_), with_ordinality, .. }
@@ -58,26 +58,26 @@ impl<'q> Functions<'q> {
         }
     }
 
-    /// Returns the columns that an alias defines with their types.
+    /// Returns the column definitions of the alias, if the alias gives types to its columns; else none.
     fn definition(&self) -> &'q [TableAliasColumnDef] {
         let columns = self.alias.map_or(&[][..], |a| &a.columns);
         if columns.iter().any(|c| c.data_type.is_some()) { columns } else { &[] }
     }
 }
 
-/// The calls of an item, over the columns of FROM.
+/// The calls of an item of FROM. Their arguments read columns of FROM.
 struct Calls<'q> {
     /// The columns that the calls read, ascending.
     columns: Vec<usize>,
     calls: Vec<SetCall>,
-    /// The context with the subqueries in their arguments.
+    /// The context that has the subqueries in the arguments of the calls.
     cx: ClauseContext<'q>,
     /// The names of the calls' columns.
     names: Vec<Arc<str>>,
     /// The name of the item.
     called: Arc<str>,
-    /// Whether the rows are numbered: for WITH ORDINALITY, or to keep their order where the item is the whole
-    /// of FROM.
+    /// Whether the rows are numbered: for WITH ORDINALITY, or to keep the order of the rows if the item is
+    /// the whole of FROM.
     numbered: bool,
 }
 
@@ -89,7 +89,7 @@ impl Calls<'_> {
 }
 
 impl Lowerer<'_> {
-    /// Lowers functions in FROM, appends them, and returns the scope of their names.
+    /// Lowers the functions of an item of FROM, appends the item, and returns the scope of its names.
     pub(super) fn functions(&mut self, f: &Functions<'_>, build: &mut Build) -> Result<Scope> {
         let mut calls = self.calls(f)?;
         if let Some(scope) = self.in_place(&mut calls, build, false)? {
@@ -106,8 +106,8 @@ impl Lowerer<'_> {
         self.append(Source::derived(relation, domain.refs), &calls.called, None, build)
     }
 
-    /// Lowers `… LEFT JOIN LATERAL f(…) ON true` over the items before it; returns `None` where the function
-    /// cannot be placed over them alone.
+    /// Lowers `… LEFT JOIN LATERAL f(…) ON true` over the items before the function; returns `None` if the
+    /// function cannot be placed over these items alone.
     pub(super) fn functions_or_nulls(
         &mut self,
         f: &Functions<'_>,
@@ -117,14 +117,15 @@ impl Lowerer<'_> {
         self.in_place(&mut calls, build, true)
     }
 
-    /// Places the calls over the items that they read, merged from the first of these on. Returns `None`
-    /// where these items are beyond an outer join.
+    /// Places the calls over the items that they read. All items from the first one that is read to the last
+    /// item of FROM are merged into one. Returns `None` if an item that is read belongs to the other operand
+    /// of an outer join.
     fn in_place(&mut self, calls: &mut Calls<'_>, build: &mut Build, outer: bool) -> Result<Option<Scope>> {
         let holder = |c: &usize| build.factors.iter().position(|p| p.holds(*c));
         let first = calls.columns.iter().filter_map(holder).min();
         let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
         let asks = !calls.cx.subqueries.is_empty();
-        // A subquery among the arguments counts the columns of FROM from its first item on.
+        // A subquery in an argument counts columns from the first item of FROM on.
         if asks && build.floor > 0 {
             return Ok(None);
         }
@@ -174,7 +175,7 @@ impl Lowerer<'_> {
         Ok(Some(Scope::of_item(Item::of(calls.called.clone(), columns))))
     }
 
-    /// Returns the distinct values of columns of FROM.
+    /// Returns the domain of these columns of FROM: their distinct values.
     fn read_domain(&mut self, columns: &[usize], build: &mut Build, place: &TableFactor) -> Result<Domain> {
         let frame = self.frames.len() - 1;
         let Some((node, offset)) = self.holder(columns, build)? else {
@@ -192,7 +193,7 @@ impl Lowerer<'_> {
         Ok(Domain { refs, node: Some(self.domain(mapped, place)?) })
     }
 
-    /// Lowers the calls of an item.
+    /// Lowers the calls of an item of FROM.
     fn calls<'q>(&mut self, f: &Functions<'q>) -> Result<Calls<'q>> {
         let written = self.written(f)?;
         let several = written.len() > 1;
@@ -236,7 +237,7 @@ impl Lowerer<'_> {
         Ok(Calls { columns, calls, cx, names, called, numbered })
     }
 
-    /// Returns the calls of an item as they are written.
+    /// Returns the calls of an item of FROM, as they are written.
     fn written<'q>(&mut self, f: &Functions<'q>) -> Result<Vec<Written<'q>>> {
         let columns = f.definition().iter().map(|c| (&c.name, c.data_type.as_ref()));
         let definition = self.defined(columns)?;
@@ -269,7 +270,7 @@ impl Lowerer<'_> {
         Ok(apart(Written { schema, name, args, definition, form: None }))
     }
 
-    /// Returns the calls that one entry of `ROWS FROM (…)` stands for.
+    /// Returns the calls that one entry of `ROWS FROM (…)` means.
     fn rows_from<'q>(&mut self, part: RowsFrom<'q>, place: &TableFactor) -> Result<Vec<Written<'q>>> {
         let FunctionArguments::List(list) = &part.call.args else {
             return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), place));
@@ -327,7 +328,7 @@ impl Lowerer<'_> {
         if matches!(sig.kind, FuncKind::Aggregate | FuncKind::Window | FuncKind::Operator) {
             return Err(self.stop(place, format!("the function {} in FROM", w.name)));
         }
-        // A composite value would give one column for each of its fields.
+        // In FROM, a composite value would have one column for each of its fields.
         if sig.kind != FuncKind::SetReturning && self.catalog.fields(&sig.ret).is_some() {
             return Err(self.stop(place, format!("{} of a composite type in FROM", w.name)));
         }

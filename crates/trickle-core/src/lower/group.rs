@@ -19,23 +19,25 @@ use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The columns of the relation after grouping, to translate expressions over the relation before it. In
-/// order: the domain's columns, the keys, the determined columns, the aggregates, and the numbers of
-/// GROUPING.
+/// The columns of the relation after grouping. [`Grouping::apply`] translates expressions over the relation
+/// before grouping to these columns. The columns are, in order: the domain's columns, the keys, the
+/// determined columns, the aggregates, and the numbers of GROUPING.
 pub(super) struct Grouping {
     /// The number of the domain's columns.
     domain: usize,
     groups: Keys,
-    /// Columns of tables whose primary key is in every grouping set. They are further keys.
+    /// The columns of tables whose primary key is in every grouping set. The relation is grouped by these
+    /// columns too.
     determined: Vec<usize>,
     aggregates: Vec<AggCall>,
-    /// The keys that each GROUPING asks about.
+    /// For each call of GROUPING, the positions of the keys that are its arguments.
     asked: Vec<Vec<usize>>,
 }
 
 impl Grouping {
-    /// Translates `e`, which is over the relation before grouping with placeholders for aggregates, to the
-    /// relation after it. The error is the first column that is neither grouped nor determined.
+    /// Translates `e`, an expression over the relation before grouping with placeholders for aggregates, to
+    /// one over the relation after grouping. The error is the position of the first column that is neither
+    /// grouped nor determined.
     fn apply(&self, e: &Expr) -> Result<Expr, usize> {
         let column = |i: usize| Ok(Expr::column(i, e.ty().clone()));
         let determined = self.domain + self.groups.keys.len();
@@ -66,8 +68,8 @@ impl Grouping {
 }
 
 impl Lowerer<'_> {
-    /// Lowers the select list, grouped where the query groups. Returns the relation, the list over it, and
-    /// the positions of the domain's columns in it.
+    /// Lowers the select list, over groups if the query groups. Returns the relation, the select list over
+    /// this relation, and the positions of the domain's columns in the relation.
     pub(super) fn grouped(
         &mut self,
         s: &Select,
@@ -109,7 +111,7 @@ impl Lowerer<'_> {
         Ok((node, exprs, outer))
     }
 
-    /// Runs the set-returning calls that the keys hold over the rows to be grouped.
+    /// Runs the set-returning calls that the keys contain, over the rows before they are grouped.
     fn keyed_sets(
         &mut self,
         s: &Select,
@@ -132,7 +134,8 @@ impl Lowerer<'_> {
                 *e = e.rewrite(&mut |n| if n == old { run.clone() } else { n });
             }
         }
-        // The arguments of calls that are keys are not read any more.
+        // Calls that are keys are replaced by columns in the select list, so their arguments are not read any
+        // more.
         let (list, args) = exprs.split_at_mut(outputs);
         let open = asked(list, &sets);
         let arg = sets.iter().zip(open).take(listed).flat_map(|(s, open)| s.args.iter().map(move |_| open));
@@ -142,7 +145,7 @@ impl Lowerer<'_> {
         Ok(node)
     }
 
-    /// Lowers the clauses over the groups, or over the rows where nothing is grouped.
+    /// Lowers the clauses that are evaluated over groups, or over rows if the query does not group.
     #[allow(clippy::too_many_arguments)]
     fn in_groups(
         &mut self,
@@ -174,7 +177,7 @@ impl Lowerer<'_> {
         self.after_grouping(node, &grouping, exprs, having, cx, width)
     }
 
-    /// Filters the groups and computes the select list over them.
+    /// Filters the groups, and computes the select list over the remaining groups.
     fn after_grouping(
         &mut self,
         node: NodeId,
@@ -207,8 +210,8 @@ impl Lowerer<'_> {
         self.coerce(e, &ty)
     }
 
-    /// Groups by the keys and the columns that they determine, and computes the clause's aggregates. Each
-    /// grouping set is a γ of its own, and the result is their sum.
+    /// Groups by the keys and by the columns that the keys determine, and computes the aggregates. Each
+    /// grouping set becomes a γ of its own, and the result is the sum of these γs.
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &mut self,
@@ -224,12 +227,14 @@ impl Lowerer<'_> {
         let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
         used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
         let determined = self.determined(&groups, &used);
-        // A column without equality cannot be a key of the plan, though each group has only one value of it.
+        // A column without equality cannot be a key of the plan, though each group has only one value of this
+        // column.
         let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
         if determined.iter().any(incomparable) {
             return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
         }
-        // Keys that are not plain columns are computed first; the columns keep their positions.
+        // Keys that are not plain columns are computed first, behind the columns of the input, which keep
+        // their positions.
         let computed: Vec<&Expr> = groups.keys.iter().filter(|k| k.as_column().is_none()).collect();
         let mut all = schema.identity();
         all.extend(computed.into_iter().cloned());
@@ -255,7 +260,8 @@ impl Lowerer<'_> {
         Ok((node, grouping))
     }
 
-    /// Groups by one grouping set. The keys are at `places` of the input; those outside the set are NULL.
+    /// Groups by one grouping set. The keys are the columns `places` of the input; keys outside the set are
+    /// NULL in the result.
     fn reduced(
         &mut self,
         s: &Select,
@@ -303,8 +309,8 @@ impl Lowerer<'_> {
         self.add(Map::new(reduced, exprs).labelled(labels.collect()))
     }
 
-    /// Adds the groups of domain values for which no row was aggregated: without GROUP BY, every value of the
-    /// domain has a row.
+    /// Adds a group for each value of the domain for which no row was aggregated. Without GROUP BY, the
+    /// result has a row for every value of the domain.
     fn with_empty_groups(
         &mut self,
         s: &Select,
@@ -407,7 +413,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Replaces the arguments of the calls by `args`, one after the other.
+/// Replaces the arguments of all calls by `args`, in the same order.
 pub(super) fn with_args(sets: &[SetCall], args: Vec<Expr>) -> Vec<SetCall> {
     let mut args = args.into_iter();
     sets.iter().map(|s| s.map_exprs(|e| args.next().unwrap_or_else(|| e.clone()))).collect()
@@ -422,7 +428,8 @@ fn subqueries(e: &Expr) -> Vec<usize> {
     e.columns().iter().filter_map(slot).collect()
 }
 
-/// Adds the subqueries that the wanted ones hold in their left side or their guard; they come before these.
+/// Adds the subqueries that a wanted subquery contains in its left side or its guard. A subquery comes after
+/// the subqueries that it contains, so one pass from the last to the first finds all.
 fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<usize> {
     for (i, p) in all.iter().enumerate().rev() {
         if wanted.contains(&i) {
@@ -432,7 +439,7 @@ fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<u
     wanted
 }
 
-/// Replaces the subqueries whose values are known by these values.
+/// Replaces the placeholder of each subquery that has a value in `values` by that value.
 fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
     e.rewrite(&mut |node| match node.as_column().map(Slot::of) {
         Some(Slot::Subquery(i)) => values.get(i).cloned().flatten().unwrap_or(node),
@@ -440,7 +447,8 @@ fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
     })
 }
 
-/// Returns the equality of two columns, with NULL equal to NULL; plain `=` where one of them is never NULL.
+/// Returns the equality of two columns, with NULL equal to NULL; plain `=` if one of the columns is never
+/// NULL.
 pub(super) fn same(
     l: Expr,
     r: Expr,

@@ -15,31 +15,33 @@ use crate::verdict::ReasonKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// PostgreSQL's own limits.
+/// PostgreSQL's limit for the number of grouping sets.
 const MAX_SETS: usize = 4_096;
+/// PostgreSQL's limit for the number of elements of CUBE.
 const MAX_CUBE: usize = 12;
+/// PostgreSQL's limit for the number of arguments of GROUPING.
 const MAX_ARGUMENTS: usize = 31;
 
-/// The greatest number of grouping sets that are maintained. Each is an aggregate with a stored result of its
-/// own, and all are in one statement.
+/// The greatest number of grouping sets that are maintained. Each set is an aggregate with a stored result of
+/// its own, and one statement brings all these results up to date.
 const MAX_MAINTAINED: usize = 64;
 
-/// The clause GROUP BY as it is written.
+/// The clause GROUP BY, in the form in which it is written.
 pub(super) struct Clause<'q> {
-    /// The keys; the same may be written several times.
+    /// The keys as they are written; a key may occur several times.
     keys: Vec<&'q Ast>,
-    /// The sets, as positions in `keys`. Without GROUP BY there is one set without keys, as with
-    /// `GROUP BY ()`.
+    /// The grouping sets, each as positions in `keys`. Without GROUP BY there is one set without keys, as
+    /// with `GROUP BY ()`.
     sets: Vec<Vec<usize>>,
     absent: bool,
-    /// Whether equal sets count once.
+    /// Whether equal sets count once, as in `GROUP BY DISTINCT`.
     distinct: bool,
 }
 
 /// The keys of GROUP BY and its grouping sets.
 pub(super) struct Keys {
     pub(super) keys: Vec<Expr>,
-    /// Positions in `keys`.
+    /// The grouping sets, each as positions in `keys`.
     pub(super) sets: Vec<BTreeSet<usize>>,
 }
 
@@ -51,7 +53,7 @@ impl Keys {
     }
 }
 
-/// A call of GROUPING, for which its clause has a placeholder.
+/// A call of GROUPING. The lowered clause has a placeholder for the value of the call.
 #[derive(Clone)]
 pub(super) struct GroupingCall<'q> {
     args: Vec<Expr>,
@@ -110,7 +112,8 @@ fn few(sets: usize) -> Result<()> {
 }
 
 impl Lowerer<'_> {
-    /// Returns the sets of GROUP BY: one for each combination of the sets of its items.
+    /// Returns GROUP BY with its grouping sets. The clause has one set for each combination of the sets of
+    /// its items.
     pub(super) fn clause<'q>(&mut self, s: &'q Select) -> Result<Clause<'q>> {
         let GroupByExpr::Expressions(items, _) = &s.group_by else {
             return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
@@ -135,7 +138,7 @@ impl Lowerer<'_> {
         Ok(clause)
     }
 
-    /// Returns the outputs that GROUP BY names by position, by alias or in the same words.
+    /// Returns the outputs that keys of GROUP BY name by position, by alias, or by the same expression.
     pub(super) fn key_outputs(
         &self,
         clause: &Clause<'_>,
@@ -153,8 +156,8 @@ impl Lowerer<'_> {
         clause.keys.iter().filter_map(output).collect()
     }
 
-    /// Lowers the keys over the rows; `exprs` is the select list. The set-returning calls in the keys are
-    /// appended to `calls`.
+    /// Lowers the keys, over the rows before grouping; `exprs` is the lowered select list. The set-returning
+    /// calls in the keys are appended to `calls`.
     pub(super) fn keys(
         &mut self,
         s: &Select,
@@ -200,8 +203,8 @@ impl Lowerer<'_> {
         self.kept(s, clause, &keys)?;
         let several = |k: usize| places.iter().filter(|place| **place == k).count() > 1;
         let shown = |k: usize| exprs.iter().filter(|e| **e == keys.keys[k]).count() > 1;
-        // PostgreSQL may count these as separate keys, one for each place in the select list. Its text of the
-        // query does not show this.
+        // PostgreSQL may count a column that is shown twice as two keys, one for each place in the select
+        // list. The text that PostgreSQL gives of the query does not show how many keys it counts.
         if clause.sets.len() > 1 && (0..keys.keys.len()).any(|k| several(k) && shown(k)) {
             return Err(self.stop(s, "a column that is shown twice and is several keys of grouping sets"));
         }
@@ -221,7 +224,7 @@ impl Lowerer<'_> {
             return Err(Error::internal("lowering stopped at too many grouping sets"));
         }
         let common: Vec<&Expr> = keys.common().collect();
-        // For such a key, PostgreSQL takes some of the equal constants in the select list as the key, and
+        // If a key is a constant, PostgreSQL treats some equal constants in the select list as the key, and
         // others not.
         let constant = |k: &&Expr| k.is_constant() && k.volatility() == Volatility::Immutable;
         if !self.probing() && keys.keys.iter().any(|k| constant(&k) && !common.contains(&k)) {
@@ -230,7 +233,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Returns the output that a key names: by position, by an alias that is no column, or in the same words.
+    /// Returns the output that a key names: by position, by an alias that is no column, or by the same
+    /// expression.
     fn key_output(
         &mut self,
         item: &Ast,
@@ -255,7 +259,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns the output with that name, where no input column has it.
+    /// Returns the output with that name; `None` if a column of FROM has the name.
     fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
         let folded = fold(name);
         let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
@@ -283,8 +287,8 @@ impl Lowerer<'_> {
         Err(self.at(refused, place))
     }
 
-    /// Lowers `GROUPING(a, b)` to a placeholder for a number. A bit of it says that a key is not in the
-    /// grouping set of a row; the last key has the lowest bit.
+    /// Lowers `GROUPING(a, b)` to a placeholder for a number with one bit for each argument, the last
+    /// argument lowest. The bit is set in a row whose grouping set does not contain the argument.
     pub(super) fn grouping<'q>(
         &mut self,
         f: &Function,
@@ -317,7 +321,7 @@ impl Lowerer<'_> {
         Ok(Slot::Grouping(cx.groupings.len() - 1).expr(Type::Int4))
     }
 
-    /// Returns the keys that each GROUPING asks about.
+    /// Returns, for each call of GROUPING, the positions of the keys that are its arguments.
     pub(super) fn asked(&self, asked: &[GroupingCall<'_>], keys: &Keys) -> Result<Vec<Vec<usize>>> {
         let mut found = Vec::new();
         for call in asked {
@@ -334,14 +338,15 @@ impl Lowerer<'_> {
     }
 }
 
-/// Returns the output that is written in the same words. PostgreSQL writes so a key that was given by its
-/// position, and then a subquery in it is the same subquery.
+/// Returns the output that is written exactly as the key. In its text of a query, PostgreSQL writes a key
+/// that was given by position as the expression of the output. A subquery in such a key is the subquery of
+/// the output.
 fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
     outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
 }
 
-/// Whether a key is written like an entry of the select list. PostgreSQL adds the type to a constant that is
-/// a key.
+/// Whether a key is written like an entry of the select list. A cast around a constant key does not count,
+/// since PostgreSQL adds the type to such a key in its text of a query.
 pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
     let (entry, key) = (strip(entry), strip(key));
     let constant = match key {

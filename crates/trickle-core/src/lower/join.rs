@@ -32,11 +32,12 @@ struct Start {
     factor: usize,
     conjunct: usize,
     later: usize,
-    /// Whether it took in items that stand before it, for a LATERAL subquery or a condition that uses them.
+    /// Whether the left operand took in items before the join, since a LATERAL subquery or a condition uses
+    /// these items.
     absorbed: bool,
 }
 
-/// The position where the right operand begins.
+/// The position in FROM where the right operand of a join begins.
 struct Middle {
     factor: usize,
     conjunct: usize,
@@ -50,7 +51,7 @@ struct On {
 }
 
 impl Start {
-    /// Moves the start to the last of `factors` factors, if the factor where it was has been merged into that
+    /// Moves the start to the last of `factors` factors, if the factor at the start was merged into this last
     /// one.
     fn reach(&mut self, factors: usize) {
         if let Some(last) = factors.checked_sub(1).filter(|last| *last < self.factor) {
@@ -99,8 +100,8 @@ impl Lowerer<'_> {
         let right = self.right_operand(&join.relation, &left, side, build)?;
         build.floor = floor;
         if build.factors.len() <= middle.0 {
-            // The used items were merged into one factor. A LATERAL subquery stands behind that factor, a
-            // function inside it.
+            // The items that the right operand uses were merged into one factor. A LATERAL subquery is the
+            // factor behind the merged one, and a function is part of the merged one.
             let own = usize::from(build.links > 0);
             middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
             start.reach(middle.0);
@@ -115,7 +116,8 @@ impl Lowerer<'_> {
             }
             JoinConstraint::Using(names) => {
                 let alias = using_alias(names);
-                // The alias stands behind the names and is not one of them.
+                // Parsing makes the alias the last of the names in USING, behind a mark. A name with this
+                // mark is no column.
                 let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
                 let (on, scope) = self.merged(side, &names, left, right, &join.relation)?;
                 match alias {
@@ -189,9 +191,9 @@ impl Lowerer<'_> {
         right
     }
 
-    /// Returns the condition and scope of a join on columns of equal name. The merged column is the left one;
-    /// for a RIGHT JOIN the right one; for a FULL JOIN the first of both that is not NULL. Merged columns
-    /// come first under `*`.
+    /// Returns the condition and scope of a join on columns of equal name. The merged column is the left one.
+    /// In a RIGHT JOIN, the merged column is the right one. In a FULL JOIN, the merged column is the first of
+    /// the two that is not NULL. Merged columns come first under `*`.
     fn merged(
         &mut self,
         side: Side,
@@ -244,11 +246,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Replaces the factors from `start` on by their outer join. The factors from `middle` on are its right
-    /// operand.
+    /// Replaces the factors from `start` on by one factor, an outer join. The factors from `middle` on are
+    /// the right operand of this join.
     ///
-    /// A condition on the padded side moves into ON, and one on the kept side above the join; both are
-    /// identities. The left operand of a LEFT JOIN may take in items before it: `X × (L ⟕ R) = (X × L) ⟕ R`.
+    /// A condition on the padded operand moves into ON, and a condition on the kept operand moves above the
+    /// join. Neither move changes the result. The left operand of a LEFT JOIN may take in items that stand
+    /// before the operand: `X × (L ⟕ R) = (X × L) ⟕ R`.
     fn outer_join(
         &mut self,
         side: Side,
@@ -307,8 +310,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins the factors of one operand into one relation. Returns it with the conditions that read other
-    /// columns.
+    /// Joins the factors of one operand into one relation. Returns the relation, with the conditions and
+    /// terms that also read columns outside the operand.
     fn operand(
         &mut self,
         factors: &[Factor],
@@ -328,7 +331,7 @@ impl Lowerer<'_> {
     }
 
     /// Makes the outer join of two operands on terms over the columns of FROM. The output has the columns of
-    /// both, in that order.
+    /// the left operand, then the columns of the right one.
     fn outer_join_of(
         &mut self,
         side: Side,
@@ -350,8 +353,8 @@ impl Lowerer<'_> {
                 _ => placed.push(self.place_later(term, &mut operands)?),
             }
         }
-        // A term on the padded operand alone can filter it. Where the term reads the clock, it must, since a
-        // join cannot read it.
+        // A term that reads the padded operand alone can filter this operand. A term that reads the clock
+        // must do so, since a join cannot read the clock.
         let mut terms = terms;
         if let Some(o) = padded.map(|p| &mut operands[p]) {
             let own = |e: &Expr| e.reads_clock() && e.columns().iter().all(|c| o.holds(*c));
@@ -402,7 +405,7 @@ impl Lowerer<'_> {
     pub(super) fn merge(&mut self, build: &mut Build, first: usize) -> Result<()> {
         let factors = build.factors.split_off(first);
         let Some(offset) = factors.first().map(|f| f.offset) else { return Ok(()) };
-        // Constant conditions stay where they are, so that the others keep their order.
+        // Constant conditions stay in the list, so that the other conditions keep their order.
         let all = std::mem::take(&mut build.conjuncts);
         let fits = |e: &Expr| {
             !e.columns().is_empty() && e.columns().iter().all(|c| factors.iter().any(|f| f.holds(*c)))
@@ -415,9 +418,10 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins neighbouring factors. A condition on one factor filters it, and any other stands at the first
-    /// join that has its columns. A factor that a condition links to the factors already joined goes first.
-    /// Columns keep their order. Conditions that read other columns are returned.
+    /// Joins neighbouring factors. A condition on one factor filters this factor. Any other condition is
+    /// applied by the first join that has all its columns. A factor that a condition links to the factors
+    /// joined so far is joined before others. Columns keep their order. Conditions that read columns of no
+    /// factor in the list are returned.
     pub(super) fn join_all(
         &mut self,
         factors: &[Factor],
@@ -508,7 +512,7 @@ fn is_true(constraint: &JoinConstraint) -> bool {
     matches!(strip(e), Ast::Value(v) if matches!(v.value, Value::Boolean(true)))
 }
 
-/// The place of each condition.
+/// The conditions of a list of factors, sorted by the place where each is applied.
 #[derive(Default)]
 struct Plan {
     constant: Vec<Expr>,
@@ -517,7 +521,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Returns the first factor that a condition links to the joined ones, with no other factor missing.
+    /// Returns the first factor that a condition links to the factors joined so far. This factor is the only
+    /// one that the condition still lacks.
     fn linked(&self, done: &[bool]) -> Option<usize> {
         let missing = |t: &[usize]| -> Option<usize> {
             let mut open = t.iter().filter(|i| !done[**i]);
@@ -527,7 +532,7 @@ impl Plan {
         self.pending.iter().filter_map(|(t, _)| missing(t)).min()
     }
 
-    /// Removes and returns the conditions whose columns are all there.
+    /// Removes and returns the pending conditions whose columns all belong to factors joined so far.
     fn take(&mut self, done: &[bool]) -> Vec<Expr> {
         let (ready, pending) =
             std::mem::take(&mut self.pending).into_iter().partition(|(t, _)| t.iter().all(|i| done[*i]));

@@ -6,7 +6,8 @@ use crate::types::{Datum, Numeric, Type};
 use num_bigint::BigInt;
 use std::sync::Arc;
 
-/// Lowers a number: `integer` where it fits, then `bigint`, else `numeric` with the digits as written.
+/// Lowers a number: to `integer` if its value fits, else to `bigint` if the value fits, else to `numeric`
+/// with the digits as written.
 pub(super) fn number(text: &str) -> Result<Expr> {
     let digits: String = text.chars().filter(|c| *c != '_').collect();
     let radix = match digits.get(..2) {
@@ -44,8 +45,8 @@ fn decimal(text: &str) -> Result<Option<Expr>> {
     Ok(Numeric::parse(text)?.filter(|n| matches!(n, Numeric::Finite { .. })).map(exact))
 }
 
-/// Reads an untyped literal as a value of type `to`. For types whose values are not read here, the text stays
-/// under a cast.
+/// Reads an untyped literal as a value of type `to`. If the engine does not read values of this type, the
+/// literal becomes a cast of its text.
 pub(super) fn read(text: &str, to: &Type) -> Result<Expr> {
     let invalid = || Error::data("22P02", format!("invalid input syntax for type {}: \"{text}\"", to.base()));
     let trimmed = text.trim();

@@ -1,8 +1,8 @@
 //! Lowers set-returning functions in select lists.
 //!
-//! The calls run side by side over each row that grouping and windows leave: first the calls that contain no
-//! other call, then the calls over their results. Calls that GROUP BY names run over the rows before they are
-//! grouped.
+//! The calls run side by side over each row that results from grouping and windows. The calls that contain no
+//! other call run first, then the calls over their results. Calls that GROUP BY names run over the rows
+//! before they are grouped.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -63,7 +63,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Lowers `(f(…)).name`: one column of the rows of a call.
+    /// Lowers `(f(…)).name`: one column of the rows that a set-returning call returns.
     pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &ClauseContext<'_>) -> Option<Expr> {
         let Slot::Set(call, 0) = Slot::of(value.as_column()?) else { return None };
         let (call_at, call) = (call, cx.sets.get(call)?);
@@ -73,8 +73,8 @@ impl Lowerer<'_> {
         Some(Slot::Set(call_at, column).expr(fields.get(column)?.clone()))
     }
 
-    /// Runs the calls in `exprs` over `node`, beginning with those that contain no other call. Returns the
-    /// expressions over the result.
+    /// Runs the set-returning calls in `exprs` over `node`, beginning with the calls that contain no other
+    /// call. Returns the expressions over the result.
     pub(super) fn in_lockstep(
         &mut self,
         mut node: NodeId,
@@ -114,7 +114,8 @@ pub(super) fn holds_set(e: &Expr) -> bool {
     e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Set(..)))
 }
 
-/// Whether an expression contains a whole row of such a call, which is there only column by column.
+/// Whether an expression contains the whole row of a set-returning call. A plan has such a row only as
+/// separate columns.
 fn holds_row(e: &Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| {

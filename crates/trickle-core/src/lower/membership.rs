@@ -18,13 +18,14 @@ use crate::rel::SemiJoin;
 use crate::types::Type;
 
 impl Lowerer<'_> {
-    /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation.
+    /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation of one of these.
     pub(super) fn is_membership(&self, e: &Ast) -> bool {
-        // While a subquery is examined, only its columns have to be found.
+        // A subquery that is examined is lowered only to find the columns that it uses, so no semi-joins are
+        // needed.
         !self.probing() && Membership::of(e).is_some()
     }
 
-    /// Adds the ⋉ or ▷ of such a conjunct.
+    /// Adds the ⋉ or ▷ for a conjunct of the kind that [`Self::is_membership`] finds.
     pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
         let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
         let mut cx = ClauseContext::condition("WHERE");
@@ -63,8 +64,8 @@ impl Lowerer<'_> {
         if let Some(op) = &m.op {
             let compared = self.compare_rows(op, lhs, outs);
             let compared = self.located(compared, e)?;
-            // ANY looks for a row for which the comparison is true. NOT ANY and ALL look for a row that
-            // prevents them, NOT ALL for a counterexample.
+            // A row proves ANY if the comparison is true, and NOT ALL if the comparison is false. A row
+            // refutes NOT ANY if the comparison is not false, and ALL if the comparison is not true.
             on.push(match (m.all, m.negated) {
                 (false, false) => compared,
                 (false, true) => not_false(compared, &both),
@@ -73,7 +74,8 @@ impl Lowerer<'_> {
             });
         }
         let on = Expr::and(on);
-        // `x op ALL` holds where no row fails it; NOT inverts it.
+        // ALL and NOT ANY are true if no row refutes them, so they become anti-joins. ANY and NOT ALL become
+        // semi-joins.
         if m.negated != m.all {
             self.add(SemiJoin::anti(node, right, on))
         } else {
@@ -81,13 +83,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a subquery with its correlated conditions kept apart. Returns `None` unless the outer columns
-    /// occur only in top-level conjuncts of its WHERE and in its outputs.
+    /// Lowers a subquery, and returns its conditions on outer columns apart. Returns `None` if outer columns
+    /// occur anywhere but in top-level conjuncts of its WHERE and in its outputs.
     fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
         let SetExpr::Select(s) = &*q.body else { return Ok(None) };
         let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
         let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
-        // For existence alone, the first row answers as well as all rows.
+        // EXISTS needs only one row, so the value of EXISTS is the same with a LIMIT above 0 and no OFFSET.
         let sliced = match self.slice(q)? {
             Some(slice) => outputs || slice.offset > 0 || slice.limit == Some(0),
             None => false,
@@ -148,8 +150,8 @@ impl Lowerer<'_> {
             self.check_local(term, lowered.as_ref())?;
         }
         let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
-        // Over a domain, such a condition is a filter, which may read the clock; here it would be a join
-        // condition.
+        // In the direct form a condition on outer columns is a join condition, which cannot read the clock.
+        // Over a domain the condition is a filter, which can.
         if outer.iter().any(Expr::reads_clock) {
             return Err(self.fail_direct());
         }
@@ -183,7 +185,8 @@ impl Lowerer<'_> {
         free.iter().try_for_each(|o| self.here(o).map(drop))
     }
 
-    /// Returns a direct subquery's outputs and conditions over the left columns followed by its own.
+    /// Returns the node, the outputs and the conditions of a direct subquery. The expressions are over the
+    /// left columns, followed by the columns of the subquery.
     fn correlated(&mut self, width: usize, d: Direct) -> (NodeId, Vec<Expr>, Vec<Expr>) {
         let place = |e: &Expr| {
             e.map_columns(|c| match Slot::of(c) {
@@ -195,8 +198,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether a FROM item may have a direct form. Outer columns inside it still prevent that, which is noticed
-/// where they are lowered.
+/// Whether an item of FROM may occur in a direct subquery. Outer columns inside the item prevent the direct
+/// form too, but only lowering the item finds them.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
         TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
@@ -207,7 +210,7 @@ fn only_tables(t: &TableWithJoins) -> bool {
     plain(&t.relation) && t.joins.iter().all(|j| plain(&j.relation))
 }
 
-/// A subquery whose outer columns are [`Slot::Outer`].
+/// A subquery in which outer columns are placeholders [`Slot::Outer`], and not columns of a domain.
 struct Direct {
     node: NodeId,
     outs: Vec<Expr>,
@@ -268,7 +271,7 @@ impl<'q> Membership<'q> {
     }
 }
 
-/// Returns `e IS NOT FALSE`, or `e` alone where it is never NULL.
+/// Returns `e IS NOT FALSE`; `e` alone if `e` is never NULL.
 fn not_false(e: Expr, schema: &Schema) -> Expr {
     if e.nullable(schema) { e.is_not_false() } else { e }
 }

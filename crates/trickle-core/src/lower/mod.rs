@@ -1,10 +1,10 @@
 //! Lowers a syntax tree to a [`Graph`]. Names end here: columns become positions, untyped literals get types,
 //! and every construct becomes operators or a [`Reason`].
 //!
-//! A subquery that uses columns of an enclosing query is lowered over a *domain*: the distinct values of
-//! those columns, as the first item of its FROM. Its result starts with the domain's columns, and is joined
-//! back to the outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another
-//! relation.
+//! A subquery that uses columns of an enclosing query is lowered over a *domain*. The domain has the distinct
+//! values of those columns, and is the first item of the subquery's FROM. The result of the subquery starts
+//! with the domain's columns. A join on these columns (NULL equal to NULL) brings the result back to the
+//! outer rows. So no operator ever depends on a single row of another relation.
 
 mod access;
 mod call;
@@ -66,7 +66,7 @@ pub struct Query {
 pub enum Lowered {
     /// A plan.
     Query(Query),
-    /// The constructs that stand in the way; at least one.
+    /// The reasons why the query has no plan; at least one.
     Unsupported(Vec<Reason>),
 }
 
@@ -74,7 +74,7 @@ pub enum Lowered {
 ///
 /// # Errors
 /// The errors that PostgreSQL would report too: syntax errors, unknown and ambiguous names, types that do not
-/// fit, ungrouped columns. They have a place and a hint.
+/// fit, ungrouped columns. These errors have a place and a hint.
 pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
     lower_parsed(&parse_query(sql)?, catalog)
 }
@@ -82,15 +82,15 @@ pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
 /// Lowers a parsed query; see [`lower`].
 ///
 /// # Errors
-/// Those of [`lower`].
+/// The errors of [`lower`].
 pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
     parsed.deep(|| {
         let mut lowerer = Lowerer::new(catalog, parsed.source());
         match lowerer.top(parsed) {
             Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),
             Ok((root, columns)) => Ok(Lowered::Query(Query { graph: lowerer.graph, root, columns })),
-            // Errors after an unknown construct, such as one about the type of its value, are not errors of
-            // the query.
+            // An error after a construct that has no plan, such as an error about the type of its value, need
+            // not be an error of the query.
             Err(e) if !lowerer.reasons.is_empty() && !is_name_error(&e) => {
                 Ok(Lowered::Unsupported(lowerer.reasons))
             }
@@ -118,7 +118,7 @@ fn is_name_error(e: &Error) -> bool {
     matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42701" | "42712" | "42P10" | "42601")
 }
 
-/// The advice where there is no better one.
+/// The general advice, for a construct without more specific advice.
 const WITHOUT: &str = "Write the query without it, or leave it to full refreshes.";
 
 /// The greatest depth of views expanded inside each other.
@@ -135,27 +135,28 @@ struct Lowerer<'a> {
     frames: Vec<Frame>,
     /// The CTEs in scope, innermost last.
     ctes: Vec<Cte>,
-    /// The number of recursive queries so far. Each has a leaf with a number of its own for its rows.
+    /// The number of recursive queries lowered so far. This number gives each recursive query a leaf with a
+    /// distinct number, for the query's own rows.
     recursions: u32,
     /// The subqueries that are only being examined for the outer columns that they use.
     probes: Vec<Probe>,
     /// The aggregate calls whose arguments are being lowered, innermost last.
     levels: Vec<Level>,
-    /// The reason to report if the last use of the clock cannot be kept.
+    /// The reason to report if no delta can bring the last use of the clock up to date.
     timed: Option<Reason>,
-    /// The views being expanded.
+    /// The names of the views being expanded, outermost first.
     views: Vec<String>,
-    /// The views that were expanded.
+    /// The results of lowering views, by the names of the views.
     expanded: HashMap<String, relation::Relation>,
 }
 
-/// Collects the columns of frames below `base` that a subquery uses.
+/// The columns of frames below `base` that a subquery uses, collected while the subquery is examined.
 struct Probe {
     base: usize,
     free: Vec<Outer>,
 }
 
-/// The query that an aggregate call belongs to: the innermost query of which it reads a column.
+/// The query that an aggregate call belongs to: the innermost query of which the call reads a column.
 struct Level {
     /// The frame of the SELECT in which the call stands.
     frame: usize,
@@ -198,7 +199,7 @@ impl<'a> Lowerer<'a> {
     fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = self.with_conditions_shown(rel.into())?;
         self.graph.add(rel).map_err(|e| match self.timed.clone() {
-            // The clock was read in a condition that became another operator than a filter.
+            // A condition that reads the clock became another operator than a filter.
             Some(reason) if e.is_timed() => {
                 self.note(reason);
                 Error::internal("lowering stopped at the clock")
@@ -207,7 +208,7 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// Moves conditions on the clock out of a map or an aggregation: they become columns of its input.
+    /// Moves conditions on the clock out of a map or an aggregation, into columns of its input.
     fn with_conditions_shown(&mut self, rel: Rel) -> Result<Rel> {
         let (input, exprs): (NodeId, Vec<&Expr>) = match &rel {
             Rel::Map(m) => (m.input(), m.exprs().iter().collect()),
@@ -246,7 +247,7 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// Returns the place of a part of the tree in the text.
+    /// Returns the place in the text of a part of the syntax tree.
     fn span(&self, node: &impl Place) -> Option<Span> {
         self.source?.of(node)
     }
@@ -259,13 +260,12 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// Notes a construct that cannot be lowered. Lowering continues, to find further ones.
+    /// Notes a construct that cannot be lowered. Lowering continues, to find further such constructs.
     fn reason(&mut self, kind: ReasonKind, node: &impl Place, construct: impl Into<String>, help: &str) {
         self.because(kind, Cause::Construct, node, construct, help);
     }
 
-    /// Like [`Lowerer::reason`], for a construct with a more specific cause than that there is no rule for
-    /// it.
+    /// Like [`Lowerer::reason`], for a construct whose cause is more specific than [`Cause::Construct`].
     fn because(
         &mut self,
         kind: ReasonKind,
@@ -296,13 +296,14 @@ impl<'a> Lowerer<'a> {
         Error::internal("lowering stopped at an unknown construct")
     }
 
-    /// Adds to an error that the server may know a common type of these types.
+    /// Adds to an error the doubt whether the server knows a common type of these types.
     fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
         e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))
     }
 
-    /// Stops at a table's name that stands for its row.
+    /// Notes a table's name that is used as a value, the table's whole row. Returns the error that ends
+    /// lowering.
     fn whole_row(&mut self, node: &impl Place) -> Error {
         let help = "Name the columns; to count rows, count one that is never NULL.";
         self.reason(ReasonKind::NotYet, node, "a whole row as a value", help);

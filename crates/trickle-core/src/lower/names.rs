@@ -7,13 +7,13 @@ use crate::parse::ast::{
 use crate::parse::{fold, form_name, is_array_of_query, json_aggregate};
 use crate::types::Type;
 
-/// Returns the name of an output expression; `?column?` where it has none.
+/// Returns the name of an output expression; `?column?` for an expression without a name.
 pub(super) fn column_name(e: &Expr) -> String {
     figure(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-/// Returns the name, and whether it comes from the expression itself rather than from a cast or a construct
-/// around it.
+/// Returns the name of an output expression, and whether this name comes from the innermost expression rather
+/// than from a cast or a construct around it.
 fn figure(e: &Expr) -> Option<(String, bool)> {
     let own = |s: &str| Some((s.to_owned(), true));
     let weak = |s: &str| Some((s.to_owned(), false));
@@ -101,7 +101,8 @@ fn type_name(ty: &DataType) -> Option<String> {
     Some(name)
 }
 
-/// Returns the name of a column of an array type: the element type's name, as `text` for `text[]`.
+/// Returns the name of a column that is a cast to an array type: the name of the element type, such as `text`
+/// for `text[]`.
 fn array_name(element: &Type) -> String {
     match element {
         Type::Int4 => "int4".to_owned(),

@@ -1,8 +1,8 @@
 //! Lowers subqueries in the conditions of joins.
 //!
-//! A term of an inner join's ON can move to WHERE, with the names that ON sees. A term of an outer join over
-//! the padded operand alone filters that operand. Any other subquery in the ON of an outer join is a column
-//! computed beside the operand whose columns it uses.
+//! A term in the ON of an inner join moves to WHERE. The names in the term keep the meaning that they have in
+//! ON. A term of an outer join that reads the padded operand alone filters that operand. Any other subquery
+//! in the ON of an outer join becomes a column, computed beside the operand whose columns the subquery uses.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -15,7 +15,7 @@ use crate::graph::NodeId;
 use crate::parse::ast::Expr as Ast;
 use std::collections::BTreeSet;
 
-/// A term with subqueries that is still to be placed.
+/// A term of ON that contains subqueries and that no operator applies yet.
 #[derive(Clone, Debug)]
 pub(super) struct DeferredTerm {
     term: Ast,
@@ -52,7 +52,7 @@ impl Operand {
 
 impl Lowerer<'_> {
     /// Lowers a join condition, which sees only the two operands and enclosing queries. Returns the terms
-    /// without subqueries and the terms with them.
+    /// without subqueries, and the terms with subqueries.
     pub(super) fn on(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<DeferredTerm>)> {
         let visible = self.take_scope();
         self.set_scope(both.clone());
@@ -87,7 +87,8 @@ impl Lowerer<'_> {
         Ok((plain, later))
     }
 
-    /// Filters by such a term over columns `offset..` of FROM, which are all that it reads.
+    /// Filters `node`, which has the columns `offset..` of FROM, by a deferred term that reads these columns
+    /// only.
     pub(super) fn filter_later(
         &mut self,
         node: NodeId,
@@ -110,8 +111,9 @@ impl Lowerer<'_> {
         self.filter(node, condition, cx)
     }
 
-    /// Places each subquery of such a term beside the operand that it uses. Returns the term with
-    /// placeholders and, for each placeholder, the operand (0 or 1) and the value over its columns.
+    /// Places each subquery of a deferred term beside the operand whose columns the subquery uses. Returns
+    /// the term with placeholders. For each placeholder it returns the operand (0 or 1), and the value over
+    /// this operand's columns.
     pub(super) fn place_later(
         &mut self,
         later: &DeferredTerm,

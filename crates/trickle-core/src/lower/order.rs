@@ -10,9 +10,9 @@ use crate::window::{Order, OrderKey, Units};
 use std::collections::BTreeSet;
 
 impl Lowerer<'_> {
-    /// Returns the order keys. Where ORDER BY leaves an order open that the call sees, keys that tell the
-    /// rows apart are added. Without ORDER BY, the order of FROM is added first; then a key of the rows, or
-    /// else every column that the query reads.
+    /// Returns the order keys of a call over a window. If ORDER BY leaves an order open that the call sees,
+    /// keys that tell the rows apart are added. The added keys are a key of the rows, or else all columns
+    /// that the query reads. Without ORDER BY, the order of FROM is added before these keys.
     pub(super) fn settled_order(
         &mut self,
         node: NodeId,
@@ -30,8 +30,9 @@ impl Lowerer<'_> {
             return order;
         }
         if sees == Order::Both {
-            // Peers that agree in all columns that the call reads are interchangeable. Where the frame counts
-            // rows, each peer has a value of its own, so they must agree in all columns that the query reads.
+            // Peers that agree in all columns that the call reads are interchangeable. If the frame counts
+            // rows, the call has a value of its own for each peer, so interchangeable peers must agree in all
+            // columns that the query reads.
             let read: BTreeSet<usize> = match w.call.frame.units {
                 Units::Rows => used.clone(),
                 Units::Range | Units::Groups => w.call.exprs().flat_map(Expr::columns).collect(),
@@ -119,7 +120,7 @@ impl Columns {
     pub(super) fn column_type(&self, column: usize) -> &Type {
         self.schema.column(column).map_or(&Type::Unknown, |c| &c.ty)
     }
-    /// Returns all columns, if some are computed.
+    /// Returns all columns if some of them are computed, else `None`.
     pub(super) fn computed(self) -> Option<Vec<Expr>> {
         (self.all.len() > self.schema.len()).then_some(self.all)
     }

@@ -19,7 +19,8 @@ impl Lowerer<'_> {
         self.close(open)
     }
 
-    /// Like [`Lowerer::query`], for FROM: the result keeps the columns that the query orders its rows by.
+    /// Like [`Lowerer::query`], for a query in FROM: the result also has the columns by which the query
+    /// orders its rows.
     pub(super) fn ordered_query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
         let open = self.open_query(q, domain)?;
         self.close_ordered(open)
@@ -52,7 +53,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Refuses clauses that may not follow the body. ORDER BY alone does not affect a table's contents.
+    /// Refuses clauses that may not follow the body. ORDER BY without LIMIT is accepted, since it does not
+    /// affect the contents of a table.
     fn after_body(&mut self, q: &Query) -> Result<()> {
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
@@ -95,8 +97,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Returns the order in which to lower the CTEs, each after those that it reads: under RECURSIVE, a CTE
-    /// may read later ones.
+    /// Returns the order in which to lower the CTEs: each after the CTEs that it reads. Under RECURSIVE, a
+    /// CTE may read a CTE that is written after it.
     fn order(&self, with: &With) -> Result<Vec<usize>> {
         let names: Vec<String> = with.cte_tables.iter().map(|c| fold(&c.alias.name)).collect();
         let (mut order, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..names.len()).collect());
@@ -114,7 +116,8 @@ impl Lowerer<'_> {
         Ok(order)
     }
 
-    /// Returns the column names under an alias with a column list, which may be shorter.
+    /// Returns the column names that an alias gives. The column list of the alias may be shorter than
+    /// `names`; further columns keep their names.
     pub(super) fn alias_columns(&self, alias: &TableAlias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
         if alias.columns.len() > names.len() {
             let e = Error::missing_columns(format!(
@@ -143,7 +146,8 @@ impl Lowerer<'_> {
                 self.set_operation(body, left, *op, *set_quantifier, right, domain)
             }
             SetExpr::Values(v) => self.values(&v.rows, body, domain),
-            // `TABLE t` arrives as `SELECT * FROM t`, so here the name of the table is missing.
+            // The parser turns `TABLE t` into `SELECT * FROM t`, so in a TABLE that is left the name of the
+            // table is missing.
             SetExpr::Table(_) => {
                 Err(self.at(Error::syntax("TABLE is followed by the name of a table"), body))
             }

@@ -1,8 +1,8 @@
 //! Lowers WITH RECURSIVE: a query over its own rows.
 //!
 //! The recursive term is lowered like any query, over a leaf that stands for the rows of the previous round.
-//! The term is then taken apart into a [`Step`]: expressions over pairs of such a row and a row of the other
-//! relations that the term reads.
+//! The lowered term is then taken apart into a [`Step`]: expressions over pairs. A pair is a row of the
+//! previous round and a row of the other relations that the term reads.
 
 mod apart;
 mod tracks;
@@ -26,7 +26,7 @@ use tracks::Tracks;
 
 const EXACT: &str = "Cast the columns to types whose equal values are written alike, such as numeric(12,2).";
 
-/// Both terms of a recursive query.
+/// The two terms of a recursive query, and the kind of UNION between them.
 struct Terms<'q> {
     base: &'q SetExpr,
     step: &'q SetExpr,
@@ -70,7 +70,8 @@ impl Lowerer<'_> {
         self.tracked(name, (base.node, names), (side, Step { on, exprs }), terms.fixpoint, tracks)
     }
 
-    /// Makes the recursion, with the columns that SEARCH and CYCLE add behind a row's own.
+    /// Makes the recursion. Its rows have the query's own columns, followed by the columns that SEARCH and
+    /// CYCLE add.
     fn tracked(
         &mut self,
         name: &str,
@@ -110,7 +111,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Lowers the recursive term to pairs and the columns computed from them.
+    /// Lowers the recursive term to pairs of rows, and to the columns that are computed from a pair.
     fn recursive_term(
         &mut self,
         cte: &ast::Cte,
@@ -152,8 +153,8 @@ impl Lowerer<'_> {
         Ok((pairs, exprs))
     }
 
-    /// Casts the columns of the recursive term to the types of the non-recursive one. Fails where the common
-    /// type of both terms is another.
+    /// Casts the columns of the recursive term to the types of the non-recursive term. Fails if the common
+    /// type of a column in both terms is not the type of the column in the non-recursive term.
     fn as_rows(&self, name: &str, exprs: Vec<Expr>, rows: &Schema, terms: &Terms<'_>) -> Result<Vec<Expr>> {
         let mut all = Vec::new();
         for (i, (e, c)) in exprs.into_iter().zip(rows.columns()).enumerate() {
@@ -175,7 +176,7 @@ impl Lowerer<'_> {
     fn own(&mut self, name: &str, names: &[Arc<str>], rows: &Schema) -> Result<NodeId> {
         let columns = names.iter().zip(rows.columns());
         let columns = columns.map(|(n, c)| ColumnDef::new(n.clone(), c.ty.clone(), true)).collect();
-        // No table of a server has such a number.
+        // The numbers of these leaves begin at the greatest number, which no table of a server has.
         let id = TableId(u32::MAX - self.recursions);
         self.recursions += 1;
         self.add(Table::new(Arc::new(TableDef::new(id, "", name, columns))))

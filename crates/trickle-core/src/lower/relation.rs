@@ -11,10 +11,10 @@ use crate::rel::{Distinct, Map};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The order of rows that a query asks for and PostgreSQL delivers. SQL gives it no meaning where another
-/// query reads these rows. But users rely on it where such rows are the whole of FROM: in LIMIT, and in
-/// windows and aggregates without an ORDER BY of their own. Where PostgreSQL sorts the rows for other
-/// clauses, it promises nothing, as its sort is not stable.
+/// The order of rows that a query asks for and PostgreSQL delivers. If another query reads these rows, SQL
+/// gives the order no meaning. But users rely on the order if the rows are the whole of FROM: in LIMIT, and
+/// in windows and aggregates without an ORDER BY of their own. If PostgreSQL sorts the rows again for other
+/// clauses, the order is lost, since that sort is not stable.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RowOrder<Key> {
     /// No order.
@@ -35,11 +35,11 @@ pub(super) struct RowKey {
 }
 
 impl<Key> RowOrder<Key> {
-    /// Makes the order by these keys; any order where there are none.
+    /// Makes the order by these keys; [`RowOrder::Any`] if there are none.
     pub(super) fn by(keys: Vec<Key>) -> RowOrder<Key> {
         if keys.is_empty() { RowOrder::Any } else { RowOrder::By(keys) }
     }
-    /// Translates each key; the order becomes hidden where `key` returns `None` for one.
+    /// Translates each key; the order becomes hidden if `key` returns `None` for one of them.
     pub(super) fn map<To>(&self, key: impl FnMut(&Key) -> Option<To>) -> RowOrder<To> {
         match self {
             RowOrder::Any => RowOrder::Any,
@@ -51,8 +51,8 @@ impl<Key> RowOrder<Key> {
     }
 }
 
-/// A finished relation: the domain's columns, one column per name, and then the columns that its rows are
-/// ordered by.
+/// A finished relation: the domain's columns, one column per name, and then the columns by which its rows are
+/// ordered.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     pub(super) node: NodeId,
@@ -67,7 +67,8 @@ impl Relation {
     }
 }
 
-/// A relation whose last projection is still open, since UNION may yet decide the type of a literal.
+/// A relation whose last projection is still open, since a UNION around the query may still decide the type
+/// of a literal.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) node: NodeId,
@@ -77,7 +78,7 @@ pub(super) struct Open {
     pub(super) names: Vec<Arc<str>>,
     pub(super) distinct: bool,
     pub(super) order: RowOrder<RowKey>,
-    /// The expressions that the rows are ordered by and that are not shown.
+    /// The expressions by which the rows are ordered and that are not among `exprs`.
     pub(super) hidden: Vec<Expr>,
 }
 
@@ -96,7 +97,7 @@ impl Open {
         }
     }
 
-    /// Sets an order by expressions. Those that are not outputs become hidden ones.
+    /// Sets an order by expressions. An expression that is no output is added to `hidden`.
     pub(super) fn ordered(mut self, order: &RowOrder<SortKey>) -> Open {
         let (exprs, mut hidden) = (&self.exprs, Vec::new());
         self.order = order.map(|key| {
@@ -113,14 +114,14 @@ impl Open {
 }
 
 impl Lowerer<'_> {
-    /// Closes the projection. Untyped literals become text.
+    /// Closes the projection of an open relation. Untyped literals become text.
     pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
         let types: Vec<Type> = open.exprs.iter().map(settled).collect();
         self.close_as(open, &types)
     }
 
-    /// Like [`Lowerer::close`], but keeps the columns that the rows are ordered by, for a query that takes
-    /// them in that order.
+    /// Like [`Lowerer::close`], but keeps the columns by which the rows are ordered, for a query that reads
+    /// the rows in that order.
     pub(super) fn close_ordered(&mut self, mut open: Open) -> Result<Relation> {
         let (shown, order) = (open.exprs.len(), std::mem::take(&mut open.order));
         open.exprs.append(&mut open.hidden);
@@ -130,7 +131,7 @@ impl Lowerer<'_> {
         Ok(Relation { order, ..relation })
     }
 
-    /// Closes the projection with these column types.
+    /// Closes the projection of an open relation, with these column types.
     pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
         let Open { node, mut domain, exprs, names, distinct, order, hidden: _ } = open;
         let (k, shown) = (domain.len(), exprs.len());
@@ -143,7 +144,7 @@ impl Lowerer<'_> {
         Ok(Relation { node, names, order })
     }
 
-    /// Adds a Map, unless it would only set labels that are right already.
+    /// Adds a Map, unless `node` has exactly these columns with these labels already.
     pub(super) fn project(
         &mut self,
         node: NodeId,
@@ -169,7 +170,7 @@ impl Lowerer<'_> {
         self.once(Distinct::new(node))
     }
 
-    /// Adds the δ, or returns its input where a key shows that each row occurs once.
+    /// Adds the δ, or returns the input of the δ if a key shows that each row occurs once.
     pub(super) fn once(&mut self, distinct: Distinct) -> Result<NodeId> {
         match self.graph.props(distinct.input()).keys.is_empty() {
             true => self.add(distinct),
@@ -185,9 +186,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Makes the error that values of a type cannot be compared, though `what` would need it. PostgreSQL
-    /// compares composite values field by field, which is not supported here yet. It refuses other types
-    /// without equality too.
+    /// Makes the error that values of a type have no equality; `what` names the value that would have to be
+    /// compared. For a composite value, the comparison is noted as a construct that is not supported yet,
+    /// since PostgreSQL compares the fields. For any other type without equality, PostgreSQL fails too.
     pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
         match self.catalog.fields(ty) {
             Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),
@@ -195,7 +196,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Makes PostgreSQL's error for grouping or comparing by a type without equality; `what` would need it.
+    /// Makes PostgreSQL's error for grouping or comparing by a type without equality; `what` names the value
+    /// that would have to be compared.
     fn no_equality(&self, ty: &Type, what: &str) -> Error {
         let e = Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
             .detail(format!("{what} would have to be compared."))

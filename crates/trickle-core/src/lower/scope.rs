@@ -12,15 +12,20 @@ use crate::parse::{Place, fold};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// Positions with one of these bits are placeholders for values that are placed later. The bit tells the
-/// kind.
+/// The bit of a column position that stands for an aggregate call. Such a position is a placeholder for a
+/// value that is placed later.
 const AGGREGATE: usize = 1 << (usize::BITS - 2);
+/// The bit of a position that stands for a subquery.
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
+/// The bit of a position that stands for a column of the enclosing query.
 const OUTER: usize = 1 << (usize::BITS - 4);
+/// The bit of a position that stands for a call over a window.
 const WINDOW: usize = 1 << (usize::BITS - 5);
+/// The bit of a position that stands for a call of GROUPING.
 const GROUPING: usize = 1 << (usize::BITS - 6);
+/// The bit of a position that stands for a column of a set-returning call.
 const SET: usize = 1 << (usize::BITS - 7);
-/// The number of bits for the column of a set-returning call.
+/// The number of bits, in a position with bit [`SET`], for the number of the column.
 const SET_COLUMN: u32 = 12;
 
 /// The meaning of a column position, which may be a placeholder.
@@ -103,13 +108,14 @@ pub(super) struct Item {
     pub(super) name: Arc<str>,
     pub(super) schema: Option<Arc<str>>,
     pub(super) columns: Vec<Named>,
-    /// The positions of the primary key, which determines all columns.
+    /// The positions of the primary key's columns, which determine all columns of the item.
     pub(super) key: Option<Vec<usize>>,
     /// The name of a column that is NULL only in rows that an outer join padded.
     pub(super) present: Option<Arc<str>>,
     /// The schema and name of the table whose rows the item has.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
-    /// The names of a row's columns where the row is used as a value, if they differ from the names here.
+    /// The column names of a row of the item that is used as a value, if these names differ from the names in
+    /// `columns`.
     pub(super) fields: Option<Vec<Arc<str>>>,
     /// The names of virtual columns whose expressions the engine cannot read.
     pub(super) unread: Vec<Arc<str>>,
@@ -118,7 +124,7 @@ pub(super) struct Item {
 /// The names that are visible in one SELECT.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    /// The columns that `*` expands to, in which unqualified names are looked up.
+    /// The columns that `*` expands to. Unqualified names are looked up in these columns.
     pub(super) star: Vec<Named>,
     /// The items in which qualified names are looked up.
     pub(super) items: Vec<Item>,
@@ -157,8 +163,8 @@ pub(super) struct Outer {
     pub(super) frame: usize,
     pub(super) column: usize,
     pub(super) ty: Type,
-    /// Whether it is the column's image. A subquery may tell equal values apart, so its domain has the value
-    /// and the image.
+    /// Whether the reference is to the column's image. A subquery may tell equal values apart, so its domain
+    /// has both the value and the image of a column.
     pub(super) image: bool,
 }
 
@@ -172,7 +178,7 @@ impl Outer {
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub(super) refs: Vec<Outer>,
-    /// The relation of these values, with one column per reference; `None` where there are no references.
+    /// The relation of these values, with one column per reference; `None` if `refs` is empty.
     pub(super) node: Option<NodeId>,
 }
 
@@ -191,20 +197,21 @@ pub(super) struct Frame {
     pub(super) scope: Scope,
     /// The outer columns that are available as the columns 0.. of this SELECT's FROM.
     pub(super) refs: Vec<Outer>,
-    /// The relation of those columns.
+    /// The relation that has the values of `refs`.
     pub(super) domain: Option<NodeId>,
-    /// Whether outer columns become [`Slot::Outer`] over the enclosing relation.
+    /// Whether outer columns become [`Slot::Outer`], placeholders for columns of the enclosing query's
+    /// relation.
     pub(super) direct: bool,
     /// Whether some construct cannot use outer columns directly, so that the SELECT must be lowered again
     /// over a domain.
     pub(super) direct_failed: bool,
-    /// Whether FROM is one item.
+    /// Whether FROM has only one item.
     pub(super) alone: bool,
     /// The order of the rows of FROM before grouping.
     pub(super) order: RowOrder<SortKey>,
     /// Whether `order` is the order in which the windows sorted the rows.
     pub(super) resorted: bool,
-    /// Whether functions of the select list return rows of their own.
+    /// Whether the select list contains set-returning calls.
     pub(super) expanded: bool,
 }
 
@@ -214,11 +221,11 @@ pub(super) struct Cte {
     pub(super) name: String,
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
-    /// The outer columns that it starts with.
+    /// The outer columns that the CTE's relation starts with.
     pub(super) refs: Vec<Outer>,
-    /// The columns that it has but that no query can read.
+    /// The columns of the CTE that no query can read.
     pub(super) unread: Vec<Arc<str>>,
-    /// The order of its rows.
+    /// The order of the CTE's rows.
     pub(super) order: RowOrder<RowKey>,
 }
 
@@ -306,7 +313,7 @@ impl Lowerer<'_> {
         Err(self.at_idents(e, idents))
     }
 
-    /// Returns the item that a name means, and the depth of the SELECT in which it stands.
+    /// Returns the item that a name means, and the depth of the SELECT whose FROM has the item.
     fn item(&self, qualifier: &[String]) -> Option<(usize, Item)> {
         let here = |depth: usize| {
             let item = self.frames[depth].scope.items.iter().find(|i| i.is(qualifier));
@@ -315,7 +322,7 @@ impl Lowerer<'_> {
         (0..self.frames.len()).rev().find_map(here)
     }
 
-    /// Returns a value over the columns of a SELECT, as seen from the innermost SELECT.
+    /// Returns a value over the columns of a SELECT, in the form in which the innermost SELECT reads it.
     fn seen(&mut self, depth: usize, e: &Expr) -> Result<Expr> {
         for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
             level.read = level.read.max(Some(depth));
@@ -333,8 +340,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers `t` or `t.*` as a value, which is NULL where an outer join padded the row. A column that is
-    /// NULL only in padded rows shows this.
+    /// Lowers `t` or `t.*` as a value. A row that an outer join padded is NULL as a value. A column that is
+    /// NULL only in padded rows tells which rows are padded.
     pub(super) fn row_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Expr> {
         let Some((depth, item)) = self.item(qualifier) else { return Err(self.whole_row(place)) };
         let alone = self.frames[depth].scope.items.len() == 1;
@@ -373,7 +380,7 @@ impl Lowerer<'_> {
         !self.frames.iter().any(column) && self.frames.iter().any(item)
     }
 
-    /// Returns a column of an item of this SELECT that is NULL only where the item was padded.
+    /// Returns a column of an item of FROM that is NULL only in rows where an outer join padded the item.
     pub(super) fn never_null(&self, qualifier: &[String]) -> Option<Vec<Ident>> {
         let item = self.frames.last()?.scope.items.iter().find(|i| i.is(qualifier))?;
         let column = item.present.as_deref()?;
@@ -397,7 +404,7 @@ impl Lowerer<'_> {
         hint(e, name, near.map(|n| &*n.name))
     }
 
-    /// Returns a value over the columns of an enclosing SELECT, as seen from this one.
+    /// Returns a value over the columns of an enclosing SELECT, in the form in which this SELECT reads it.
     fn outer(&mut self, frame: usize, e: &Expr) -> Result<Expr> {
         let mut failed = None;
         let out = e.rewrite(&mut |node| match node.kind() {
@@ -445,7 +452,7 @@ impl Lowerer<'_> {
         Err(Error::internal("an outer column is not at hand"))
     }
 
-    /// Returns the value of an outer column, or of a column of its own, in this SELECT's FROM.
+    /// Returns the value, over the FROM of this SELECT, of a column of an enclosing SELECT or of this one.
     pub(super) fn here(&mut self, outer: &Outer) -> Result<Expr> {
         let value = self.value_here(outer)?;
         match value.image() {

@@ -16,7 +16,8 @@ use crate::parse::ast::{
 use crate::parse::{fold, parts};
 use std::sync::Arc;
 
-/// PostgreSQL's own limit. The work on a select list may grow with the square of its length.
+/// The greatest length of a select list, PostgreSQL's own limit. The work on a select list may grow with the
+/// square of its length.
 pub(super) const MAX_OUTPUTS: usize = 1_664;
 
 /// An entry of the select list: an expression that is still to be lowered, or a column from `*`.
@@ -33,7 +34,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Lowers a part with a FROM of its own; `domain` holds the outer columns that are available in it.
+    /// Lowers a part of a query that has a FROM of its own. `domain` has the outer columns that this part can
+    /// read.
     pub(super) fn in_frame<R>(
         &mut self,
         domain: &Domain,
@@ -45,7 +47,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Lowers FROM under WHERE. Returns it with the select list that is to be computed over it.
+    /// Lowers FROM and WHERE. Returns the resulting relation, with the select list that is to be computed
+    /// over this relation.
     pub(super) fn before_outputs<'q>(
         &mut self,
         s: &'q Select,
@@ -68,7 +71,7 @@ impl Lowerer<'_> {
         Ok((node, outputs, names))
     }
 
-    /// Lowers the select list, over groups where the query groups.
+    /// Lowers the select list, over groups if the query groups.
     pub(super) fn selected(
         &mut self,
         s: &Select,
@@ -121,8 +124,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins the items of FROM under WHERE. Each conjunct is applied at the lowest join that has its columns;
-    /// conjuncts with subqueries come after.
+    /// Joins the items of FROM and filters them by WHERE. A conjunct is applied at the lowest join that has
+    /// all columns of the conjunct. Conjuncts with subqueries are applied after all joins.
     fn filtered(&mut self, mut build: Build, selection: Option<&Ast>) -> Result<NodeId> {
         let mut later = Vec::new();
         for term in selection.map(conjuncts).unwrap_or_default() {
@@ -148,7 +151,7 @@ impl Lowerer<'_> {
         Ok(node)
     }
 
-    /// Returns the select list with its names; `*` is expanded.
+    /// Returns the select list, with the name of each entry; `*` is expanded.
     fn outputs<'q>(&mut self, s: &'q Select) -> Result<(Vec<Output<'q>>, Vec<Arc<str>>)> {
         let (mut outputs, mut names) = (Vec::new(), Vec::new());
         for item in &s.projection {

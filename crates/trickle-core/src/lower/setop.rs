@@ -123,8 +123,8 @@ impl Lowerer<'_> {
             .collect()
     }
 
-    /// Lowers `VALUES (…), (…)`. Constants are one leaf; anything else is a sum of one-row maps over the
-    /// domain.
+    /// Lowers `VALUES (…), (…)`. Rows of constants become one leaf. Otherwise each row becomes a map over the
+    /// domain, and the result is the sum of these maps.
     pub(super) fn values(
         &mut self,
         rows: &[Parens<Vec<Ast>>],

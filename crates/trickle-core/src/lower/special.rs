@@ -1,5 +1,5 @@
-//! Lowers expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and their kin. Each is
-//! a call of the function that PostgreSQL calls for it.
+//! Lowers expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and others. Such an
+//! expression becomes a call of the function by which PostgreSQL evaluates it.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -162,7 +162,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers an interval literal: `interval '1' day` is `interval '1 day'`, which stays as it is.
+    /// Lowers an interval literal: `interval '1' day` becomes `interval '1 day'`.
     fn interval(&mut self, i: &Interval, place: &Ast) -> Result<Expr> {
         let Ast::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = &*i.value else {
             return Err(self.stop(place, "INTERVAL with a computed value"));

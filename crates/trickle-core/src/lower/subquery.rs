@@ -1,8 +1,9 @@
 //! Lowers subqueries in expressions.
 //!
 //! As conjuncts of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]).
-//! Anywhere else a subquery becomes a column joined to the outer rows. Its value is the subquery's only
-//! value, a flag that it has rows, or the three-valued result of a comparison with all its rows.
+//! Anywhere else a subquery becomes a column joined to the outer rows. The value of the column is the
+//! subquery's only value, or whether the subquery has rows, or the three-valued result of a comparison with
+//! all its rows.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -36,26 +37,27 @@ pub(super) enum SubqueryForm {
 pub(super) struct Pending<'q> {
     pub(super) query: &'q Query,
     pub(super) kind: SubqueryForm,
-    /// The outer columns that it uses.
+    /// The outer columns that the subquery uses.
     pub(super) free: Vec<Outer>,
-    /// The condition under which its value is needed. CASE, COALESCE, AND and OR skip the parts that they do
-    /// not need, and a skipped part must not raise. `None` where it is always needed, or where nothing in it
-    /// can raise.
+    /// The condition under which the value of the subquery is needed; `None` if the value is always needed,
+    /// or if nothing in the subquery can raise. CASE, COALESCE, AND and OR skip the parts that they do not
+    /// need, and a skipped part must not raise.
     pub(super) guard: Option<Expr>,
 }
 
 /// The result of examining a subquery.
 pub(super) struct Examined {
-    /// The outer columns that it uses.
+    /// The outer columns that the subquery uses.
     pub(super) free: Vec<Outer>,
-    /// The types of its own columns.
+    /// The types of the subquery's own columns.
     pub(super) types: Vec<Type>,
-    /// Whether computing its rows can raise.
+    /// Whether computing the subquery's rows can raise.
     pub(super) raises: bool,
 }
 
 impl Pending<'_> {
-    /// Returns the expressions over the outer relation that the subquery is placed with.
+    /// Returns the expressions of the subquery over the outer relation: the left side of a comparison, and
+    /// the guard.
     pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
         let lhs = match &self.kind {
             SubqueryForm::Compare { lhs, .. } => lhs.as_slice(),
@@ -76,14 +78,15 @@ impl Pending<'_> {
         Ok(())
     }
 
-    /// Returns the columns that it reads of the relation of frame `frame`.
+    /// Returns the columns of frame `frame` that the subquery and its operands read.
     pub(super) fn local_columns(&self, frame: usize) -> Vec<usize> {
         let local = self.operands().flat_map(Expr::columns);
         self.free.iter().filter(|o| o.frame == frame).map(|o| o.column).chain(local).collect()
     }
 }
 
-/// A subquery, with the values that it reads of the relation that it is joined to.
+/// A subquery that can be joined. Its `values` are the outer values that it reads, over the relation to which
+/// it is joined.
 pub(super) struct Ready<'q> {
     pub(super) pending: Pending<'q>,
     pub(super) values: Vec<Expr>,
@@ -177,7 +180,7 @@ impl Lowerer<'_> {
         Ok((node, exprs.iter().map(|e| put(e, &values)).collect()))
     }
 
-    /// Filters by a condition that holds subqueries. The columns stay as they were.
+    /// Filters by a condition that contains subqueries. The result has the columns of `node`.
     pub(super) fn filter(&mut self, node: NodeId, condition: Expr, cx: ClauseContext<'_>) -> Result<NodeId> {
         let width = self.graph.schema(node).len();
         if reads_outer(&condition) {
@@ -188,7 +191,7 @@ impl Lowerer<'_> {
         self.keep_first(node, width)
     }
 
-    /// Returns a pending subquery whose outer columns are found through `apply` in the current relation.
+    /// Makes a pending subquery ready: `apply` translates its outer columns to the current relation.
     pub(super) fn translated<'q>(
         &mut self,
         p: &Pending<'q>,
@@ -209,7 +212,7 @@ impl Lowerer<'_> {
     /// Joins subqueries one after the other. The value of each is an expression over the result.
     ///
     /// Each join keeps the rows and columns of `node`, so a subquery reads them from `node` itself. Only a
-    /// subquery that uses another one's value is computed over that one's result.
+    /// subquery that uses the value of an earlier subquery is computed over the result of the earlier joins.
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
         let (first, width) = (node, self.graph.schema(node).len());
         let (mut node, mut values) = (node, Vec::new());
@@ -225,7 +228,8 @@ impl Lowerer<'_> {
         Ok((node, values))
     }
 
-    /// Joins a subquery to `node`, computed for the values that it reads of the rows of `from`.
+    /// Joins a subquery to `node`. The subquery is computed for the values that it reads from the rows of
+    /// `from`.
     fn place(&mut self, node: NodeId, from: NodeId, ready: Ready<'_>) -> Result<(NodeId, Expr)> {
         let Ready { pending, values } = ready;
         let width = self.graph.schema(node).len();
@@ -248,8 +252,9 @@ impl Lowerer<'_> {
                 Ok((node, Expr::column(width + k, Type::Bool).is_not_null()))
             }
             SubqueryForm::Compare { lhs, op, all } => {
-                // The distinct left sides, each with the rows of the subquery that do not clearly differ from
-                // it.
+                // Each distinct left side is joined to those rows of the subquery for which the comparison is
+                // not false (for ALL: not true). A left side without such rows has the value false (for ALL:
+                // true).
                 let n = lhs.len();
                 let lhs: Vec<Expr> = lhs.into_iter().map(|e| only_where(pending.guard.as_ref(), e)).collect();
                 let keys = values.iter().cloned().chain(lhs.iter().cloned()).collect::<Vec<_>>();
@@ -284,8 +289,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Joins the only row of a subquery to the outer rows. Where there are several, the expression that reads
-    /// the value raises.
+    /// Joins the only row of a subquery to the outer rows. If the subquery has several rows for an outer row,
+    /// the expression that reads the value raises.
     fn scalar(&mut self, node: NodeId, rows: NodeId, values: &[Expr]) -> Result<(NodeId, Expr)> {
         let (width, k) = (self.graph.schema(node).len(), values.len());
         let ty = self.graph.schema(rows).column(k).map_or(Type::Unknown, |c| c.ty.clone());
@@ -313,8 +318,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers the subquery over the distinct values that it uses of `node`. If it uses none and has a guard,
-    /// it is lowered under the condition that `node` has a row.
+    /// Lowers a subquery over the distinct values that it uses from `node`. A subquery that uses no values
+    /// but has a guard is lowered under the condition that `node` has a row.
     pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<Relation> {
         let mut domain = Domain::none();
         if !values.is_empty() {
@@ -328,7 +333,7 @@ impl Lowerer<'_> {
         self.query(p.query, &domain)
     }
 
-    /// Returns the distinct values of outer columns.
+    /// Returns the domain of a subquery: the distinct rows of `mapped`, which has the outer columns.
     pub(super) fn domain(&mut self, mapped: NodeId, place: &impl Place) -> Result<NodeId> {
         match self.graph.schema(mapped).without_equality().map(|c| c.ty.clone()) {
             Some(ty) => Err(self.stop(place, format!("a subquery that uses an outer column of type {ty}"))),
@@ -355,7 +360,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Returns `e` where the guard holds and NULL elsewhere.
+/// Returns an expression that is `e` where the guard is true, and NULL elsewhere.
 fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
     match guard.filter(|_| e.can_raise()) {
         Some(guard) => {
@@ -371,7 +376,7 @@ pub(super) fn row(e: &Ast) -> Vec<&Ast> {
     row_constructor(e).unwrap_or_else(|| vec![e])
 }
 
-/// Returns the parts of a row that is written as one.
+/// Returns the parts of an expression that is written as a row; `None` for any other expression.
 pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
     match e {
         Ast::Nested(inner) => row_constructor(inner),
@@ -389,7 +394,8 @@ pub(super) fn subquery_of(e: &Ast) -> Option<&Query> {
     }
 }
 
-/// Returns the operator and the operand of ANY or ALL: its query, if it is one, and the whole expression.
+/// Returns the operator of a comparison, and its right operand, without ANY or ALL. The operand is returned
+/// twice: as a query, if it is one, and as the whole expression.
 pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String, Option<&'q Query>, &'q Ast) {
     match operator_of_any(right) {
         Some((op, asked)) => (op.to_owned(), subquery_of(asked), asked),
@@ -397,8 +403,8 @@ pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String,
     }
 }
 
-/// Returns an operator as PostgreSQL writes it. A schema other than `pg_catalog` stands before it, with a
-/// dot.
+/// Returns an operator as PostgreSQL writes it. A schema other than `pg_catalog` stands before the operator,
+/// with a dot.
 pub(super) fn operator_name(op: &BinaryOperator) -> String {
     match op {
         BinaryOperator::PGCustomBinaryOperator(parts) => match parts.as_slice() {

@@ -26,7 +26,7 @@ struct Key<'q> {
     place: Option<&'q Ast>,
 }
 
-/// Whether there are keys, and each is a column or the number of an output.
+/// Whether ORDER BY has keys, and each key is a column or the number of an output.
 pub(super) fn by_columns(order: &[OrderByExpr]) -> bool {
     let column = |key: &OrderByExpr| {
         let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
@@ -53,7 +53,7 @@ pub(super) fn order_by(order: Option<&OrderBy>) -> &[OrderByExpr] {
 }
 
 impl Lowerer<'_> {
-    /// Returns the rows that LIMIT, OFFSET and FETCH keep; `None` for all.
+    /// Returns which rows LIMIT, OFFSET and FETCH select; `None` for all rows.
     pub(super) fn slice(&mut self, q: &Query) -> Result<Option<Slice>> {
         let mut slice = Slice { offset: 0, limit: None, ties: false };
         match &q.limit_clause {
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers `q` and keeps the rows of its LIMIT.
+    /// Lowers `q` and selects the rows of `slice`, its LIMIT and OFFSET.
     pub(super) fn sliced(&mut self, q: &Query, slice: Slice, domain: &Domain) -> Result<Open> {
         let order = order_by(q.order_by.as_ref());
         if let SetExpr::Select(s) = &*q.body {
@@ -133,7 +133,7 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, Some(slice), None, domain)
     }
 
-    /// Lowers a SELECT whose order decides which rows it has, by LIMIT or by DISTINCT ON.
+    /// Lowers a SELECT with LIMIT or DISTINCT ON, whose order decides which rows it returns.
     pub(super) fn sorted_select(
         &mut self,
         s: &Select,
@@ -198,7 +198,7 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
     }
 
-    /// Lowers a SELECT whose rows are ordered by columns that it need not show.
+    /// Lowers a SELECT with an ORDER BY whose keys need not be among the outputs.
     pub(super) fn ordered_select(
         &mut self,
         s: &Select,
@@ -236,12 +236,12 @@ impl Lowerer<'_> {
         if open.distinct && !open.hidden.is_empty() {
             return Err(self.at(unlisted(), s));
         }
-        // Functions of the select list run over the sorted rows.
+        // Set-returning functions of the select list run over the sorted rows.
         known &= open.hidden.is_empty() || !self.frames.last().is_some_and(|f| f.expanded);
         Ok(if known { open } else { Open { order: RowOrder::Hidden, ..open } })
     }
 
-    /// Whether a column of FROM cannot be read.
+    /// Whether an expression is a column of FROM that the engine cannot read.
     fn is_unread(&self, e: &Ast) -> bool {
         let name = match super::grouping::strip(e) {
             Ast::Identifier(name) => fold(name),
@@ -252,7 +252,7 @@ impl Lowerer<'_> {
         SYSTEM_COLUMNS.contains(&name.as_str()) || items.iter().any(|item| item.hides(&name))
     }
 
-    /// Sets the order of a query's rows, which its ORDER BY or else its body gives.
+    /// Sets the order of a query's rows: by the query's ORDER BY, or else by the order of its body.
     pub(super) fn in_order_of(&mut self, q: &Query, open: Open) -> Result<Open> {
         let keys = order_by(q.order_by.as_ref());
         if keys.is_empty() {
@@ -286,7 +286,8 @@ impl Lowerer<'_> {
                 continue;
             }
             let named = self.named_output(&key.expr, &open.names)?;
-            // Behind a `*`, the entries of the list are at other positions.
+            // A `*` stands for several outputs, so behind it an entry of the list and its output have
+            // different positions.
             let entry = || listed.iter().position(|item| same(item, &key.expr));
             let entry = || entry().filter(|_| listed.len() == open.exprs.len());
             let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
@@ -306,8 +307,8 @@ impl Lowerer<'_> {
         Ok(Key { row: RowKey { output, descending, nulls_first }, place: Some(&key.expr) })
     }
 
-    /// Returns the output that a sort expression means: by position, by name or in the same words. Otherwise
-    /// it is added as a further output.
+    /// Returns the output that a sort expression means: by position, by name, or by the same expression. Any
+    /// other sort expression is added as a further output.
     fn sort_output<'q>(
         &mut self,
         e: &'q Ast,
@@ -328,7 +329,7 @@ impl Lowerer<'_> {
         Ok(outputs.len() - 1)
     }
 
-    /// Returns the output that an integer or a bare name means.
+    /// Returns the output that an integer or an unqualified name means.
     fn named_output(&self, e: &Ast, names: &[Arc<str>]) -> Result<Option<usize>> {
         match super::grouping::strip(e) {
             Ast::Value(v) => match &v.value {
@@ -349,8 +350,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Applies DISTINCT ON and then the slice to a relation. The first `visible` columns after the domain's
-    /// are its result.
+    /// Applies DISTINCT ON and then the slice to a relation. The result has the columns of the domain, and
+    /// the first `visible` columns after the domain's.
     fn cut(
         &mut self,
         relation: Relation,

@@ -17,7 +17,7 @@ use crate::types::Type;
 use crate::window::{self, OrderKey, Units, WindowCall};
 use std::collections::BTreeSet;
 
-/// A call over a window, for which its clause has a placeholder.
+/// A call over a window. The lowered clause has a placeholder for the value of the call.
 #[derive(Clone)]
 pub(super) struct Windowed<'q> {
     pub(super) place: &'q Ast,
@@ -31,7 +31,7 @@ impl Windowed<'_> {
     fn sorts(&self) -> bool {
         !self.partition.is_empty() || !self.order.is_empty()
     }
-    /// Returns every expression over the rows of the clause.
+    /// Returns every expression of the call: its arguments, partition keys and order keys.
     pub(super) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.call.call.exprs().chain(&self.partition).chain(self.order.iter().map(|k| &k.expr))
     }
@@ -87,7 +87,8 @@ impl Lowerer<'_> {
         Ok(Slot::Window(cx.windows.len() - 1).expr(ty))
     }
 
-    /// Lowers the parts of a call; returns `None` for a call that the engine does not know, which is noted.
+    /// Lowers the parts of a call over a window. For a call that the engine does not know, notes a reason and
+    /// returns `None`.
     fn window_parts<'q>(
         &mut self,
         f: &'q Function,
@@ -113,7 +114,7 @@ impl Lowerer<'_> {
         }
         let frame = self.frame(spec, &order, e)?;
         if frame.units == Units::Rows || frame.offsets().next().is_none() {
-            // Constants are equal for all rows, so they order nothing.
+            // A constant key is equal for all rows, so the key orders nothing.
             order.retain(|k| k.expr.as_literal().is_none());
         }
         let Some(call) = self.window_call(f, list, e, cx)? else { return Ok(None) };
@@ -121,7 +122,7 @@ impl Lowerer<'_> {
         Ok(Some(Windowed { place: e, call, partition, order }))
     }
 
-    /// Lowers the function and its arguments.
+    /// Lowers the function of a call over a window, and its arguments.
     fn window_call<'q>(
         &mut self,
         f: &'q Function,
@@ -170,8 +171,9 @@ impl Lowerer<'_> {
         Ok(Some(AggCall::new(sig, args)))
     }
 
-    /// Sets the order in which rows leave the windows: the one for which they were sorted, if there is only
-    /// one. No clause asks for it, so it only decides which rows the LIMIT of the same SELECT takes.
+    /// Sets the order in which rows leave the windows: the order for which PostgreSQL sorted them, if all
+    /// windows that need an order need the same one. No clause requires this order. The order only decides
+    /// which rows the LIMIT of the same SELECT selects.
     fn sorted_by(&mut self, windows: &[Windowed<'_>]) {
         let mut sorting = windows.iter().filter(|w| w.sorts());
         let Some(first) = sorting.next() else { return };
@@ -189,9 +191,9 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Computes the windows over `node`. `exprs` holds the select list with placeholders, and behind it the
-    /// expressions of the windows in their order. The first `domain` columns tell outer rows apart, and so
-    /// they tell partitions apart too.
+    /// Computes the windows over `node`. `exprs` has the select list with placeholders, followed by the
+    /// expressions of the windows, in the order of the windows. The first `domain` columns tell outer rows
+    /// apart, so they are part of the key of every partition.
     pub(super) fn windowed(
         &mut self,
         node: NodeId,
@@ -214,8 +216,8 @@ impl Lowerer<'_> {
         let mut table = Columns::of(self.graph.schema(node).clone());
         let mut shared: Vec<Shared> = Vec::new();
         if windows.iter().any(Windowed::sorts) && !windows.iter().all(Windowed::sorts) {
-            // A call without a sort of its own sees the rows in the order that the sort for another window
-            // left.
+            // A call whose window needs no sort sees the rows in the order into which PostgreSQL sorted them
+            // for another window.
             self.set_order(self.unshown_order());
         }
         for (i, w) in windows.iter().enumerate() {

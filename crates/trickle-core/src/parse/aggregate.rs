@@ -16,17 +16,17 @@ pub(crate) enum Definition {
 /// The parts of CREATE AGGREGATE that a catalog needs (PostgreSQL manual, VI.I).
 pub(crate) struct CreateAggregate {
     pub(crate) name: ObjectName,
-    /// The argument types. For an ordered-set aggregate, the direct arguments come before the aggregated
-    /// ones.
+    /// The argument types. In an ordered-set aggregate, the types of direct arguments come first, then the
+    /// types of aggregated arguments.
     pub(crate) args: Vec<DataType>,
-    /// `STYPE`: the state type, which is also the type of the result, unless there is a final function.
+    /// `STYPE`: the state type. Without a final function, this is also the type of the result.
     pub(crate) state: DataType,
     /// The final function, `FINALFUNC`.
     pub(crate) finish: Option<ObjectName>,
 }
 
 impl CreateAggregate {
-    /// Reads the statement. Returns `None`, and reads nothing, where it is another one.
+    /// Reads CREATE AGGREGATE. Returns `None`, and consumes no token, for any other statement.
     pub(super) fn parse(p: &mut Parser<'_>) -> Result<Option<CreateAggregate>, ParserError> {
         use Keyword::{AGGREGATE, CREATE, OR, REPLACE};
         if !p.parse_keywords(&[CREATE, OR, REPLACE, AGGREGATE]) && !p.parse_keywords(&[CREATE, AGGREGATE]) {
@@ -61,7 +61,7 @@ impl CreateAggregate {
     }
 }
 
-/// Reads `(*)` or `([[mode] [name] type, …] [ORDER BY [mode] [name] type, …])`.
+/// Reads the argument types: `(*)` or `([[mode] [name] type, …] [ORDER BY [mode] [name] type, …])`.
 fn arguments(p: &mut Parser<'_>) -> Result<Vec<DataType>, ParserError> {
     p.expect_token(&Token::LParen)?;
     let mut args = Vec::new();

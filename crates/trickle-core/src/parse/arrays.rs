@@ -1,8 +1,8 @@
-//! Rewrites two forms in the tree: `ARRAY(SELECT …)` becomes an aggregate, and `t.*` as an argument a row.
+//! Rewrites two forms in the syntax tree: `ARRAY(SELECT …)` becomes a call of an aggregate, and `t.*` as an
+//! argument becomes a row value.
 //!
-//! `ARRAY(SELECT v … [ORDER BY k])` becomes
-//! `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`. The `t.*` of `f(t.*)` becomes the
-//! row value that it is elsewhere.
+//! `ARRAY(SELECT v … [ORDER BY k])` becomes `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)),
+//! '{}')`. The `t.*` of `f(t.*)` becomes the expression that the parser makes of `t.*` in other places.
 
 use super::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
@@ -16,14 +16,14 @@ use std::ops::ControlFlow;
 
 /// The alias of the query whose rows become an array.
 const ARRAY: &str = "\0array";
-/// The names of that query's columns: the value, and the keys that it is ordered by.
+/// The name of the query's column that has the values. The sort keys have the names of `key`.
 const VALUE: &str = "\0value";
 
 fn key(i: usize) -> String {
     format!("\0key{i}")
 }
 
-/// Whether one of these forms may occur among the tokens.
+/// Whether `ARRAY(SELECT …)` or `f(t.*)` may occur among the tokens.
 pub(super) fn may_stand_in(tokens: &[TokenWithSpan]) -> bool {
     let mut before = &Token::EOF;
     tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).any(|t| {
@@ -39,7 +39,7 @@ pub(super) fn may_stand_in(tokens: &[TokenWithSpan]) -> bool {
     })
 }
 
-/// Rewrites these forms.
+/// Rewrites every `ARRAY(SELECT …)` and `f(t.*)` in a query.
 pub(super) fn reword(query: &mut Query) {
     let _ = query.visit(&mut Reworder);
 }
@@ -60,7 +60,7 @@ impl VisitorMut for Reworder {
     }
 }
 
-/// Makes `t.*`, as an argument, an expression.
+/// Turns an argument `t.*` into an expression.
 fn row_argument(arg: &mut FunctionArg) {
     let (FunctionArg::Unnamed(inner) | FunctionArg::Named { arg: inner, .. }) = arg else { return };
     if let FunctionArgExpr::QualifiedWildcard(name) = inner {
@@ -88,7 +88,7 @@ pub(crate) fn is_array_of_query(f: &Function) -> bool {
     alias.name.value == ARRAY
 }
 
-/// Returns the expression for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood.
+/// Returns the expression for `ARRAY(SELECT …)`; `None` if the ORDER BY of the query cannot be rewritten.
 fn array(f: &Function) -> Option<Expr> {
     let FunctionArguments::Subquery(inner) = &f.args else { return None };
     if !is_array(f) {
@@ -117,14 +117,14 @@ fn array(f: &Function) -> Option<Expr> {
 
 /// A sort key of a query.
 struct Key {
-    /// Whether the key is the value itself.
+    /// Whether the key is the value that the array collects.
     own: bool,
     order: OrderByExpr,
 }
 
-/// Adds the sort keys of a query to its columns and returns them. Each expression then occurs once: two
-/// copies would double with every level of nested queries. The query keeps its ORDER BY only where LIMIT
-/// needs it.
+/// Adds the sort keys of a query to its columns, and returns the keys. The expression of a key then occurs
+/// once in the tree. A second copy would double the tree at every level of nested queries. The query keeps
+/// its ORDER BY only if a LIMIT needs it.
 fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
     let mut keys = Vec::new();
     if let Some(order) = query.order_by.take() {
@@ -153,7 +153,8 @@ fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
     Some(keys)
 }
 
-/// Whether a sort key is the only output, by number, name or expression. `None` where that cannot be told.
+/// Whether a sort key means the only output, by number, name or expression. `None` if the query cannot be
+/// rewritten: it has several outputs, or DISTINCT forbids the key as a further column.
 fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
     if matches!(key, Expr::Value(v) if matches!(v.value, Value::Number(..))) {
         return Some(true);
@@ -166,14 +167,14 @@ fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
             alias.value == name.value || key == expr
         }
         (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }, _) => key == expr,
-        // A `*` has only one column here.
+        // The query has only one column, so a `*` stands for that column.
         _ => name,
     };
     let distinct = !matches!(&s.distinct, None | Some(Distinct::All));
     if distinct && !own { None } else { Some(own) }
 }
 
-/// Puts the query and its order into the gaps of the template.
+/// Puts the query into the template, and its sort keys into the ORDER BY of the aggregate.
 fn fill(template: &mut Expr, query: Box<Query>, keys: Vec<Key>) -> Option<()> {
     let Expr::Function(f) = template else { return None };
     let FunctionArguments::List(list) = &mut f.args else { return None };

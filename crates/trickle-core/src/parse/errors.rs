@@ -12,8 +12,8 @@ pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
     Error::syntax(lower_first(&e.message)).at(source.span(at).unwrap_or_else(|| source.end()))
 }
 
-/// Converts an error of the parser. It must run on the stack on which the parser ran, since a part of the
-/// text is parsed again.
+/// Converts an error of the parser. Precondition: the stack is the one on which the parser ran, since a part
+/// of the text is parsed again.
 pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let mut e = complaint(source, e, parser);
     let Ok((tokens, _)) = super::tokens(source) else { return e };
@@ -31,8 +31,9 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
 /// The greatest number of nested expressions that are parsed again to find the real error.
 const MISREAD: usize = 20;
 
-/// Finds the real error inside the CASE, NOT or EXTRACT just before the place of `e`. Where such an
-/// expression is wrong, the parser takes its first word for a name, and reports the word after it.
+/// Finds the real error inside the CASE, NOT or EXTRACT just before the place of `e`. If such an expression
+/// is wrong, the parser takes the word CASE, NOT or EXTRACT for a name, and reports an error at the next
+/// word.
 fn inside(source: &Source, tokens: &[TokenWithSpan], e: &Error) -> Option<Error> {
     let at = e.span()?.start;
     let place = |t: &TokenWithSpan| source.span(t.span).map_or(0, |s| s.start);
@@ -61,7 +62,7 @@ fn opens(tokens: &[TokenWithSpan], at: usize) -> Option<Keyword> {
     }
 }
 
-/// Returns the parser's own error.
+/// Converts the parser's own error, without looking for an error behind it.
 fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let text = match e {
         ParserError::TokenizerError(s) | ParserError::ParserError(s) => s,
@@ -97,18 +98,18 @@ fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
         _ => {
             let e = Error::syntax(format!("syntax error at or near \"{}\"", current.token))
                 .at(place.unwrap_or_else(|| source.end()));
-            // Such a text is about the parser, not about the query.
+            // The text "No infix parser …" is about the parser, not about the query.
             if text.starts_with("No infix parser") { e } else { e.detail(text) }
         }
     }
 }
 
-/// Clauses that PostgreSQL reads and the parser does not: the text where the parser stops, the word before
-/// it, and the name of the clause.
+/// Clauses that PostgreSQL reads and the parser crate does not. Each entry has the text where the parser
+/// stops, the word before that text, and the name of the clause.
 const UNREAD: &[(&str, &str, &str)] =
     &[("NO KEY", "FOR", "FOR NO KEY UPDATE"), ("KEY SHARE", "FOR", "FOR KEY SHARE")];
 
-/// Adds a hint to `e` where PostgreSQL would accept the text.
+/// Adds a hint to `e` if PostgreSQL would accept the clause where the parser stopped.
 fn unread(source: &Source, e: Error) -> Error {
     let Some((before, after)) = e.span().and_then(|s| source.text().split_at_checked(s.start)) else {
         return e;

@@ -1,8 +1,9 @@
 //! Limits the depth of a syntax tree, measured on tokens before the tree exists.
 //!
 //! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees, and every
-//! later walk recurses along these, even Drop. Both are limited here for each path from the root. The measure
-//! is the sum, over the enclosing groups, of the operators beside the path.
+//! later walk of such a tree, even Drop, recurses along the left side. The depth of groups and the number of
+//! operators are limited for each path from the root. The number for a path is a sum: in each group around
+//! the path, the operators beside the path are counted.
 
 use super::Source;
 use crate::error::{Error, Result};
@@ -11,24 +12,27 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// The greatest depth of nested groups (parentheses, brackets, CASE … END).
 pub(super) const GROUPS: usize = 200;
-/// The greatest number of operators on one path, except AND, OR and set operations.
+/// The greatest number of operators on one path, without AND, OR and set operations.
 const OPERATORS: usize = 1_000;
 /// The greatest number of AND, OR, UNION, … on one path.
 const LINKS: usize = 10_000;
 /// The parser's own limit, which is above any depth that [`GROUPS`] and [`OPERATORS`] allow.
 pub(super) const RECURSION: usize = 4 * (GROUPS + OPERATORS);
 
-/// The counts of one open group so far.
+/// The counts of one open group, up to the current token.
 #[derive(Default)]
 struct Group {
-    /// Operators since the last comma, AND or OR, with the deepest group among them.
+    /// The number of operators since the last comma, AND or OR.
     operators: usize,
+    /// The greatest count of operators in one inner group since the last comma, AND or OR.
     nested_operators: usize,
-    /// Links since the last comma, with the deepest group among them.
+    /// The number of links (AND, OR, UNION, …) since the last comma.
     links: usize,
+    /// The greatest count of links in one inner group since the last comma.
     nested_links: usize,
-    /// The maxima over the parts that are complete.
+    /// The greatest count of operators in a complete part of the group.
     most_operators: usize,
+    /// The greatest count of links in a complete part of the group.
     most_links: usize,
 }
 
@@ -64,16 +68,17 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// Returns the stack, in bytes, with which such a tree is parsed, walked and dropped. A tree of no depth
-    /// gets a constant amount, and each level of each kind adds to it. The deepest tree of one kind gets more
-    /// than 24 MiB. (The parser's most recursive functions grow the stack themselves.)
+    /// Returns the size of the stack, in bytes, with which a tree of this depth is parsed, walked and
+    /// dropped. A tree of no depth gets a constant size, and each level of each kind adds to the size. The
+    /// deepest tree of one kind gets more than 24 MiB. (The parser's most recursive functions grow the stack
+    /// themselves.)
     pub(super) fn stack(self) -> usize {
         (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 12)
     }
 }
 
-/// Returns the depth of the tree of a text. Refuses a text whose tree would be too deep, at the token that
-/// makes it so.
+/// Returns the depth of the tree of a text. Refuses a text whose tree would be too deep. The error points at
+/// the token that exceeds a limit.
 pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> {
     let mut depth = Depth { groups: 0, operators: 0, links: 0 };
     let mut open = vec![Group::default()];
@@ -123,7 +128,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
             });
         }
     }
-    // Groups that are never closed nest in each other too.
+    // Groups that are never closed count as nested in each other.
     while open.len() > 1 {
         close(&mut open);
     }

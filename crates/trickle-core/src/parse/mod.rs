@@ -1,8 +1,8 @@
 //! Parses SQL text to a syntax tree. Only this module names the parser crate; [`crate::lower`] reads the tree
 //! through `ast`.
 //!
-//! No input makes it panic or overflow the stack. `limits` bounds the depth of a tree before the tree is
-//! built, and every walk or drop of a tree runs on a stack of matching size.
+//! No input makes the parser panic or overflow the stack. `limits` bounds the depth of a tree before the tree
+//! is built, and every walk or drop of a tree runs on a stack of matching size.
 
 mod aggregate;
 mod arrays;
@@ -42,7 +42,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-/// A parsed query with its text.
+/// The syntax tree of a query, and the text of the query.
 pub struct Parsed {
     query: Option<Box<ast::Query>>,
     source: Source,
@@ -50,20 +50,20 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Returns the tree.
+    /// Returns the syntax tree.
     pub(crate) fn query(&self) -> Option<&ast::Query> {
         self.query.as_deref()
     }
-    /// Runs `f` with enough stack for the tree.
+    /// Runs `f` with enough stack to walk the tree.
     pub(crate) fn deep<T>(&self, f: impl FnOnce() -> T) -> T {
         deep(self.depth, f)
     }
-    /// Returns the relations that the query names, as PostgreSQL folds their names, with the schema where it
-    /// is given. Names of WITH are among them. A relation may occur several times.
+    /// Returns the names of relations in the query, as PostgreSQL folds them, each with its schema if the
+    /// query gives one. Names of CTEs are among the names. A relation may occur several times.
     pub fn relations(&self) -> Vec<(Option<String>, String)> {
         self.deep(|| self.query.as_ref().map(|q| relations(q.as_ref())).unwrap_or_default())
     }
-    /// Returns the text, which converts places in the tree to spans.
+    /// Returns the text as a [`Source`], which converts places in the tree to spans.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
@@ -96,7 +96,7 @@ fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
 /// Parses one query: SELECT, VALUES, TABLE, WITH or a set operation; a final semicolon is allowed.
 ///
 /// # Errors
-/// A syntax error with its place and the token that does not fit; or that the text nests too deeply.
+/// A syntax error with its place and the token that does not fit; an error for a text that nests too deeply.
 pub fn parse_query(sql: &str) -> Result<Parsed> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
@@ -122,9 +122,9 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
     })
 }
 
-/// Parses the statements of a text that define objects of a catalog, and calls `f` with each and the text
-/// that it comes from. Other statements are skipped unread, so that syntax unknown to this parser does no
-/// harm.
+/// Parses those statements of a text that define objects of a catalog. Calls `f` with each statement, and
+/// with the text that contains the statement. All other statements are skipped unread, so that syntax unknown
+/// to the parser crate does no harm.
 ///
 /// # Errors
 /// A syntax error, or an error of `f`.
@@ -150,7 +150,7 @@ fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Definition> 
     })
 }
 
-/// Runs `f` over all tokens of a statement.
+/// Runs `read` over all tokens of a statement.
 fn parse_piece<T>(
     source: &Source,
     piece: &script::Piece<'_>,
@@ -161,7 +161,7 @@ fn parse_piece<T>(
     read.map_err(|e| errors::convert(source, e, &parser))
 }
 
-/// Parses statements separated by semicolons, and calls `f` with each.
+/// Parses statements separated by semicolons, and calls `f` with each statement.
 ///
 /// # Errors
 /// A syntax error, or an error of `f`.
@@ -176,8 +176,8 @@ pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<
     })
 }
 
-/// Finds the place where a query renames the columns of a `JSON_TABLE` or `XMLTABLE` after its alias.
-/// `pg_get_viewdef` leaves these names out.
+/// Finds the place where a query renames the columns of a `JSON_TABLE` or `XMLTABLE`, by a list after the
+/// alias. `pg_get_viewdef` leaves out these names.
 ///
 /// # Errors
 /// An unterminated string, identifier or comment.

@@ -5,7 +5,8 @@ use crate::types::{OtherType, Type};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Returns the name that an identifier stands for: in lower case if unquoted, and at most 63 bytes.
+/// Returns the name that an identifier denotes: in lower case if the identifier is unquoted, and cut to 63
+/// bytes.
 pub(crate) fn fold(ident: &Ident) -> String {
     let mut name = match ident.quote_style {
         None => ident.value.to_ascii_lowercase(),
@@ -30,14 +31,15 @@ pub(crate) fn parts(name: &ObjectName) -> Vec<String> {
         .collect()
 }
 
-/// Returns the schema and the name of `schema.name` or `name`; a database before these is dropped.
+/// Returns the schema and the name of `schema.name` or `name`. The name of a database before the schema is
+/// dropped.
 pub(crate) fn qualified(name: &ObjectName) -> (Option<String>, String) {
     let mut parts = parts(name);
     let last = parts.pop().unwrap_or_default();
     (parts.pop(), last)
 }
 
-/// Finds the type that a type name means; `named` finds types that are not built in.
+/// Finds a type by its name in the query; `named` finds types that are not built in.
 pub(crate) fn type_of(
     ty: &DataType,
     named: &dyn Fn(Option<&str>, &str) -> Option<Type>,
@@ -50,7 +52,7 @@ pub(crate) fn type_of(
             | ArrayElemTypeDef::Parenthesis(e),
         ) => {
             let element = type_of(e, named)?;
-            // Arrays of any number of dimensions have one type.
+            // Arrays have the same type, whatever the number of their dimensions.
             Ok(if element.element().is_some() { element } else { element.array() })
         }
         DataType::Interval { .. } => Ok(Type::Interval),
@@ -63,7 +65,8 @@ pub(crate) fn type_of(
                 false => format!("{name}({})", modifiers.join(",")),
             };
             if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-                // The type "char" is not char(1), and "bit" has any length.
+                // The type `"char"` is not `char(1)`, and the quoted name `"bit"` means bit strings of any
+                // length.
                 let spelled = match base.as_str() {
                     "char" if quoted => "\"char\"",
                     "bit" if quoted && modifiers.is_empty() => "\"bit\"",
@@ -88,7 +91,8 @@ pub(crate) fn type_of(
     }
 }
 
-/// Returns the number of fractional digits that a cast to a date/time type keeps, where the type states one.
+/// Returns the number of fractional digits to which a cast to a date/time type rounds; `None` if the type
+/// does not state the number.
 pub(crate) fn precision(ty: &DataType) -> Option<u64> {
     match ty {
         DataType::Timestamp(p, _) | DataType::Time(p, _) | DataType::Interval { precision: p, .. } => *p,
@@ -107,7 +111,7 @@ pub(crate) fn cuts_fields(ty: &DataType) -> bool {
     matches!(ty, DataType::Interval { fields: Some(_), .. })
 }
 
-/// Counts how often a query, or a part of one, names this relation without a schema.
+/// Counts how often a query, or a part of a query, contains this name of a relation without a schema.
 pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     let mut n = 0;
     let _ = visit_relations(tree, |relation| {
@@ -119,13 +123,13 @@ pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     n
 }
 
-/// Returns the relations that a query, or a part of one, names, with the schema where it is given. Names of
-/// WITH are among them.
+/// Returns the names of relations in a query or a part of a query, each with its schema if one is given.
+/// Names of CTEs are among the names.
 pub(crate) fn relations(tree: &impl Visit) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     let _ = visit_relations(tree, |relation| {
         let parts = relation.0.iter().filter_map(ObjectNamePart::as_ident).map(fold);
-        // The mark for ONLY stands before the name. No identifier can look like it.
+        // The mark for ONLY stands before the name. No identifier of a query can begin with NUL.
         let parts: Vec<String> = parts.filter(|p| !p.starts_with('\0')).collect();
         match parts.as_slice() {
             [name] => found.push((None, name.clone())),

@@ -1,5 +1,5 @@
-//! Splits a file of SQL statements without understanding all of them: which ones define a query, and where
-//! its text stands. A statement that this parser does not know does not affect the others.
+//! Splits a file of SQL statements, and finds the statements that define a query, with the place of the
+//! query's text. A statement that the parser does not know does not affect other statements.
 
 use super::{Source, tokens};
 use crate::error::{Result, Span};
@@ -11,7 +11,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 pub struct ScriptStatement {
     /// The place of the statement, without the final semicolon.
     pub span: Span,
-    /// The comments between the previous statement and this one, line by line, without `--`.
+    /// The comments between the previous statement and this statement, line by line, without `--`.
     pub comments: Vec<Comment>,
     /// The kind of statement.
     pub kind: StatementKind,
@@ -33,11 +33,11 @@ pub enum StatementKind {
     Query,
     /// A statement that gives a name to a query.
     Defines {
-        /// The kind of object that is made.
+        /// The kind of object that the statement makes.
         object: Defined,
         /// Schema, if given, and name, unquoted.
         name: (Option<String>, String),
-        /// The names that the statement gives to the columns; empty where the columns keep the names of the
+        /// The names that the statement gives to the columns; empty if the columns keep their names in the
         /// query.
         columns: Vec<String>,
         /// The place of the query.
@@ -48,7 +48,7 @@ pub enum StatementKind {
     Schema,
     /// Any other statement.
     Other,
-    /// Not a statement of PostgreSQL: no statement begins with its first word.
+    /// A text that is no statement of PostgreSQL, since no statement begins with the text's first word.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub enum Defined {
 /// Splits a text at its semicolons. Lines for `psql` (`\connect`, `\restrict`) are skipped.
 ///
 /// # Errors
-/// An unterminated string, identifier or comment; or a text that nests too deeply.
+/// An error for an unterminated string, identifier or comment, or for a text that nests too deeply.
 pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
     let source = Source::new(sql);
     let (tokens, _) = tokens(&source)?;
@@ -125,7 +125,7 @@ fn described(tokens: &[&TokenWithSpan]) -> StatementKind {
     }
 }
 
-/// The words that PostgreSQL's statements begin with.
+/// The words with which PostgreSQL's statements begin.
 const FIRST: &[&str] = &[
     "ABORT",
     "ALTER",
@@ -199,7 +199,7 @@ fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
     depth > 0
 }
 
-/// Whether a statement is one that a catalog reads.
+/// Whether a statement begins with the words of a kind of statement that a catalog reads.
 pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     use Keyword::{
         AGGREGATE, ALTER, COLLATION, CREATE, DOMAIN, EXTENSION, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE,
@@ -222,7 +222,7 @@ pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     }
 }
 
-/// Whether a text that no catalog reads may still be a statement: its first word is a keyword of SQL.
+/// Whether a text that no catalog reads may still be a statement. Its first word is then a keyword of SQL.
 pub(super) fn begins(tokens: &[&TokenWithSpan]) -> bool {
     tokens.first().is_none_or(|t| keyword(t).is_some_and(|k| k != Keyword::NoKeyword))
 }
@@ -308,11 +308,10 @@ fn fold(token: &TokenWithSpan) -> Option<String> {
     word(token).map(|w| if w.quote_style.is_some() { w.value.clone() } else { w.value.to_lowercase() })
 }
 
-/// Finds the first place where a text names `name`, as PostgreSQL reads identifiers. Strings and comments are
-/// skipped.
+/// Finds the first identifier in a text that PostgreSQL folds to `name`. Strings and comments are skipped.
 ///
 /// # Errors
-/// Those of [`statements`].
+/// The errors of [`statements`].
 pub fn find_name(sql: &str, name: &str) -> Result<Option<Span>> {
     let source = Source::new(sql);
     let (tokens, _) = tokens(&source)?;

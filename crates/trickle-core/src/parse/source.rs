@@ -4,9 +4,9 @@ use crate::error::Span;
 use sqlparser::ast::{self, Spanned};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
 
-/// A part of the tree that knows its place in the text.
+/// A part of the syntax tree whose place in the text is known.
 pub(crate) trait Place {
-    /// Returns the place; empty where the parser did not keep it.
+    /// Returns the place of the part; empty if the parser crate did not store the place.
     fn place(&self) -> TokenSpan;
 }
 
@@ -29,12 +29,13 @@ macro_rules! spanned {
 }
 spanned!(Expr, ObjectName, Query, Select, SetExpr, TableFactor, SelectItem, Function, TableWithJoins);
 
-/// SQL text with the starts of its lines.
+/// SQL text, with the byte offsets at which its lines start.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     text: String,
     lines: Vec<usize>,
-    /// Whether every character is one byte, so that a place is found without counting.
+    /// Whether every character is one byte, so that the byte offset of a place follows without counting
+    /// characters.
     ascii: bool,
 }
 
@@ -65,12 +66,12 @@ impl Source {
         Span { start: byte, end: byte, line: small(line), column: small(column) }
     }
 
-    /// Returns the place of a part of the tree, where the parser kept it.
+    /// Returns the place of a part of the tree; `None` if the parser crate did not store the place.
     pub(crate) fn of(&self, node: &impl Place) -> Option<Span> {
         self.span(node.place())
     }
 
-    /// Converts a parser's span to one in bytes, line and column.
+    /// Converts a span of the parser crate to a [`Span`] with bytes, line and column.
     pub(crate) fn span(&self, span: TokenSpan) -> Option<Span> {
         let start = self.byte(span.start)?;
         let end = self.byte(span.end).unwrap_or(start).max(start);

@@ -5,16 +5,16 @@ use super::{Source, fold, forms, parse_query};
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
 
-/// A replacement table: the text that names it, and its bare name.
+/// A replacement table: the text by which a query names the table, and the table's name without a schema.
 pub type Other = (String, String);
 
 /// Returns the query with some tables replaced by others. `now` gets the schema and the name of a table, as
-/// PostgreSQL folds them, and returns the replacement. Columns are found as before. A table without an alias
-/// keeps its name as one, if the replacement has another name. An alias that equals the replacement's name is
-/// left out. The rest of the text stays as it is.
+/// PostgreSQL folds them, and returns the replacement of this table. Names of columns keep their meaning. So
+/// a table without an alias gets its own name as the alias, if the replacement has another name. An alias
+/// that equals the replacement's name is left out. The rest of the text stays as it is.
 ///
 /// # Errors
-/// A syntax error; a name whose place the parser did not keep.
+/// A syntax error, or an error for a name whose place the parser crate did not store.
 pub fn over_other_tables(
     sql: &str,
     mut now: impl FnMut(Option<&str>, &str) -> Option<Other>,

@@ -1,7 +1,8 @@
-//! Reads INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that they remove and add.
+//! Reads INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that such a statement removes and adds.
 //!
-//! The queries are lowered and evaluated like any other, so expressions and subqueries in them need no code
-//! of their own. Such writes are for in-memory data: defaults, conflicts and triggers exist on a server only.
+//! The queries are lowered and evaluated like all other queries, so their expressions and subqueries need no
+//! code of their own. These statements write in-memory data only. Defaults, conflicts and triggers exist on a
+//! server only.
 
 use super::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement,
@@ -15,14 +16,15 @@ use crate::sql::{Ident, Qualified};
 /// A change of one table by one statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The table's schema, if written, and its name.
+    /// The schema of the table, if the statement gives one, and the name of the table.
     pub(crate) table: (Option<String>, String),
     change: Change,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// One list of expressions per row, for the named columns; for all columns where none are named.
+    /// One list of expressions per row, for the columns that the statement names; for all columns if the
+    /// statement names none.
     Rows {
         columns: Vec<String>,
         rows: Vec<Vec<String>>,
@@ -54,10 +56,11 @@ pub(crate) struct WriteQueries {
     pub(crate) added: Option<String>,
 }
 
-/// Reads statements separated by semicolons. Each is over the state that the previous ones left.
+/// Reads statements separated by semicolons. Each statement reads the state that the statements before it
+/// left.
 ///
 /// # Errors
-/// A syntax error; a statement or clause that only a server can run.
+/// A syntax error, or an error for a statement or clause that only a server can run.
 pub(crate) fn parse_writes(sql: &str) -> Result<Vec<Write>> {
     let mut writes = Vec::new();
     each_statement(sql, |statement| {
@@ -140,7 +143,7 @@ fn truncate(s: &Truncate) -> Vec<Write> {
     s.table_names.iter().map(|t| write(&t.name)).collect()
 }
 
-/// Returns the table to be changed, and the alias of its rows.
+/// Returns the table that a statement changes, and the name by which the statement refers to its rows.
 fn target(table: &TableWithJoins) -> Result<((Option<String>, String), String)> {
     match &table.relation {
         TableFactor::Table { name, alias, .. } if table.joins.is_empty() => {
@@ -163,7 +166,7 @@ impl Write {
     /// Returns the queries over the table `def`, which must be the table that the write names.
     ///
     /// # Errors
-    /// A column that the table does not have; more or fewer values than columns.
+    /// An error for a column that the table does not have, or for more or fewer values than columns.
     pub(crate) fn queries(&self, def: &TableDef) -> Result<WriteQueries> {
         let name = Qualified::new(&def.schema, &def.name);
         let rows = |list: &str, alias: &str, condition: &str| {
@@ -247,7 +250,7 @@ fn fits(columns: &[String], def: &TableDef, values: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns a select list with every column of the table, each cast to its type.
+/// Returns a select list with a value for each column of the table, cast to the type of the column.
 fn typed(def: &TableDef, value: impl Fn(usize) -> String) -> String {
     let item = |i: usize| format!("CAST({} AS {}) AS c{i}", value(i), def.columns[i].ty);
     (0..def.columns.len()).map(item).collect::<Vec<_>>().join(", ")

@@ -84,8 +84,8 @@ pub(super) const ROWS: &[Row] = &[
     opaque("overlaps", "time, interval, time, interval -> bool", LAX | NULLABLE),
     opaque("overlaps", "time, interval, time, time -> bool", LAX | NULLABLE),
     opaque("overlaps", "time, time, time, interval -> bool", LAX | NULLABLE),
-    // These functions are called by casts to timestamp(p) and similar types; the second argument is the
-    // type's modifier.
+    // Casts to `timestamp(p)` and similar types call these functions, with the type's modifier as the second
+    // argument.
     f("timestamp", "timestamp, int4 -> timestamp", 0, v::rounded),
     f("timestamptz", "timestamptz, int4 -> timestamptz", 0, v::rounded),
     f("time", "time, int4 -> time", 0, v::rounded),
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("statement_timestamp", "-> timestamptz", STABLE),
     opaque("clock_timestamp", "-> timestamptz", VOLATILE),
     opaque("timeofday", "-> text", VOLATILE),
-    // Calls of these are written without parentheses; the front end finds them by these names.
+    // Calls of these functions are written without parentheses. Lowering finds the functions by these names.
     opaque("current_timestamp", "-> timestamptz", STABLE),
     opaque("current_date", "-> date", STABLE),
     opaque("current_time", "-> time", STABLE),

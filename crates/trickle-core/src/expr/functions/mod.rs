@@ -1,8 +1,9 @@
-//! Built-in scalar functions and operators. Each has one `Row`, with signature, flags and, where the
-//! evaluator knows it, value. A new function is one row in the file of its family.
+//! Built-in scalar functions and operators. Each function has one `Row`: its signature, its flags, and the
+//! code of its value if the evaluator knows the function. A new function is one row in the file of its
+//! family.
 //!
-//! Flags agree with PostgreSQL's `pg_proc`. Rows without a value are opaque: the evaluator takes a hash of
-//! name and arguments instead, so that laws over plans can still be tested.
+//! Flags agree with PostgreSQL's `pg_proc`. A row without a value is opaque. The value of an opaque function
+//! is a hash of its name and arguments, so that laws over plans can still be tested.
 
 mod array;
 mod datetime;
@@ -25,42 +26,43 @@ use std::sync::{Arc, OnceLock};
 pub use resolve::{cast_volatility, common_type, implicit_cast};
 pub(crate) use values::interval::{date_in_range, in_range, midnight, quotient as divide_interval};
 
-/// Computes a call from its evaluated arguments. Strict functions never see NULL.
+/// Computes a call from its evaluated arguments. The arguments of a strict function are never NULL.
 pub type Value = fn(&[Datum]) -> Result<Datum>;
 
 /// One function or operator for one list of argument types.
 struct Row {
     name: &'static str,
-    /// `argument types -> result type`, as PostgreSQL writes them. A last argument `variadic t` stands for
-    /// any number of arguments. A result `(name type, …)` has one or several columns of these names in FROM.
+    /// The types of the function, as `argument types -> result type`, in PostgreSQL's spelling. A last
+    /// argument `variadic t` stands for any number of arguments of type `t`. A result `(name type, …)` gives
+    /// the columns of the function in FROM.
     types: &'static str,
     flags: u16,
     value: Option<Value>,
 }
 
-/// Whether some argument values make it raise.
+/// Whether some argument values make the function raise.
 const RAISES: u16 = 1;
-/// Whether it may be NULL though no argument is.
+/// Whether the result may be NULL though no argument is.
 const NULLABLE: u16 = 2;
-/// Whether it is called with NULL arguments too.
+/// Whether the function is also called with NULL arguments.
 const LAX: u16 = 4;
-/// Volatility `STABLE`; without this flag and the next, the volatility is `IMMUTABLE`.
+/// Volatility `STABLE`; without [`STABLE`] and [`VOLATILE`], the volatility is `IMMUTABLE`.
 const STABLE: u16 = 8;
 /// Volatility `VOLATILE`.
 const VOLATILE: u16 = 16;
-/// Whether it is written with a symbol.
+/// Whether the function is an operator, written with a symbol.
 const OPERATOR: u16 = 32;
-/// Whether it returns a set of rows.
+/// Whether the function returns a set of rows.
 const SET: u16 = 64;
-/// Whether it is a window function.
+/// Whether the function is a window function.
 const WINDOW: u16 = 128;
 
-/// Makes a row whose value the evaluator knows.
+/// Makes a row of a function whose value the evaluator can compute.
 const fn f(name: &'static str, types: &'static str, flags: u16, value: Value) -> Row {
     Row { name, types, flags, value: Some(value) }
 }
 
-/// Makes a row without a value.
+/// Makes a row of a function whose value the evaluator cannot compute.
 const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
     Row { name, types, flags, value: None }
 }
@@ -85,13 +87,13 @@ const FAMILIES: &[&[Row]] = &[
 /// The types that a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// This type, and types that are cast to it implicitly.
+    /// This type, and types with an implicit cast to it.
     Is(Type),
     /// Any type, without a cast.
     Any,
     /// The element type that the arguments of the call determine.
     Element,
-    /// An array of that element type.
+    /// An array of the element type that the arguments of the call determine.
     Array,
 }
 
@@ -145,7 +147,7 @@ impl Entry {
         Some(Entry { row, args, variadic, ret, columns })
     }
 
-    /// Returns the declared argument at a position of the call.
+    /// Returns what the row declares for argument number `position` of a call.
     fn arg(&self, position: usize) -> Option<&Pattern> {
         self.args.get(position).or_else(|| self.args.last().filter(|_| self.variadic))
     }
@@ -191,7 +193,7 @@ impl Entry {
     }
 }
 
-/// Returns all entries by name.
+/// Returns the entries of all functions, by the name of the function.
 fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
     static TABLE: OnceLock<HashMap<&'static str, Vec<Entry>>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -203,16 +205,17 @@ fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
     })
 }
 
-/// Resolves a built-in function by name and argument types, as PostgreSQL would after its implicit casts.
-/// Where an argument's type differs from `sig.args` in more than a modifier, the caller casts it (untyped
-/// literals take the declared type). Collations do not affect which function is meant.
+/// Resolves a built-in function by name and argument types, as PostgreSQL would resolve it, with implicit
+/// casts. The caller casts an argument whose type differs from that in `sig.args` in more than a modifier.
+/// Untyped literals take the declared type. Collations do not affect the choice of the function.
 pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
     resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// Resolves a built-in operator of one or two operands in the same way. Comparisons of two integers of
-/// different width, and of strings, take their operands as they are, so that an index on either can be used.
+/// Resolves a built-in operator of one or two operands, like [`resolve_function`]. A comparison of two
+/// integers of different width, or of two strings, does not cast its operands, so that an index on either
+/// operand can be used.
 pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let op = if op == "!=" { "<>" } else { op };
     if let ("=" | "<>" | "<" | "<=" | ">" | ">=", [l, r]) = (op, args) {
@@ -223,7 +226,8 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// Returns the value function of a built-in signature; `None` where it is opaque or not built in.
+/// Returns the code that computes the value of a function; `None` for a function that is opaque or not built
+/// in.
 pub fn value_of(sig: &FuncSig) -> Option<Value> {
     if sig.schema.is_some() || !sig.form.is_empty() {
         return None;
@@ -237,11 +241,12 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
         .and_then(|e| e.row.value)
 }
 
-/// Computes the rows of a call with a column definition list, from its evaluated arguments, none of them
+/// Computes the rows of a call with a column definition list, from the evaluated arguments, none of which is
 /// NULL.
 pub(crate) type Recordset = fn(&[Datum], &FuncSig) -> Result<Datum>;
 
-/// Returns the function that computes the rows of a built-in signature; `None` where it is opaque.
+/// Returns the code that computes the rows of a call with a column definition list; `None` if the function is
+/// opaque.
 pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
@@ -312,7 +317,7 @@ pub fn reads_settings_alone(sig: &FuncSig) -> bool {
     sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()
 }
 
-/// Lists every built-in as `name(arguments) -> result`, for reference documentation.
+/// Returns every built-in function, as its name and `arguments -> result`, for reference documentation.
 pub fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
     FAMILIES.iter().copied().flatten().map(|r| (r.name, r.types))
 }

@@ -2,7 +2,7 @@
 
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, opaque};
 
-/// Makes the rows of a range type, its multirange and its element.
+/// Makes the rows of the functions on a range type, its multirange type and its element type.
 macro_rules! ranges {
     ($range:literal, $multi:literal, $element:literal) => {
         &[

@@ -1,12 +1,12 @@
-//! Finds the row that a call means, by PostgreSQL's rules for overloaded functions (manual, chapter "Type
-//! Conversion").
+//! Finds the row for a call of a built-in function, by PostgreSQL's rules for overloaded functions (manual,
+//! chapter "Type Conversion").
 
 use super::{Entry, Pattern};
 use crate::expr::{FuncSig, Volatility};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// PostgreSQL's type categories. Implicit casts stay within one.
+/// PostgreSQL's type categories. An implicit cast stays within one category.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Category {
     Bool,
@@ -32,13 +32,13 @@ fn category(ty: &Type) -> Category {
     }
 }
 
-/// Whether the type is the preferred one of its category.
+/// Whether the type is the preferred type of its category.
 fn preferred(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval)
 }
 
-/// Whether two types are the same except for modifiers. `varchar` counts as `text`, since it is read without
-/// conversion.
+/// Whether two types are the same except for modifiers. `varchar` counts as `text`, since a `varchar` is read
+/// as `text` without conversion.
 fn same(from: &Type, to: &Type) -> bool {
     match (from, to) {
         (Type::Varchar(_), Type::Text) => true,
@@ -47,7 +47,8 @@ fn same(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// Whether PostgreSQL casts `from` to `to` implicitly. Modifiers do not matter; a type casts to itself.
+/// Whether PostgreSQL casts `from` to `to` implicitly. Modifiers do not matter, and every type has an
+/// implicit cast to itself.
 pub fn implicit_cast(from: &Type, to: &Type) -> bool {
     let rank = |t: &Type| match t {
         Type::Int2 => 1,
@@ -75,9 +76,10 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
 }
 
 /// Returns the common type of values in CASE, COALESCE, UNION, VALUES and ARRAY (manual, "UNION, CASE, and
-/// Related Constructs"). The first type is taken, or a later type of its category that the first casts to.
-/// Untyped literals alone are text. The modifier stays only where all agree. Texts under one collation keep
-/// it, also beside texts under none.
+/// Related Constructs"). The result is the first type, or a later type of the same category to which the
+/// first has an implicit cast. Untyped literals alone give `text`. The result has a modifier only if all
+/// types have the same one. Texts under one collation give a text under this collation, also beside texts
+/// without a collation.
 pub fn common_type(types: &[Type]) -> Option<Type> {
     let mut collated = types.iter().filter(|t| t.collation().is_some());
     let Some(like) = collated.next() else { return plain_common_type(types) };
@@ -114,7 +116,7 @@ fn plain_common_type(types: &[Type]) -> Option<Type> {
 pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
-        // An image is only used to tell values apart, and it does so under any setting.
+        // An image only serves to tell values apart, and every setting tells the same values apart.
         (_, t) if crate::expr::is_written(t) => false,
         (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
         (Type::Unknown, _) => false,
@@ -127,7 +129,7 @@ pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     if stable { Volatility::Stable } else { Volatility::Immutable }
 }
 
-/// Resolves a comparison. Operands are taken as they are where PostgreSQL has an operator for the pair.
+/// Resolves a comparison. Operands are not cast if PostgreSQL has an operator for the pair of types.
 pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let (l, r) = match (l, r) {
         (Type::Unknown, Type::Unknown) => (Type::Text, Type::Text),
@@ -142,7 +144,7 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let float = |t: &Type| matches!(t, Type::Float4 | Type::Float8);
     let pair = match (&l, &r) {
         (a, b) if a.base() == b.base() => Some((l.clone(), r.clone())),
-        // A text under a collation compares under it with a text under none.
+        // A text under a collation and a text without one are compared under that collation.
         (a, b) if a.collation().is_some() || b.collation().is_some() => {
             common_type(&[l.clone(), r.clone()]).filter(|t| t.collation().is_some()).and_then(both)
         }
@@ -159,15 +161,15 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
         _ => None,
     };
     let (l, r) = pair.filter(|(l, r)| supported(l) && supported(r))?;
-    // Comparing a time with a zone to one without reads the `TimeZone` setting.
+    // The comparison of a time with a zone to a time without one reads the setting `TimeZone`.
     let stable = timed(&l) && (l == Type::Timestamptz) != (r == Type::Timestamptz);
     let sig = FuncSig::comparison(op, l, r);
     Some(if stable { Arc::new(FuncSig { volatility: Volatility::Stable, ..(*sig).clone() }) } else { sig })
 }
 
-/// Returns the operands that `||` works on. A value beside a text is replaced by its own text, where that
-/// depends on no setting. (PostgreSQL's own `text || anynonarray` is marked stable because of types whose
-/// text does, and inlines to the same expression.)
+/// Returns the operand types with which `||` is resolved. A value beside a text counts as a text if its text
+/// form depends on no setting. (PostgreSQL's own `text || anynonarray` is stable, because of types whose text
+/// form depends on settings; PostgreSQL inlines it to the same expression.)
 pub(super) fn concatenated(op: &str, args: &[Type]) -> Vec<Type> {
     let fixed = |t: &Type| t.is_number() || matches!(t, Type::Bool | Type::Uuid);
     match (op, args) {
@@ -177,7 +179,7 @@ pub(super) fn concatenated(op: &str, args: &[Type]) -> Vec<Type> {
     }
 }
 
-/// Whether the entry declares exactly these types.
+/// Whether an entry declares exactly these argument types.
 pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
     let mut element: Option<Type> = None;
     let mut bind = |t: Type| match &element {
@@ -196,14 +198,15 @@ pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
     })
 }
 
-/// A row that can take the call, with the types to which it casts the arguments.
+/// A row whose function can be called with the given arguments, and the types to which the call casts these
+/// arguments.
 struct Candidate<'a> {
     entry: &'a Entry,
     args: Vec<Type>,
     element: Option<Type>,
 }
 
-/// Returns the types with which `entry` can take the call, if it can.
+/// Returns the candidate for `entry`; `None` if its function cannot be called with arguments of these types.
 fn fit<'a>(entry: &'a Entry, args: &[Type]) -> Option<Candidate<'a>> {
     if !entry.takes(args.len()) {
         return None;
@@ -245,7 +248,7 @@ fn keep_best(candidates: &mut Vec<Candidate<'_>>, score: impl Fn(&Candidate<'_>)
 pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]) -> Option<FuncSig> {
     let mut found: Vec<Candidate<'_>> = entries.filter_map(|e| fit(e, args)).collect();
     let matches = |c: &Candidate<'_>, guess: &[Type]| (0..guess.len()).all(|i| same(&guess[i], &c.args[i]));
-    // An operator with one untyped operand is first tried with the type of the other operand.
+    // If one operand of an operator is untyped, the type of the other operand is tried first.
     if let [l, r] = args {
         let guess = match (l, r) {
             (Type::Unknown, t) | (t, Type::Unknown) if *t != Type::Unknown => Some([t.clone(), t.clone()]),
@@ -279,8 +282,8 @@ pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]
     if found.len() == 1 { found.pop().and_then(sign) } else { None }
 }
 
-/// Treats an untyped argument as text where a candidate takes text, and otherwise as of the category that all
-/// candidates take.
+/// Gives an untyped argument a category: text if a candidate accepts text, otherwise the category that all
+/// candidates accept.
 fn settle_unknown(found: &mut Vec<Candidate<'_>>, i: usize) {
     let first = category(&found[0].args[i]);
     let chosen = if found.iter().any(|c| category(&c.args[i]) == Category::Text) {

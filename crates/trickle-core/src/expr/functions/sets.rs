@@ -1,5 +1,5 @@
-//! Functions that return sets of rows. The value is the array of the rows, in order. With several columns,
-//! each row is a record; NULL is the empty set.
+//! Functions that return sets of rows. The value of a call is the array of its rows, in order. If the
+//! function has several columns, each row is a record. A value of NULL is the empty set.
 
 use super::values::sets as v;
 use super::{LAX, NULLABLE, RAISES, Row, SET, STABLE, f, opaque};
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("json_each", "json -> (key text, value json)", R),
     opaque("json_each_text", "json -> (key text, value text)", R | NULLABLE),
     opaque("json_object_keys", "json -> text", R),
-    // Their columns come from the column definition list beside the call.
+    // The columns of these functions come from the column definition list after the call.
     opaque("jsonb_to_recordset", "jsonb -> record", R | NULLABLE),
     opaque("json_to_recordset", "json -> record", R | NULLABLE),
 ];

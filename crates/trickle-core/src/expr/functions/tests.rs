@@ -64,7 +64,7 @@ fn operators_resolve_as_in_postgres() {
     }
 }
 
-/// A collation is no other type: an untyped text beside a collated one is a text, and no array.
+/// A collation does not make another type: an untyped text beside a collated text is a text, not an array.
 #[test]
 fn collations_do_not_decide_which_function_is_meant() {
     let collated = Type::Text.collated("\"C\"", true);

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 /// The reason why a recursive term is not a step.
 pub(super) enum Refusal {
-    /// SQL forbids the reference there.
+    /// SQL forbids a reference to the recursive query in this place.
     Forbidden(&'static str),
     /// The term is not a function of pairs of rows.
     Unknown(&'static str),
 }
 
-/// `π_exprs σ_on (own × side)`, over the columns of the own rows and then of the side.
+/// The relation `π_exprs σ_on (own × side)`. Its expressions are over the columns of `own`, followed by the
+/// columns of `side`.
 pub(super) struct Pairs {
     side: Option<NodeId>,
     on: Vec<Expr>,
@@ -22,7 +23,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the side, restricted by the conditions on it alone, and the other conditions.
+    /// Returns the side, restricted by the conditions that read the side alone, and the other conditions.
     pub(super) fn beside(self, graph: &mut Graph, width: usize) -> Result<(NodeId, Expr)> {
         let side = side(graph, self.side)?;
         let alone = |e: &Expr| !e.is_constant() && e.columns().iter().all(|c| *c >= width);
@@ -39,8 +40,8 @@ fn side(graph: &mut Graph, side: Option<NodeId>) -> Result<NodeId> {
     side.map_or_else(|| graph.add(Values::unit()), Ok)
 }
 
-/// Takes the plan under `root` apart into pairs of a row of `own` and a row of the other relations that it
-/// reads.
+/// Takes the plan under `root` apart into pairs of a row of `own` and a row of the other relations that the
+/// plan reads.
 pub(super) fn take_apart(
     graph: &mut Graph,
     root: NodeId,
@@ -170,7 +171,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(side), on, exprs }))
     }
 
-    /// Takes a semi-join apart. A condition on the side alone restricts the side.
+    /// Takes a semi-join apart. A semi-join that reads the side alone restricts the side.
     fn semi(&mut self, s: &SemiJoin) -> Taken {
         if self.over.contains(&s.right()) {
             if self.over.contains(&s.left()) {
@@ -201,7 +202,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(self.graph.add(semi)?), ..pairs }))
     }
 
-    /// Takes functions in FROM apart. Functions of the side alone belong to the side.
+    /// Takes functions in FROM apart. Functions that read the side alone become part of the side.
     fn expanded(&mut self, e: &Expand) -> Taken {
         let pairs = taken!(self.pairs(e.input()));
         let (width, before) = (self.width(), self.side_width(&pairs));

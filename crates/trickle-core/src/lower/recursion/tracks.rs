@@ -1,9 +1,9 @@
-//! Lowers SEARCH and CYCLE to ordinary columns, as the manual expands them (7.8.2). A path is an array that
-//! grows by the row of each step.
+//! Lowers SEARCH and CYCLE to ordinary columns, as PostgreSQL's manual expands them (7.8.2). A path is an
+//! array that grows by the row of each step.
 //!
 //! PostgreSQL's paths are arrays of rows, which no table can hold. Here an element is the row's only column,
-//! or the text of all its columns. Two elements are equal where the rows are. A query that reads a path, or
-//! the column that SEARCH sets, is not kept.
+//! or the text of all the row's columns. Two elements are equal if and only if their rows are equal. No query
+//! can read a path, nor the column that SEARCH sets.
 
 use super::super::expr::ClauseContext;
 use super::Lowerer;
@@ -31,10 +31,10 @@ pub(super) struct Track {
 }
 
 enum Kind {
-    /// The mark of a cycle: whether the row is already on the path that led to it. The column after this one
-    /// holds the path.
+    /// The mark of a cycle: whether the row is already on the path that led to it. The column after the mark
+    /// holds that path.
     Cycle { by: Vec<usize>, value: Expr, other: Expr },
-    /// The path: the rows that led to this one, identified by these columns.
+    /// The path: the rows that led to this row, each identified by these columns.
     Way(Vec<usize>),
     /// The number of rounds that led to the row.
     Round,
@@ -137,8 +137,8 @@ impl Tracks {
         self.columns.iter().map(first).collect()
     }
 
-    /// Returns the values of the added columns for the row `next` that a step derives from a row where they
-    /// are `now`. Returns also the conditions of the step.
+    /// Returns the values of the added columns for the row `next`, and the conditions of the step that
+    /// derives `next`. In the row that the step starts from, the added columns have the values `now`.
     pub(super) fn go_on(&self, now: &[Expr], next: &[Expr]) -> Result<(Vec<Expr>, Vec<Expr>)> {
         let (mut columns, mut on) = (Vec::new(), Vec::new());
         for (i, track) in self.columns.iter().enumerate() {
@@ -170,8 +170,8 @@ fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
     Ok(Expr::call(sig, args))
 }
 
-/// Returns a value that is equal where the columns `by` are equal, NULL equal to NULL. For one column it is
-/// that column, else the text of an array of them.
+/// Returns a value that is equal in two rows if the columns `by` are (NULL equal to NULL). The value of a
+/// single scalar column is the column itself, any other value is the text of an array of the columns.
 fn key(by: &[usize], row: &[Expr]) -> Expr {
     match by {
         [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {

@@ -30,7 +30,7 @@ fn unknown_names_have_a_place_and_a_near_miss() {
         error("SELECT * FROM generate_seris(1, 3)").hint_text(),
         Some("Did you mean \"generate_series\"?")
     );
-    // A function that there is, for other arguments.
+    // The function exists, but for arguments of other types.
     assert!(error("SELECT upper(id) FROM a").hint_text().is_some_and(|h| h.contains("cast")));
     assert_eq!(error("SELECT * FROM a JOIN b USING (nope)").sqlstate(), "42703");
 }
@@ -72,7 +72,7 @@ fn types_that_do_not_fit() {
         ("VALUES (1, 2), (3)", "42601", "same length"),
     ] {
         let e = error(sql);
-        // An untyped literal beside text is text: the CASE above is only wrong for its number.
+        // A query whose expected text is empty only has to fail.
         if text.is_empty() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Each construct lowers, to the plan one expects; what does not says why and where.
+//! Each construct that is supported lowers to the expected plan. Any other construct gives a reason with its
+//! place.
 
 mod errors;
 mod plans;
@@ -221,7 +222,7 @@ fn functions_over_types_that_are_only_named_are_not_errors() {
             other => panic!("{sql}: {other:?}"),
         }
     }
-    // The user's own aggregate recomputes the groups that changed.
+    // A user-defined aggregate is recomputed for the groups that changed.
     let mut product = crate::expr::FuncSig::unknown(Some("public"), "product", vec![Type::Int4], Type::Int4);
     product.kind = crate::expr::FuncKind::Aggregate;
     product.volatility = crate::expr::Volatility::Immutable;

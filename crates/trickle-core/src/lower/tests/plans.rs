@@ -6,7 +6,7 @@ const A: &str = "Table public.a (id, k, v, t)";
 const B: &str = "Table public.b (id, k, w, d)";
 const N: &str = "Table public.n (x, y, j, jb, arr)";
 
-/// Plans are written with `A`, `B`, `N` for the tables.
+/// Checks the plan of a query. The expected lines have `TA`, `TB` and `TN` for the tables.
 fn expect(sql: &str, lines: &[&str]) {
     let text = lines.join("\n");
     let text = text.replace("TA", A).replace("TB", B).replace("TN", N);
@@ -26,7 +26,7 @@ fn filters_stand_at_the_lowest_place() {
             "      TB",
         ],
     );
-    // A list whose first two items are linked through the third alone is joined in another order.
+    // If only the third item links the first two, the third item is joined before the second.
     expect(
         "SELECT a.id, b.id AS bid, n.x FROM a, b, n WHERE a.k = n.x AND b.k = n.y",
         &[
@@ -63,7 +63,7 @@ fn outer_joins_keep_their_conditions() {
             "    TA",
         ],
     );
-    // Inner joins inside the padded side stay inside.
+    // An inner join inside the padded operand of an outer join stays inside this operand.
     expect(
         "SELECT a.id FROM a LEFT JOIN (b JOIN n ON b.k = n.x) ON a.k = b.id",
         &["Map id#0", "  LeftJoin (k#1 = id#4)", "    TA", "    Join (k#1 = x#4)", "      TB", "      TN"],
@@ -141,7 +141,7 @@ fn ctes_are_lowered_once_and_views_expanded() {
     });
     assert_eq!(reduces.count(), 1);
     expect("SELECT k FROM va", &["Map k#1", "  Map id#0, k#1", "    Filter (v#2 > 0)", "      TA"]);
-    // A CTE hides the table of its name, in its own scope only.
+    // A CTE hides a table of the same name, in the scope of the CTE only.
     expect(
         "WITH a AS (SELECT x AS id FROM n) SELECT id FROM (WITH a AS (SELECT id FROM b) SELECT id FROM a) s",
         &["Map id#0", "  TB"],
@@ -160,7 +160,8 @@ fn grouping() {
             "        TA",
         ],
     );
-    // Ordinals, output names and equal expressions are one key; an input column wins over an output name.
+    // An ordinal, an output name and an equal expression denote the same key. An input column is preferred to
+    // an output name.
     let by_expression = plan("SELECT k + 1 AS g, count(*) AS n FROM a GROUP BY k + 1");
     assert_eq!(by_expression, plan("SELECT k + 1 AS g, count(*) AS n FROM a GROUP BY 1"));
     assert_eq!(by_expression, plan("SELECT k + 1 AS g, count(*) AS n FROM a GROUP BY g"));
@@ -213,7 +214,7 @@ fn grouping_sets() {
             "        TA",
         ],
     );
-    // One set is a plain GROUP BY.
+    // A single grouping set is a plain GROUP BY.
     let plain = plan("SELECT k, v, count(*) FROM a GROUP BY k, v");
     for same in [
         "GROUPING SETS ((k, v))",
@@ -236,7 +237,7 @@ fn grouping_sets() {
     ] {
         assert_eq!(sets(one), sets(other), "{one}");
     }
-    // Names that say nothing outside GROUP BY.
+    // Outside a grouping set, `cube` and `rollup` are ordinary names.
     assert_eq!(names("SELECT k AS cube FROM a GROUP BY cube, rollup(k)"), "cube");
     assert_eq!(names("SELECT k AS rollup, count(*) FROM a GROUP BY rollup"), "rollup, count");
 }
@@ -262,12 +263,12 @@ fn set_operations_unify_types() {
             "    TB",
         ],
     );
-    // INTERSECT binds more tightly; a chain of UNION ALL is one sum.
+    // INTERSECT binds more tightly than UNION, and a chain of UNION ALL is one sum.
     let text =
         plan("SELECT id FROM a UNION ALL SELECT x FROM n INTERSECT SELECT id FROM b UNION ALL SELECT 1");
     assert!(text.starts_with("Union\n") && text.matches("Union").count() == 1, "{text}");
     assert!(text.contains("    Intersect\n"), "{text}");
-    // Each arm is named after the first.
+    // The columns of a set operation have the names of the first arm.
     assert_eq!(names("SELECT id AS q FROM a UNION SELECT x FROM n"), "q");
 }
 
@@ -299,7 +300,7 @@ fn literals_take_their_type_from_context() {
         "SELECT id FROM a WHERE t IN ('x', 'y')",
         &["Map id#0", "  Filter t#3 = ANY(ARRAY['x', 'y'])", "    TA"],
     );
-    // With NULL, or with a value that is not constant, IN is a disjunction.
+    // If the list contains NULL or a value that is not constant, IN is a disjunction.
     expect(
         "SELECT id FROM a WHERE k IN (1, v)",
         &["Map id#0", "  Filter ((k#1 = 1) OR (k#1 = v#2))", "    TA"],

@@ -111,7 +111,8 @@ fn soup() -> impl Strategy<Value = String> {
     (head, tail).prop_map(|(h, t)| format!("{h}{}", t.join(" ")))
 }
 
-/// Returns an integer and a boolean expression, well-typed, with correlated subqueries inside each other.
+/// Returns a well-typed integer expression and a well-typed boolean one, both with nested correlated
+/// subqueries.
 fn expressions() -> impl Strategy<Value = (String, String)> {
     let ints = prop::sample::select(vec!["a.id", "a.k", "a.v", "1", "NULL::int", "length(a.t)"]);
     let bools = prop::sample::select(vec!["a.k > 0", "a.v IS NULL", "a.t = '5'", "true", "a.id IN (1, 2)"]);
@@ -146,7 +147,7 @@ fn expressions() -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// A contract that lowering breaks is a bug of lowering, whatever the text.
+/// Fails on an internal error. Whatever the text, lowering must respect the contract of every operator.
 fn check(sql: &str) {
     if let Err(e) = lower(sql, &catalog()) {
         assert!(!e.is_internal(), "{sql}: {e}");
@@ -220,7 +221,7 @@ fn deep_nesting_is_lowered_or_refused_in_time() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// A megabyte each, where a careless walk takes minutes.
+/// Lowers texts of a megabyte each, on which a walk of more than linear cost takes minutes.
 #[test]
 fn huge_lists_and_numbers_are_refused_as_by_postgresql() {
     let digits = "9".repeat(1_000_000);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The text that PostgreSQL prints for a view is the same query as the typed one.
+/// The text that PostgreSQL prints for a view means the same as the query that the user typed.
 #[test]
 fn canonical_text_means_the_same() {
     for (typed, printed) in [

@@ -1,9 +1,10 @@
-//! Rewrites calls with keywords between their arguments, as SQL/JSON and SQL/XML have them.
+//! Rewrites calls with keywords between their arguments, such as the calls of SQL/JSON and SQL/XML.
 //!
-//! Such a call becomes a call of a function `"\0form NAME"`. Its arguments are the arguments of the call and
-//! the tokens between them. Keywords, commas and parentheses become `"\0WORDS"`, names that the call gives
-//! become `"\0name NAME"`, and types become `"\0type"(NULL::TYPE)`. `JSON_OBJECTAGG` and `JSON_ARRAYAGG`
-//! become calls of the aggregates that they stand for.
+//! A call with keywords becomes a plain call of a function `"\0form NAME"`. The arguments of the plain call
+//! are the arguments of the call with keywords, and the tokens between these arguments. Keywords, commas and
+//! parentheses become `"\0WORDS"`, names that the call gives become `"\0name NAME"`, and types become
+//! `"\0type"(NULL::TYPE)`. `JSON_OBJECTAGG` and `JSON_ARRAYAGG` become calls of the aggregates by which
+//! PostgreSQL computes them.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -20,7 +21,7 @@ const AGGREGATE: &str = "\0aggregate ";
 const NAME: &str = "\0name ";
 const TYPE: &str = "\0type";
 
-/// The functions whose calls always or sometimes have this form.
+/// The functions whose calls can have keywords between their arguments.
 const CALLS: [&str; 20] = [
     "JSON",
     "JSON_ARRAY",
@@ -43,7 +44,7 @@ const CALLS: [&str; 20] = [
     "XMLSERIALIZE",
     "XMLTABLE",
 ];
-/// Keywords that stand before an expression or instead of one.
+/// Keywords that stand before an expression or in place of an expression.
 const BEFORE: [&str; 12] = [
     "CONTENT",
     "DEFAULT",
@@ -119,7 +120,7 @@ const BEHIND: [&str; 54] = [
 const COLUMN: [&str; 7] = ["EXISTS", "FOR ORDINALITY", "NESTED", "NESTED PATH", "NOT NULL", "NULL", "PATH"];
 const SIGNS: [&str; 4] = [",", ":", "(", ")"];
 
-/// A part of a call.
+/// A part of a call with keywords.
 pub(crate) enum FormPart<'q> {
     /// An argument.
     Argument(&'q Expr),
@@ -131,12 +132,14 @@ pub(crate) enum FormPart<'q> {
     Type(&'q DataType),
 }
 
-/// Returns the name of such a call in upper case; `None` for any other call.
+/// Returns the name, in upper case, of a call that was rewritten from one with keywords; `None` for any other
+/// call.
 pub(crate) fn form_name(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(FORM)?)
 }
 
-/// Returns the name of such a call whose argument is a query; the query itself is left out.
+/// Returns the name of a call that had a query as its argument, such as `JSON_ARRAY(SELECT …)`; `None` for
+/// any other call. Rewriting leaves out the query.
 pub(crate) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
 }
@@ -145,7 +148,7 @@ fn one_of_calls(name: &str) -> Option<&'static str> {
     CALLS.into_iter().find(|call| call.eq_ignore_ascii_case(name))
 }
 
-/// Returns the parts of a call; `None` where an argument has no known form.
+/// Returns the parts of a rewritten call; `None` if an argument is of a form that rewriting does not make.
 pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
@@ -163,13 +166,13 @@ pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     args.iter().map(part).collect()
 }
 
-/// Returns the name of an aggregate in SQL/JSON syntax, and the function that it stands for, with `?` for the
-/// type where the arguments decide it.
+/// Returns the name of an aggregate in SQL/JSON syntax, and the name of the function that computes the
+/// aggregate. The function's name contains `?` where the arguments decide between json and jsonb.
 pub(crate) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }
 
-/// Whether `a IS [NOT] JSON …` stands for `a IS [NOT] DOCUMENT`.
+/// Whether a test `a IS [NOT] JSON …` in the tree was rewritten from `a IS [NOT] DOCUMENT`.
 pub(crate) fn is_document(keys: Option<&JsonKeyUniqueness>) -> bool {
     keys == Some(&JsonKeyUniqueness::WithoutUniqueKeys)
 }
@@ -194,7 +197,7 @@ fn type_of(f: &Function) -> Option<&DataType> {
     }
 }
 
-/// Whether a token may belong to a form that is rewritten here.
+/// Whether a token may belong to a call or a test that this module rewrites.
 pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
     let others = ["document", "normalize", "without"];
     let one_of = |w: &Word| CALLS.iter().chain(&others).any(|c| w.value.eq_ignore_ascii_case(c));
@@ -202,7 +205,7 @@ pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
 }
 
 impl Reader<'_> {
-    /// Whether a call with keywords starts at a word, and not a name with a list of columns.
+    /// Whether a call with keywords starts at word `i`. A name with a list of columns is no such call.
     pub(super) fn is_call(&self, i: usize) -> bool {
         let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
         else {
@@ -229,7 +232,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether a call, in an expression or in FROM, may follow this token.
+    /// Whether a call, in an expression or in FROM, may follow token `i`.
     fn begins_call(&self, i: usize) -> bool {
         let words = ["content", "document", "path", "passing", "value", "default", "returning", "escape"];
         match self.keyword(i) {
@@ -246,7 +249,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether an operand may follow this token.
+    /// Whether an operand may follow token `i`.
     pub(super) fn awaits_operand(&self, i: usize) -> bool {
         match self.words.get(i).map(|(_, t)| &t.token) {
             Some(
@@ -272,8 +275,8 @@ impl Reader<'_> {
         ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
     }
 
-    /// Rewrites `a IS [NOT] DOCUMENT` to a test of JSON with the default clause. No other test has this
-    /// clause then, since [`Reader::json_test`] removes it.
+    /// Rewrites `a IS [NOT] DOCUMENT` to `a IS [NOT] JSON WITHOUT UNIQUE KEYS`. This clause identifies the
+    /// rewritten test, since [`Reader::json_test`] removes the clause from real tests of JSON.
     pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
         if !self.is_test(i) {
             return Vec::new();
@@ -281,7 +284,7 @@ impl Reader<'_> {
         vec![(i, Edit::Instead(["JSON", "WITHOUT", "UNIQUE", "KEYS"].map(word).into()))]
     }
 
-    /// Rewrites `a IS JSON … WITHOUT UNIQUE KEYS`: the default clause is left out.
+    /// Rewrites `a IS JSON … WITHOUT UNIQUE KEYS`: the clause is the default, and is left out.
     pub(super) fn json_test(&self, i: usize) -> Vec<(usize, Edit)> {
         if !self.ends_json_test(i) || !self.is_word(i + 1, "unique") {
             return Vec::new();
@@ -290,13 +293,13 @@ impl Reader<'_> {
         (i..i + 2 + keys).map(|gone| (gone, Edit::Instead(Vec::new()))).collect()
     }
 
-    /// Whether `IS [NOT]` stands before a word.
+    /// Whether `IS [NOT]` stands before word `i`.
     fn is_test(&self, i: usize) -> bool {
         let word = |back: usize, text: &str| i.checked_sub(back).is_some_and(|at| self.is_word(at, text));
         word(1, "is") || word(1, "not") && word(2, "is")
     }
 
-    /// Whether `IS [NOT] JSON [kind]` stands before a word.
+    /// Whether `IS [NOT] JSON [kind]` stands before word `i`.
     fn ends_json_test(&self, i: usize) -> bool {
         let kinds = ["value", "scalar", "array", "object"];
         let Some(before) = i.checked_sub(1) else { return false };
@@ -317,7 +320,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Rewrites a call over a query to a call without arguments; returns where it ends.
+    /// Rewrites a call over a query to a call without arguments. Returns the position where the call ends.
     pub(super) fn call_over_query(&self, i: usize, edits: &mut Vec<(usize, Edit)>) -> Option<usize> {
         let query = ["select", "with", "values"].iter().any(|query| self.is_word(i + 2, query));
         let end = self.partner.get(i + 1).copied().flatten().filter(|_| query && self.is_call(i))?;
@@ -345,7 +348,8 @@ impl Reader<'_> {
         std::iter::once(named).chain(scan.edits).collect()
     }
 
-    /// Rewrites `JSON_OBJECTAGG(k : v …)` and `JSON_ARRAYAGG(v …)` where an aggregate returns their type.
+    /// Rewrites `JSON_OBJECTAGG(k : v …)` and `JSON_ARRAYAGG(v …)`, if there is an aggregate that returns the
+    /// type of the call.
     fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
         let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
         let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
@@ -399,7 +403,7 @@ impl Reader<'_> {
 enum ExpectedPart {
     /// The definition of a table's column, which begins with the column's name.
     Column,
-    /// An expression, or keywords before one.
+    /// An expression, or keywords before an expression.
     Expression,
     /// Keywords after an expression.
     Words,
@@ -417,7 +421,7 @@ struct Scan<'r, 't> {
 }
 
 impl Scan<'_, '_> {
-    /// Reads everything up to `end`; with `columns`, these are the column definitions of a table.
+    /// Reads the parts up to `end`. With `columns`, the parts are the column definitions of a table.
     fn list(&mut self, end: usize, columns: bool) {
         let first = if columns { ExpectedPart::Column } else { ExpectedPart::Expression };
         let mut due = first;
@@ -451,7 +455,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Reads the parts that keywords require and that are not expressions.
+    /// Reads the parts that must follow the keywords `words` and that are not expressions.
     fn follow(&mut self, words: &str, end: usize) {
         match words {
             "AS" if self.called == "xmlserialize" => self.typed(end, false),
@@ -472,7 +476,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Finds the longest keywords at the current position, and the number of their words.
+    /// Returns the longest entry of the keyword lists at the current position, and the number of its words.
     fn words(&self, due: ExpectedPart, columns: bool) -> Option<(&'static str, usize)> {
         let lists: [&[&str]; 2] = match (due, columns) {
             (ExpectedPart::Expression, _) => [&BEFORE, &[]],
@@ -493,7 +497,8 @@ impl Scan<'_, '_> {
         Some((*found, count(found)))
     }
 
-    /// Whether these words are keywords here, though elsewhere they may be a name or a part of an expression.
+    /// Whether these words are keywords at the current position. In other places the same words may be a name
+    /// or a part of an expression.
     fn may_be(&self, words: &str) -> bool {
         match words {
             // For JSON_OBJECTAGG, `called` is the stem `object`.
@@ -511,7 +516,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a nested path with its columns stands here, and not a column named `nested`.
+    /// Whether a nested path stands at the current position, and not a column named `nested`.
     fn is_nested(&self) -> bool {
         let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
         let next = self.reader.words.get(self.at + 1);
@@ -519,7 +524,8 @@ impl Scan<'_, '_> {
             && (self.reader.is_word(self.at + 1, "path") || next.is_some_and(|(_, t)| text(&t.token)))
     }
 
-    /// Begins a part before the current word. The part consists of `tokens`, or of the words that follow.
+    /// Begins a part before the current word. The part consists of `tokens`, or, if `tokens` is empty, of the
+    /// words that follow.
     fn part(&mut self, tokens: Vec<Token>) {
         let comma = (self.parts > 0).then_some(Token::Comma);
         self.parts += 1;
@@ -529,7 +535,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Makes a part that replaces `count` words.
+    /// Makes a part `token` that replaces `count` words.
     fn instead(&mut self, count: usize, token: Token) {
         self.part(vec![token]);
         self.edits.extend((self.at..self.at + count).map(|gone| (gone, Edit::Instead(Vec::new()))));

@@ -6,8 +6,8 @@ use crate::parse::ast::{Ident, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
-/// Returns the collation of a domain. The tree has room for one identifier only, so that holds both schema
-/// and name.
+/// Returns the collation of a domain. The tree has room for one identifier only. This identifier contains
+/// both the schema and the name, each behind a mark.
 pub(crate) fn collation(written: &Ident) -> ObjectName {
     let parts = written.value.strip_prefix(MARK).and_then(|both| both.split_once(MARK));
     match parts {
@@ -20,7 +20,8 @@ pub(crate) fn collation(written: &Ident) -> ObjectName {
 }
 
 impl Reader<'_> {
-    /// Rewrites `NOT NULL` to a check after the default, and the two names in `COLLATE s.c` to one.
+    /// Rewrites `NOT NULL` to a CHECK at the end of the statement, and the two names in `COLLATE s.c` to one
+    /// name.
     pub(super) fn domain(&self, i: usize) -> Vec<(usize, Edit)> {
         let (mut edits, mut checked) = (Vec::new(), false);
         if i.checked_sub(1).is_none_or(|before| self.keyword(before) != Keyword::CREATE) {

@@ -1,7 +1,8 @@
-//! Rewrites PostgreSQL syntax that the parser crate does not read into syntax that it reads.
+//! Rewrites PostgreSQL syntax that the parser crate does not read into syntax that the parser crate reads.
 //!
-//! Names that are added begin with a NUL, which no text on a server can contain. They carry the information
-//! for which the tree has no place. Where none is needed, the new tokens make an equal query.
+//! A rewrite may add marks: names that begin with a NUL, which no text on a server can contain. A mark
+//! carries information for which the tree of the parser crate has no place. Rewrites without marks make an
+//! equal query.
 
 mod calls;
 mod domain;
@@ -36,8 +37,8 @@ const EXCLUDED: [(&str, Exclusion); 4] = [
     ("\0exclude group", Exclusion::Group),
     ("\0exclude ties", Exclusion::Ties),
 ];
-/// The character with which every mark begins. Alone, it is the alias of a query in parentheses; before the
-/// last name in USING, it says that this is an alias.
+/// The character with which every mark begins. Alone, the character is the alias of a query in parentheses.
+/// Before the last name in USING, the character marks this name as the alias of USING.
 const MARK: &str = "\0";
 
 /// Whether a table is named as `ONLY t`.
@@ -45,12 +46,12 @@ pub(crate) fn is_only(name: &ObjectName) -> bool {
     matches!(name.0.first(), Some(ObjectNamePart::Identifier(i)) if i.value == ONLY)
 }
 
-/// Whether a part of a name is a mark that says how the other parts are meant.
+/// Whether a part of a dotted name is a mark, such as the one for ONLY.
 pub(super) fn is_mark(part: &ObjectNamePart) -> bool {
     matches!(part, ObjectNamePart::Identifier(i) if i.value.starts_with(MARK))
 }
 
-/// Whether the first key of GROUP BY is the mark for its DISTINCT.
+/// Whether the first key of GROUP BY is the mark for `GROUP BY DISTINCT`.
 pub(crate) fn is_group_distinct(key: &Expr) -> bool {
     matches!(key, Expr::Identifier(i) if i.value == DISTINCT)
 }
@@ -65,8 +66,8 @@ pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     }
 }
 
-/// Returns the keys of an ORDER BY without the mark at their end, and the EXCLUDE clause of the frame that
-/// this mark stands for.
+/// Returns the keys of an ORDER BY without a mark at their end, and the EXCLUDE clause that the mark stands
+/// for.
 pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
     if let Some((OrderByExpr { expr: Expr::Identifier(i), .. }, before)) = keys.split_last()
         && let Some((_, what)) = EXCLUDED.iter().find(|(mark, _)| i.value == *mark)
@@ -89,7 +90,7 @@ pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
     (e, false)
 }
 
-/// Returns the tokens with such forms rewritten.
+/// Returns the tokens, with all syntax rewritten that the parser crate does not read.
 pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let suspect = |t: &TokenWithSpan| {
         let word = matches!(
@@ -132,7 +133,8 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return tokens;
     }
     let reader = Reader::new(&tokens);
-    // Deeper nesting is refused, since the work on it would grow with its depth.
+    // Tokens that nest deeper than GROUPS are not rewritten, since the work would grow with the depth. A text
+    // with such tokens is refused later.
     let edits = if reader.depth <= GROUPS { reader.edits() } else { Vec::new() };
     if edits.is_empty() {
         return tokens;
@@ -140,7 +142,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edited(tokens, edits)
 }
 
-/// Returns the alias of a `JSON_TABLE` or `XMLTABLE` that renames its columns.
+/// Returns the alias of a `JSON_TABLE` or `XMLTABLE`, if the alias renames the columns.
 pub(super) fn renamed_columns(tokens: &[TokenWithSpan]) -> Option<&TokenWithSpan> {
     let reader = Reader::new(tokens);
     reader.renamed_columns().map(|at| reader.words[at].1)
@@ -148,16 +150,16 @@ pub(super) fn renamed_columns(tokens: &[TokenWithSpan]) -> Option<&TokenWithSpan
 
 /// A change of the tokens at a position.
 enum Edit {
-    /// Inserts these tokens before the token.
+    /// Inserts these tokens before the token at the position.
     Before(Vec<Token>),
-    /// Replaces the token by these tokens.
+    /// Replaces the token at the position by these tokens.
     Instead(Vec<Token>),
-    /// Inserts these tokens after the token.
+    /// Inserts these tokens after the token at the position.
     After(Vec<Token>),
 }
 
 fn edited(tokens: Vec<TokenWithSpan>, mut edits: Vec<(usize, Edit)>) -> Vec<TokenWithSpan> {
-    // The sort is stable: edits at one position keep their order.
+    // The sort is stable, so edits at one position keep their order.
     edits.sort_by_key(|(at, _)| *at);
     let mut edits = edits.into_iter().peekable();
     let mut out = Vec::with_capacity(tokens.len());

@@ -1,4 +1,5 @@
-//! Rewrites operators that the parser crate binds in another way, or does not know.
+//! Rewrites operators that the parser crate does not know, or that have another precedence in the parser
+//! crate than in PostgreSQL.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -8,11 +9,11 @@ use sqlparser::tokenizer::Token;
 
 const LOCAL: &str = "\0local";
 const VARIADIC: &str = "\0variadic";
-/// The mark before an operator that the crate does not read before ANY and ALL.
+/// The mark for an operator that the parser crate does not read before ANY and ALL.
 const ANY: &str = "\0any ";
 
-/// Returns, for the right side of an equality with ANY or ALL, the operator that it stands for and the
-/// operand of ANY or ALL.
+/// Returns the real operator and the operand of ANY or ALL, from the right side of an equality that was
+/// rewritten from `a op ANY (b)`.
 pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
     let Expr::Function(f) = right else { return None };
     let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
@@ -53,7 +54,7 @@ impl Reader<'_> {
         start.map(|start| [(start, Token::LParen), (i, Token::RParen)].map(edit).into()).unwrap_or_default()
     }
 
-    /// Returns the position of the `::` of the type that ends before a word.
+    /// Returns the position of the `::` before the type that ends before word `i`.
     fn cast_before(&self, i: usize) -> Option<usize> {
         let (mut at, mut words) = (i, Vec::new());
         loop {
@@ -99,8 +100,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Rewrites `TRIM(BOTH FROM a)`, which does not name the characters to remove, to a call of the function
-    /// that it stands for.
+    /// Rewrites `TRIM(BOTH FROM a)`, a TRIM without characters to remove, to a call of `btrim`, `ltrim` or
+    /// `rtrim`.
     pub(super) fn trimmed(&self, i: usize) -> Vec<(usize, Edit)> {
         let called = match self.keyword(i + 2) {
             Keyword::LEADING => "ltrim",
@@ -136,8 +137,8 @@ impl Reader<'_> {
         if defines { Vec::new() } else { vec![(i, Edit::Instead(vec![name(VARIADIC), Token::RArrow]))] }
     }
 
-    /// Rewrites `a op ANY (b)`, with an operator that the crate does not expect there, to an equality; `b` is
-    /// wrapped in a mark with the operator.
+    /// Rewrites `a op ANY (b)` to an equality, for an operator that the parser crate does not read before
+    /// ANY. The operand `b` becomes the argument of a mark that contains the operator.
     pub(super) fn any(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) =
             self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
@@ -147,13 +148,13 @@ impl Reader<'_> {
         let Some((start, op)) = self.operator_before(i) else { return Vec::new() };
         let mut edits = vec![(start, Edit::Instead(vec![Token::Eq]))];
         edits.extend((start + 1..i).map(|gone| (gone, Edit::Instead(Vec::new()))));
-        // A query as an argument needs parentheses of its own.
+        // A query that is an argument needs parentheses of its own.
         edits.push((i + 2, Edit::Before(vec![name(format!("{ANY}{op}")), Token::LParen, Token::LParen])));
         edits.push((close, Edit::After(vec![Token::RParen, Token::RParen])));
         edits
     }
 
-    /// Returns the position of the operator before ANY, and the operator; `None` where the crate reads it.
+    /// Returns the operator before ANY, with its position; `None` if the parser crate reads this operator.
     fn operator_before(&self, i: usize) -> Option<(usize, String)> {
         let last = i.checked_sub(1)?;
         if let Some(open) = self.partner[last].filter(|_| self.is(last, &Token::RParen)) {
@@ -168,7 +169,7 @@ impl Reader<'_> {
         (symbol && !known.contains(&op.as_str())).then_some((last, op))
     }
 
-    /// Rewrites `OPERATOR(s.===)`: its symbols become one token.
+    /// Rewrites `OPERATOR(s.===)`: the symbols of the operator become one token.
     pub(super) fn operator(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) =
             self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))

@@ -6,9 +6,9 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
 impl Reader<'_> {
-    /// Returns for each parenthesis whether it opens a query: SELECT or a similar keyword follows. Another
-    /// parenthesis may follow instead, if that opens a query and only clauses come after it that may follow a
-    /// query.
+    /// Returns for each parenthesis whether the parenthesis opens a query. The next token is then SELECT or a
+    /// similar keyword, or another parenthesis that opens a query. After that inner query, only clauses that
+    /// may follow a query stand inside the outer parentheses.
     pub(super) fn queries(&self) -> Vec<bool> {
         let mut queries = vec![false; self.words.len()];
         for i in (0..self.words.len()).rev().filter(|i| self.is(*i, &Token::LParen)) {
@@ -40,7 +40,7 @@ impl Reader<'_> {
         vec![(i, Edit::Instead(vec![word("SELECT"), Token::Mul, word("FROM")]))]
     }
 
-    /// Whether the keyword here continues the query in parentheses before it.
+    /// Whether keyword `i` continues the query in parentheses before the keyword.
     fn goes_on(&self, i: usize) -> bool {
         matches!(
             self.keyword(i),
@@ -54,11 +54,11 @@ impl Reader<'_> {
         )
     }
 
-    /// Whether an operand of an expression, and not the arguments of a call, may follow this token.
+    /// Whether an operand of an expression may follow token `i`, rather than the arguments of a call.
     pub(super) fn begins_operand(&self, i: usize) -> bool {
         let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
         match self.words.get(i).map(|(_, t)| &t.token) {
-            // The ALL of UNION ALL.
+            // The ALL of UNION ALL is followed by a query, not by an operand.
             Some(Token::Word(_)) if i.checked_sub(1).is_some_and(set) => false,
             Some(Token::Word(_)) => matches!(
                 self.keyword(i),
@@ -87,11 +87,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Rewrites `((SELECT …) UNION …)` and `(VALUES …)` in an expression to `(SELECT * FROM (…))`. Elsewhere
-    /// such a query is read as it is.
+    /// Rewrites `((SELECT …) UNION …)` and `(VALUES …)` in an expression to `(SELECT * FROM (…))`. In any
+    /// other place, the parser crate reads a query in parentheses.
     pub(super) fn query(&self, i: usize, queries: &[bool]) -> Vec<(usize, Edit)> {
-        // Parentheses inside a query's parentheses are read with that query. An arm of a set operation is
-        // left as it is; parentheses that fill the outer ones are treated like these.
+        // Parentheses that fill the parentheses around them are treated like the outer ones. An arm of a set
+        // operation in parentheses is left as it is, since the arm is read with the whole set operation.
         let mut at = i;
         while at > 0 && queries[at - 1] {
             if self.partner[at].is_some_and(|end| self.goes_on(end + 1)) {

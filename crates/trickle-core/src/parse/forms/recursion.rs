@@ -32,14 +32,14 @@ pub(crate) struct Cycle<'q> {
     pub(crate) by: Vec<&'q Ident>,
     /// The column that marks a cycle.
     pub(crate) set: &'q Ident,
-    /// Its value for a row in a cycle, and its value for other rows.
+    /// The value of the column `set` for a row in a cycle, and its value for any other row.
     pub(crate) values: Option<(&'q Expr, &'q Expr)>,
     /// The column that holds the path.
     pub(crate) using: &'q Ident,
 }
 
-/// Returns the clauses that the keys in a recursive query's ORDER BY stand for; `None` where they are real
-/// sort keys.
+/// Returns the clauses SEARCH and CYCLE from the keys that [`Reader::recursion`] puts into an ORDER BY;
+/// `None` if the keys are real sort keys.
 pub(crate) fn search_and_cycle(keys: &[OrderByExpr]) -> Option<(Option<Search<'_>>, Option<Cycle<'_>>)> {
     let (mut search, mut cycle) = (None, None);
     for key in keys {
@@ -87,8 +87,8 @@ fn ident(e: &Expr) -> Option<&Ident> {
 }
 
 impl Reader<'_> {
-    /// Rewrites both clauses, which follow the parenthesis of a query, to keys at the end of an ORDER BY. A
-    /// recursive query cannot have an ORDER BY of its own.
+    /// Rewrites SEARCH and CYCLE after the parenthesis of a query to the keys of an ORDER BY inside the
+    /// parentheses. A recursive query cannot have an ORDER BY of its own.
     pub(super) fn recursion(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) = i.checked_sub(1).filter(|c| self.is(*c, &Token::RParen)) else { return Vec::new() };
         let (mut at, mut keys) = (i, Vec::new());
@@ -101,7 +101,7 @@ impl Reader<'_> {
         if keys.is_empty() {
             return Vec::new();
         }
-        // A number may stand directly before it, so there is a space.
+        // A number may stand directly before ORDER, so a space separates them.
         let mut order = vec![Token::Whitespace(Whitespace::Space), word("ORDER"), word("BY")];
         order.extend(keys.join(&Token::Comma));
         let gone = (i..at).map(|w| (w, Edit::Instead(Vec::new())));
@@ -143,7 +143,7 @@ impl Reader<'_> {
         Some((call(mark, args), at + 2))
     }
 
-    /// Reads names between commas, and returns where they end.
+    /// Reads column names separated by commas. Returns the names, and the position after them.
     fn columns(&self, i: usize) -> Option<(Vec<Vec<Token>>, usize)> {
         let (mut names, mut at) = (vec![vec![self.column(i)?]], i + 1);
         while self.is(at, &Token::Comma) {
@@ -157,7 +157,7 @@ impl Reader<'_> {
         if self.keyword(i) == keyword { self.column(i + 1) } else { None }
     }
 
-    /// Returns a column's name, quoted, since some names are words that begin an expression.
+    /// Returns the name of a column as a quoted token, since some names are words that begin an expression.
     fn column(&self, i: usize) -> Option<Token> {
         match self.words.get(i).map(|(_, t)| &t.token) {
             Some(Token::Word(Word { value, quote_style, .. })) => {

@@ -1,4 +1,4 @@
-//! Rewrites `ROWS FROM (…)`, and the column definitions of the functions that it calls.
+//! Rewrites `ROWS FROM (…)`, and the column definition lists inside the parentheses.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -20,7 +20,7 @@ pub(crate) fn is_rows_from(name: &ObjectName) -> bool {
 /// A call inside `ROWS FROM (…)`.
 pub(crate) struct RowsFrom<'a> {
     pub(crate) call: &'a Function,
-    /// The definition `AS (name type, …)`.
+    /// The column definition list `AS (name type, …)`.
     pub(crate) definition: Vec<(&'a Ident, &'a DataType)>,
 }
 
@@ -46,8 +46,9 @@ impl<'a> RowsFrom<'a> {
 }
 
 impl Reader<'_> {
-    /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to a call of one marked function. Its second argument
-    /// here is a marked function too, of `g(b)` and of NULLs with these types and names.
+    /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to a call of one marked function. A call with a column
+    /// definition list becomes a call of another marked function. The arguments of that are `g(b)`, and NULLs
+    /// with the names and types of the list.
     pub(super) fn rows_from(&self, i: usize) -> Vec<(usize, Edit)> {
         let item = i.checked_sub(1).is_some_and(|b| {
             matches!(self.keyword(b), Keyword::FROM | Keyword::JOIN | Keyword::LATERAL)

@@ -1,5 +1,5 @@
-//! Rewrites grouping sets. The parser crate reads them only where they are not nested and do not begin with a
-//! parenthesis. So they are given to it as calls, and [`GroupItem::of`] recognises these.
+//! Rewrites grouping sets. The parser crate refuses grouping sets that are nested or begin with a
+//! parenthesis. So grouping sets are rewritten to calls, which [`GroupItem::of`] recognises.
 
 use super::super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 use super::reader::Reader;
@@ -18,15 +18,15 @@ pub(crate) enum GroupItem<'a> {
     Set(Vec<&'a Expr>),
     /// GROUPING SETS: the sets of all its items.
     Sets(Vec<GroupItem<'a>>),
-    /// ROLLUP: all parts, then all but the last, and so on down to none.
+    /// ROLLUP: the set of all parts, the set of all parts but the last, and so on down to the empty set.
     Rollup(Vec<Vec<&'a Expr>>),
     /// CUBE: every subset of the parts.
     Cube(Vec<Vec<&'a Expr>>),
 }
 
 impl GroupItem<'_> {
-    /// Reads an item. Returns `None` where a construct contains a clause that no such construct can have,
-    /// such as ORDER BY between its parentheses.
+    /// Reads an item. Returns `None` if GROUPING SETS, ROLLUP or CUBE contains a clause that is not allowed
+    /// in it, such as ORDER BY between its parentheses.
     pub(crate) fn of(item: &Expr) -> Option<GroupItem<'_>> {
         let bare = bare(item);
         if matches!(bare, Expr::Identifier(i) if i.value == EMPTY) {
@@ -64,7 +64,8 @@ fn construct(e: &Expr) -> Option<(&'static str, &Function)> {
     [SETS, ROLLUP, CUBE].into_iter().find(|c| i.value == *c).map(|c| (c, f))
 }
 
-/// Returns the parts, where only parts stand in the parentheses and nothing stands behind them.
+/// Returns the parts in the parentheses of a construct; `None` if other clauses stand in the parentheses or
+/// after them.
 fn arguments(f: &Function) -> Option<Vec<&Expr>> {
     let FunctionArguments::List(list) = &f.args else { return None };
     let alone = list.clauses.is_empty()
@@ -99,8 +100,7 @@ pub(super) fn ends_group_by(keyword: Keyword) -> bool {
 }
 
 impl Reader<'_> {
-    /// Rewrites the grouping sets among the items from `at` on to calls, up to the end of the clause or of
-    /// the parentheses.
+    /// Rewrites grouping sets to calls, from the item at `at` to the end of GROUP BY or of the parentheses.
     pub(super) fn sets(&self, mut at: usize, inside: bool, edits: &mut Vec<(usize, Edit)>) {
         let marked = |text: &str| Edit::Instead(vec![name(text)]);
         loop {
@@ -117,7 +117,7 @@ impl Reader<'_> {
                 }
                 Keyword::ROLLUP if call => edits.push((at, marked(ROLLUP))),
                 Keyword::CUBE if call => edits.push((at, marked(CUBE))),
-                // ROLLUP and CUBE without arguments are columns with these names.
+                // Without arguments, ROLLUP and CUBE are names of columns.
                 Keyword::ROLLUP => edits.push((at, marked("rollup"))),
                 Keyword::CUBE => edits.push((at, marked("cube"))),
                 _ if inside && self.is(at, &Token::LParen) && self.is(at + 1, &Token::RParen) => {
@@ -126,7 +126,7 @@ impl Reader<'_> {
                 }
                 _ => {}
             }
-            // Continue after the next comma.
+            // Go to the item after the next comma.
             while !self.is(at, &Token::Comma) {
                 let over = at >= self.words.len()
                     || self.is(at, &Token::RParen)

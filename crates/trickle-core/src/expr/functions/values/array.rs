@@ -9,12 +9,12 @@ fn list(items: impl IntoIterator<Item = Datum>) -> Datum {
     Datum::Array(items.into_iter().collect())
 }
 
-/// Returns the elements; none for NULL.
+/// Returns the elements of argument `i`; none for NULL.
 fn elements(a: &[Datum], i: usize) -> Result<&[Datum]> {
     if arg(a, i).is_null() { Ok(&[]) } else { items(a, i) }
 }
 
-/// Concatenates two arrays. A NULL beside an array counts as empty.
+/// Concatenates two arrays. A NULL beside an array counts as an empty array.
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     if arg(a, 0).is_null() && arg(a, 1).is_null() {
         return Ok(Datum::Null);
@@ -28,7 +28,7 @@ pub(crate) fn prepend(a: &[Datum]) -> Result<Datum> {
     Ok(list([arg(a, 0)].into_iter().chain(elements(a, 1)?).cloned()))
 }
 
-/// Whether `x` is among the elements; NULL is equal to nothing.
+/// Whether `x` is equal to an element of `list`; NULL is equal to nothing.
 fn holds(list: &[Datum], x: &Datum) -> bool {
     !x.is_null() && list.iter().any(|y| compare(x, y).is_eq())
 }
@@ -45,7 +45,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Bool(x.iter().any(|e| holds(y, e))))
 }
 
-/// Returns the length of dimension 1; NULL for an empty array and for other dimensions.
+/// Returns the length of an array in dimension 1; NULL for an empty array and for any other dimension.
 pub(crate) fn length(a: &[Datum]) -> Result<Datum> {
     let x = items(a, 0)?;
     Ok(if x.is_empty() || int(a, 1)? != 1 { Datum::Null } else { count(x.len()) })

@@ -58,7 +58,7 @@ pub(crate) fn time_between(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Interval(Interval { months: 0, days: 0, micros: time(a, 0)? - time(a, 1)? }))
 }
 
-/// A unit of time, by any of its names.
+/// A unit of time, or a field of a date, which SQL may call by several names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Microsecond,
@@ -173,12 +173,12 @@ pub(crate) fn truncate_interval(a: &[Datum]) -> Result<Datum> {
     }))
 }
 
-/// Returns a count of microseconds in units of `10^scale` microseconds, with `scale` digits.
+/// Returns a number of microseconds in units of `10^scale` microseconds, with `scale` fractional digits.
 fn fraction(micros: i128, scale: u16) -> Numeric {
     Numeric::Finite { unscaled: BigInt::from(micros), scale }
 }
 
-/// Returns a field within a minute, which timestamps, times and intervals share.
+/// Returns a field that is smaller than a minute. Timestamps, times and intervals all have these fields.
 fn within_minute(unit: Unit, micros: i64) -> Option<Numeric> {
     let part = micros % MINUTE;
     Some(match unit {
@@ -191,10 +191,10 @@ fn within_minute(unit: Unit, micros: i64) -> Option<Numeric> {
     })
 }
 
-/// Returns a field of a day.
+/// Returns a field of the date of a day; `None` for a unit that is no such field.
 fn of_day(unit: Unit, days: i64) -> Option<i64> {
     let (y, m, d) = civil_from_days(days);
-    // There is no year 0: the year before 1 is −1, and so are its century and millennium.
+    // There is no year 0. The year before year 1 is −1, its century is −1, and its millennium is −1.
     let era = |n: i64| if y > 0 { (y + n - 1) / n } else { -((n - y) / n) };
     Some(match unit {
         Unit::Day => d,
@@ -223,7 +223,8 @@ fn of_day(unit: Unit, days: i64) -> Option<i64> {
     })
 }
 
-/// Returns a field of an infinite date: infinite where the field grows without bound, otherwise NULL.
+/// Returns a field of an infinite date: an infinity for a field that grows without bound, NULL for any other
+/// field.
 fn of_infinity(unit: Unit, positive: bool) -> Datum {
     match unit {
         Unit::Year
@@ -299,7 +300,7 @@ pub(crate) fn extract_interval(a: &[Datum]) -> Result<Datum> {
         Unit::Century => Numeric::from(years / 100),
         Unit::Millennium => Numeric::from(years / 1000),
         Unit::Epoch => {
-            // A year counts as 365.25 days, a month as 30.
+            // A year counts as 365.25 days, and a month as 30 days.
             let days = i64::from(i.months % 12) * 30 + i64::from(i.days);
             let seconds = i128::from(years) * 31_557_600 + i128::from(days) * 86_400;
             fraction(seconds * i128::from(SECOND) + i128::from(i.micros), 6)
@@ -355,9 +356,9 @@ pub(crate) fn is_finite(a: &[Datum]) -> Result<Datum> {
     )))
 }
 
-/// Returns `(a, b) OVERLAPS (c, d)` of moments, by the rules of SQL-92 (src/backend/utils/adt/timestamp.c).
-/// The earlier end of a period is its start. If one end is NULL, the other is taken as the start. The result
-/// is NULL where the value of a NULL end could decide.
+/// Returns `(a, b) OVERLAPS (c, d)` for points in time, by the rules of SQL-92
+/// (src/backend/utils/adt/timestamp.c). The earlier end of a period is its start. If one end is NULL, the
+/// other end is the start. The result is NULL if it depends on the unknown value of a NULL end.
 pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     let less = |x: &Datum, y: &Datum| compare(x, y).is_lt();
     let period = |from: usize| match (arg(a, from), arg(a, from + 1)) {
@@ -367,7 +368,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
         ends => Some(ends),
     };
     let (Some((s1, e1)), Some((s2, e2))) = (period(0), period(2)) else { return Ok(Datum::Null) };
-    // The period that starts first must not have ended before the other starts.
+    // The period that starts first overlaps the other if it ends after the start of the other.
     let (first_end, second) = match compare(s1, s2) {
         Ordering::Greater => (e2, (s1, e1)),
         Ordering::Less => (e1, (s2, e2)),
@@ -384,7 +385,8 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     })
 }
 
-/// Rounds to the digits that the modifier of a type states, halves away from zero.
+/// Rounds a time to the number of fractional digits in the modifier of a type. Halves are rounded away from
+/// zero.
 pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
     let unit = 10_i64.pow(6 - digits);

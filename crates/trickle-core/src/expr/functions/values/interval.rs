@@ -1,5 +1,5 @@
-//! Values of functions on intervals, and of timestamps moved by them. The session's time zone is UTC, where
-//! every day has 24 hours.
+//! Values of functions on intervals, and of sums of timestamps and intervals. The session's time zone is UTC,
+//! where every day has 24 hours.
 
 use super::{arg, float, int, mistyped};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ pub(super) fn overflow() -> Error {
 pub(super) fn interval(a: &[Datum], i: usize) -> Result<Interval> {
     match arg(a, i) {
         Datum::Interval(v) => Ok(*v),
-        // A time casts to an interval implicitly.
+        // PostgreSQL casts a time to an interval implicitly.
         Datum::Time(t) => Ok(Interval { months: 0, days: 0, micros: *t }),
         other => Err(mistyped(other)),
     }
@@ -33,7 +33,7 @@ pub(super) fn moment(a: &[Datum], i: usize) -> Result<i64> {
 /// Converts a date to a timestamp.
 ///
 /// # Errors
-/// 22008 where the date is out of the range of timestamps.
+/// 22008 if the date is out of the range of timestamps.
 pub(crate) fn midnight(d: i32) -> Result<i64> {
     match d {
         i32::MAX => Ok(i64::MAX),
@@ -65,8 +65,8 @@ fn opposite(i: Interval) -> Result<Interval> {
     })
 }
 
-/// Moves a timestamp: first by months, with the day limited to the length of the new month, then by days,
-/// then by microseconds.
+/// Moves a timestamp by an interval. The timestamp moves first by months, with the day limited to the length
+/// of the new month, then by days, then by microseconds.
 fn moved(t: i64, by: Interval) -> Result<i64> {
     if t == i64::MAX || t == i64::MIN {
         return Ok(t);
@@ -92,7 +92,8 @@ pub(crate) fn earlier(a: &[Datum]) -> Result<Datum> {
     moved(moment(a, 0)?, opposite(interval(a, 1)?)?).map(Datum::Timestamp)
 }
 
-/// Returns `(a, b) OVERLAPS (c, d)` where an end may be given as an interval from its start.
+/// Returns `(a, b) OVERLAPS (c, d)`. Instead of an end, `b` or `d` may be an interval: the length of the
+/// period.
 pub(crate) fn overlap(a: &[Datum]) -> Result<Datum> {
     let end = |from: usize| match (arg(a, from), arg(a, from + 1)) {
         (Datum::Null, Datum::Interval(_)) => Ok(Datum::Null),
@@ -119,8 +120,8 @@ pub(crate) fn negate(a: &[Datum]) -> Result<Datum> {
     opposite(interval(a, 0)?).map(Datum::Interval)
 }
 
-/// Scales each part by `scale`. Fractions of months become days of a 30-day month, and fractions of days
-/// become seconds (`interval_mul` and `interval_div` of PostgreSQL's timestamp.c).
+/// Applies `scale` to each part of an interval. Fractions of months become days of a 30-day month, and
+/// fractions of days become seconds (`interval_mul` and `interval_div` of PostgreSQL's timestamp.c).
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 fn scaled(i: Interval, scale: impl Fn(f64) -> f64) -> Result<Interval> {
     let whole = |x: f64| -> Result<i32> {
@@ -168,7 +169,7 @@ pub(crate) fn quotient(i: Interval, by: f64) -> Result<Interval> {
     scaled(i, |x| x / by)
 }
 
-/// Moves whole days out of the hours.
+/// Moves whole days from the hours of an interval to its days.
 fn hours_justified(i: Interval) -> Result<Interval> {
     let mut days = i64::from(i.days) + i.micros / DAY;
     let mut micros = i.micros % DAY;
@@ -220,7 +221,7 @@ pub(crate) fn between(a: &[Datum]) -> Result<Datum> {
     hours_justified(Interval { months: 0, days: 0, micros }).map(Datum::Interval)
 }
 
-/// Returns `age(a, b)`: the difference in years, months, days and time, as a calendar shows it.
+/// Returns `age(a, b)`: the difference in calendar years, months and days, and the remaining time.
 pub(crate) fn age(a: &[Datum]) -> Result<Datum> {
     let (x, y) = (moment(a, 0)?, moment(a, 1)?);
     if [x, y].iter().any(|t| *t == i64::MAX || *t == i64::MIN) {
@@ -233,7 +234,7 @@ pub(crate) fn age(a: &[Datum]) -> Result<Datum> {
     if micros < 0 {
         (micros, days) = (micros + DAY, days - 1);
     }
-    // The borrowed days are as many as the earlier moment's month has.
+    // Borrowing a month adds the number of days in the month of the earlier moment.
     while days < 0 {
         days += month_length(y0, m0);
         months -= 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 fn wrap(v: Option<&Value>) -> Datum {
     v.map_or(Datum::Null, |v| Datum::Json(Arc::new(v.clone())))
 }
-/// Converts the result of `->>`: strings without quotes, null to NULL.
+/// Converts the result of `->>`: a string loses its quotes, and null becomes NULL.
 fn unquoted(v: Option<&Value>) -> Datum {
     match v {
         None | Some(Value::Null) => Datum::Null,
@@ -104,7 +104,7 @@ pub(crate) fn is_subset(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Bool(contains_top(json(a, 1)?, json(a, 0)?)))
 }
 
-/// Whether the text is a key, an array element, or the value itself.
+/// Whether `key` is a key of an object, a string in an array, or the string itself.
 fn has(v: &Value, key: &str) -> bool {
     match v {
         Value::Object(map) => map.contains_key(key),
@@ -129,8 +129,8 @@ pub(crate) fn exists_all(a: &[Datum]) -> Result<Datum> {
     let v = json(a, 0)?;
     Ok(Datum::Bool(keys(a)?.all(|k| has(v, k))))
 }
-/// Returns `||`: objects are merged, with the values of the right one preferred. Other values become arrays
-/// and are concatenated.
+/// Returns `a || b`: objects are merged, and the right object's values are preferred. Other values become
+/// arrays and are concatenated.
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     let joined = match (json(a, 0)?, json(a, 1)?) {
         (Value::Object(x), Value::Object(y)) => {
@@ -199,7 +199,7 @@ pub(crate) fn strip_nulls(a: &[Datum]) -> Result<Datum> {
     }
     Ok(Datum::Json(Arc::new(strip(json(a, 0)?))))
 }
-/// Converts a value to json.
+/// Converts an SQL value to a JSON value.
 fn value(d: &Datum) -> Result<Value> {
     Ok(match d {
         Datum::Null => Value::Null,

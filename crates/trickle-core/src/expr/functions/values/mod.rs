@@ -1,4 +1,4 @@
-//! The values of built-in functions, by family, and functions to read arguments, which they share.
+//! The values of built-in functions, by family, and the functions by which all families read arguments.
 
 pub(super) mod array;
 pub(super) mod datetime;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric};
 use std::sync::Arc;
 
-/// Makes the error for an argument whose value is not of the declared type, which is a wrongly typed plan.
+/// Makes the error for an argument whose value is not of the declared type. The plan is then wrongly typed.
 fn mistyped(d: &Datum) -> Error {
     Error::plan(format!("a function met {d}, which is not of its argument's type"))
 }
@@ -73,7 +73,7 @@ fn count(n: usize) -> Datum {
     Datum::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-/// Reads an integer argument as a length; negative ones count as 0.
+/// Reads an integer argument as a length; a negative integer counts as 0.
 fn size(n: i64) -> usize {
     usize::try_from(n).unwrap_or(0)
 }

@@ -1,11 +1,11 @@
-//! Values of functions on network addresses, which the evaluator keeps as texts.
+//! Values of functions on network addresses, which are texts in the evaluator.
 
 use super::{arg, mistyped, text};
 use crate::error::Result;
 use crate::types::Datum;
 use std::net::IpAddr;
 
-/// An address, and the number of its bits that name the network.
+/// An address, and the number of leading bits that identify its network.
 struct Network {
     address: IpAddr,
     length: u32,
@@ -19,7 +19,7 @@ impl Network {
         Ok(Network { address, length: length.unwrap_or(if address.is_ipv4() { 32 } else { 128 }) })
     }
 
-    /// Returns the first `length` bits.
+    /// Returns the first `length` bits of the address.
     fn prefix(&self, length: u32) -> u128 {
         let bits = match self.address {
             IpAddr::V4(a) => u128::from(a.to_bits()) << 96,
@@ -28,7 +28,7 @@ impl Network {
         bits.checked_shr(128_u32.saturating_sub(length)).unwrap_or(0)
     }
 
-    /// Whether both agree on the first `length` bits.
+    /// Whether both addresses are of one family and have the same first `length` bits.
     fn agrees(&self, other: &Network, length: u32) -> bool {
         self.address.is_ipv4() == other.address.is_ipv4() && self.prefix(length) == other.prefix(length)
     }

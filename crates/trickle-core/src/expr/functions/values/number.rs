@@ -77,7 +77,7 @@ pub(crate) fn bit_not(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Int(!int(a, 0)?))
 }
 
-/// Shifts as C does on a two's-complement machine: the count is taken modulo the width of the (promoted)
+/// Shifts as C does on a two's-complement machine: the count is reduced modulo the width of the (promoted)
 /// operand.
 pub(crate) fn shift_left<const BITS: u32>(a: &[Datum]) -> Result<Datum> {
     let (x, n) = (int(a, 0)?, int(a, 1)?);
@@ -92,7 +92,7 @@ fn shift_count(bits: u32, n: i64) -> u32 {
     u32::try_from(n.rem_euclid(if bits == 64 { 64 } else { 32 })).unwrap_or(0)
 }
 
-/// Returns the low bits as a signed number.
+/// Returns the lowest `bits` bits of `n` as a signed number.
 fn truncate(bits: u32, n: i64) -> i64 {
     let unused = 64 - bits;
     (n << unused) >> unused
@@ -135,7 +135,7 @@ pub(crate) fn dec_sqrt(a: &[Datum]) -> Result<Datum> {
     dec(a, 0)?.square_root().map(numeric)
 }
 
-/// Returns the number of digits to keep; 0 if not given.
+/// Returns the number of fractional digits to round to, the second argument; 0 without a second argument.
 fn places(a: &[Datum]) -> Result<i32> {
     if a.len() < 2 { Ok(0) } else { Ok(i32::try_from(int(a, 1)?).unwrap_or(i32::MAX)) }
 }
@@ -158,8 +158,8 @@ pub(crate) fn trim_scale(a: &[Datum]) -> Result<Datum> {
     Ok(numeric(dec(a, 0)?.normalized()))
 }
 
-/// Returns a float result in single or double precision. `infinite` and `zero` say whether the operands allow
-/// such a result.
+/// Returns a float result in single or double precision. An infinite result is an overflow unless `infinite`,
+/// and a result of 0 is an underflow unless `zero`.
 fn checked(single: bool, x: f64, infinite: bool, zero: bool) -> Result<Datum> {
     #[allow(clippy::cast_possible_truncation)]
     let x = if single { f64::from(x as f32) } else { x };

@@ -8,14 +8,14 @@ use crate::types::{Datum, Interval, Numeric, Type, display};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The greatest number of rows from one call, since all are held in memory here.
+/// The greatest number of rows that one call may return, since the evaluator has all of them in memory.
 const MOST: usize = 1_000_000;
 
 fn set(rows: impl IntoIterator<Item = Datum>) -> Datum {
     Datum::Array(rows.into_iter().collect())
 }
 
-/// Returns the elements of all dimensions.
+/// Returns the elements of an array, of all dimensions, in order.
 pub(crate) fn unnest(a: &[Datum]) -> Result<Datum> {
     fn flat(array: &[Datum], out: &mut Vec<Datum>) {
         for item in array {
@@ -34,8 +34,8 @@ fn no_step() -> Error {
     Error::data("22023", "step size cannot equal zero")
 }
 
-/// Returns the series that begins with `first` and continues by `next`. It ends where `next` returns `None`,
-/// or where `inside` does not hold.
+/// Returns the series that begins with `first` and continues by `next`. The series ends where `next` returns
+/// `None`, or before the first value for which `inside` returns false.
 fn series<T: Clone>(
     first: T,
     inside: impl Fn(&T) -> bool,
@@ -53,7 +53,7 @@ fn series<T: Clone>(
     Ok(set(rows))
 }
 
-/// Returns a series of integers, which ends where the next number would overflow.
+/// Returns a series of integers. The series also ends where the next number would overflow.
 pub(crate) fn integers(a: &[Datum]) -> Result<Datum> {
     let (start, stop) = (int(a, 0)?, int(a, 1)?);
     let step = if a.len() > 2 { int(a, 2)? } else { 1 };
@@ -98,7 +98,7 @@ pub(crate) fn moments(a: &[Datum]) -> Result<Datum> {
     series(start, inside, next, Datum::Timestamp)
 }
 
-/// Returns the subscripts of one dimension, in reverse order if requested.
+/// Returns the subscripts of one dimension of an array, in reverse order if the third argument is true.
 pub(crate) fn subscripts(a: &[Datum]) -> Result<Datum> {
     let (mut dimension, mut at) = (int(a, 1)?, items(a, 0)?);
     while dimension > 1 {
@@ -187,8 +187,8 @@ pub(crate) fn records(a: &[Datum], sig: &FuncSig) -> Result<Datum> {
     Ok(set(items.iter().map(row).collect::<Result<Vec<_>>>()?))
 }
 
-/// Returns a part of a document as a value of type `ty`. For types that jsonb does not have, it is read from
-/// its text.
+/// Returns a part of a document as a value of type `ty`. For a type that jsonb does not have, the value is
+/// read from the text of the part.
 fn field(v: &Value, ty: &Type) -> Result<Datum> {
     match (v, ty) {
         (Value::Null, _) => Ok(Datum::Null),

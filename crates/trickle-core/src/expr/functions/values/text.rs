@@ -1,11 +1,12 @@
-//! Values of functions on strings. Positions and lengths count characters; case maps one character to one, as
-//! PostgreSQL's libc provider does.
+//! Values of functions on strings. Positions and lengths count characters; a change of case maps one
+//! character to one character, as PostgreSQL's libc provider does.
 
 use super::{arg, count, int, mistyped, size, text};
 use crate::error::{Error, Result};
 use crate::types::Datum;
 
-/// The greatest length of a string that a function builds here, far below PostgreSQL's 1 GB.
+/// The greatest length, in bytes, of a string that a function of this module builds, far below PostgreSQL's 1
+/// GB.
 const LIMIT: usize = 64 << 20;
 
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
@@ -21,7 +22,8 @@ pub(crate) fn bytes_concatenate(a: &[Datum]) -> Result<Datum> {
 /// Whether `s` matches the LIKE pattern `p`, in which `\` escapes.
 fn like(s: &[char], p: &[char]) -> Result<bool> {
     let (mut si, mut pi) = (0, 0);
-    // The position after the last `%`, to resume with one more character of the string matched by that `%`.
+    // The positions to resume from after a mismatch: the last `%` then matches one more character of the
+    // string.
     let mut resume: Option<(usize, usize)> = None;
     loop {
         match p.get(pi) {
@@ -64,7 +66,8 @@ fn chars(a: &[Datum], i: usize) -> Result<Vec<char>> {
     Ok(text(a, i)?.chars().collect())
 }
 
-/// Maps a character to its lower or upper case, where that is one character.
+/// Maps a character to its lower or upper case. A character whose other case has several characters stays as
+/// it is.
 fn case(c: char, upper: bool) -> char {
     let mut mapped = c.to_lowercase();
     let mut raised = c.to_uppercase();
@@ -108,7 +111,7 @@ pub(crate) fn initcap(a: &[Datum]) -> Result<Datum> {
 pub(crate) fn length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.chars().count()))
 }
-/// Returns the length of a `char(n)` without its padding.
+/// Returns the length of a `char(n)` value without its padding.
 pub(crate) fn bpchar_length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.trim_end_matches(' ').chars().count()))
 }
@@ -242,7 +245,7 @@ pub(crate) fn chr(a: &[Datum]) -> Result<Datum> {
         None => Err(Error::data("54000", format!("requested character too large for encoding: {n}"))),
     }
 }
-/// Writes an integer in hexadecimal, in two's complement of its width.
+/// Writes an integer in hexadecimal; a negative integer as its two's complement of `BITS` bits.
 pub(crate) fn to_hex<const BITS: u32>(a: &[Datum]) -> Result<Datum> {
     let n = int(a, 0)?;
     let mask = if BITS == 64 { u64::MAX } else { u64::from(u32::MAX) };
