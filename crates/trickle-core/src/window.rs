@@ -1,4 +1,4 @@
-//! Calls over windows: functions, frames, and the part of the row order that a call depends on (PostgreSQL
+//! Calls over windows: functions, frames, and the part of the row order on which a call depends (PostgreSQL
 //! manual, "Window Function Calls").
 
 mod reach;
@@ -11,7 +11,7 @@ use crate::graph::Schema;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// A column by which the rows of a partition are ordered.
+/// A column that orders the rows of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OrderKey {
     /// The position of the column in the input.
@@ -20,8 +20,8 @@ pub struct OrderKey {
     pub descending: bool,
     /// Whether NULLs come first, as with `NULLS FIRST`.
     pub nulls_first: bool,
-    /// Whether the plan added the key, so that it stands in no ORDER BY. Such a key settles an order that
-    /// ORDER BY leaves open. Rows that differ only in such keys are peers in SQL.
+    /// Whether the plan adds this key to settle an order that ORDER BY leaves open. Such a key occurs in no
+    /// ORDER BY of the query. Rows that differ only in such keys are peers in SQL.
     pub settles: bool,
 }
 
@@ -32,66 +32,66 @@ impl OrderKey {
     }
 }
 
-/// Returns the keys that stand in ORDER BY.
+/// Returns the keys that the query's ORDER BY has, without those that the plan adds.
 pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
     let n = order.iter().take_while(|k| !k.settles).count();
     &order[..n]
 }
 
-/// The unit in which the bounds of a frame are counted.
+/// The unit in which a frame measures its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Units {
-    /// Rows.
+    /// Each row counts.
     Rows,
-    /// Values of the only order key.
+    /// Distances in the value of the only order key count.
     Range,
-    /// Groups of peers, which are rows that are equal in all order keys.
+    /// Each group of peers counts. Peers are rows that are equal in all order keys.
     Groups,
 }
 
-/// A start or an end of a frame. Offsets are constants: `bigint` for ROWS and GROUPS, and for RANGE the value
-/// that is added to the order key.
+/// A bound at which a frame begins or ends. Offsets are constants. For ROWS and GROUPS an offset is a
+/// `bigint`; for RANGE it is added to the order key or subtracted from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// As a start, the first row of the partition; as an end, its last row.
+    /// The first row of the partition where the bound is a start, the last row where it is an end.
     Unbounded,
     /// `offset PRECEDING`
     Preceding(Expr),
-    /// The row of the call itself; under RANGE and GROUPS its first or last peer.
+    /// The row of the call itself. Under RANGE and GROUPS, the first or the last peer of this row.
     CurrentRow,
     /// `offset FOLLOWING`
     Following(Expr),
 }
 
-/// The rows between the bounds of a frame that the frame leaves out.
+/// The rows that a frame leaves out although they are between its bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exclusion {
-    /// No rows.
+    /// No row is left out.
     #[default]
     NoOthers,
-    /// The row of the call itself.
+    /// The row of the call is left out.
     CurrentRow,
-    /// The row of the call and its peers.
+    /// The row of the call and its peers are left out.
     Group,
-    /// The peers of the row of the call, without the row itself.
+    /// The peers of the call's row are left out, but not this row.
     Ties,
 }
 
-/// A window frame: those rows of a partition that a call over one of its rows reads.
+/// A window frame: those rows of the partition that a call sees from its row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
-    /// The unit of the bounds.
+    /// The unit of both bounds.
     pub units: Units,
-    /// The start of the frame.
+    /// The bound at which the frame begins.
     pub start: Bound,
-    /// The end of the frame.
+    /// The bound at which the frame ends.
     pub end: Bound,
     /// The rows between the bounds that the frame leaves out.
     pub exclude: Exclusion,
 }
 
 impl Default for WindowFrame {
-    /// Returns SQL's default frame: from the first row of the partition to the last peer of the row.
+    /// Returns SQL's default frame: from the first row of the partition to the last peer of the call's row.
     fn default() -> WindowFrame {
         WindowFrame {
             units: Units::Range,
@@ -110,7 +110,7 @@ impl WindowFrame {
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether the frame is the whole partition for every row.
+    /// Whether the frame covers the whole partition, from whichever row the call sees it.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
@@ -119,22 +119,22 @@ impl WindowFrame {
 /// A call over a window: a function with its frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowCall {
-    /// The window function or aggregate, without DISTINCT and without an ORDER BY of its own.
+    /// The call of a window function or of an aggregate, without a DISTINCT or ORDER BY of its own.
     pub call: AggCall,
-    /// The frame of the call. Ranking functions, `lag` and `lead` read the whole partition, whatever the
-    /// frame is.
+    /// The frame in which the call is computed. Ranking functions, `lag` and `lead` see the whole partition,
+    /// whatever the frame is.
     pub frame: WindowFrame,
 }
 
-/// The part of the row order of a partition that a call depends on.
+/// The part of the row order of a partition on which a call depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The order of peer groups: which rows are peers, and which peers come first. ORDER BY as it is written
-    /// decides this.
+    /// The call depends on which rows are peers, and which groups of peers come first, as ORDER BY says.
     Peers,
-    /// The order of rows, also among peers. More order keys change only the order that ORDER BY leaves open.
+    /// The call depends on which row comes first, also among peers. More order keys change only the part of
+    /// the order that ORDER BY leaves open.
     Rows,
-    /// Both the order of rows among peers and the ends of peer groups.
+    /// The call depends on the order among peers, and also on where a group of peers ends.
     Both,
 }
 
@@ -153,8 +153,8 @@ pub const FUNCTIONS: &[&str] = &[
     "nth_value",
 ];
 
-/// Returns the signature of a window function for these argument types. `lag`, `lead` and the value functions
-/// return the type of their first argument.
+/// Returns the signature of a window function for arguments of these types. The functions `lag`, `lead`,
+/// `first_value`, `last_value` and `nth_value` return the type of their first argument.
 pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let value = |extra: &[Type]| {
         let first = args.first()?.clone();
@@ -190,7 +190,8 @@ impl WindowCall {
         self.call.exprs().chain(self.frame.offsets())
     }
 
-    /// Returns the call with every expression of its arguments and its filter rewritten by `f`.
+    /// Returns the call with `f` applied to its arguments and its filter. The offsets of the frame stay as
+    /// they are.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> WindowCall {
         WindowCall { call: self.call.map_exprs(f), frame: self.frame.clone() }
@@ -206,8 +207,8 @@ impl WindowCall {
         self.call.sig.raises || self.exprs().any(Expr::can_raise)
     }
 
-    /// Whether the value of the call may be NULL: a frame may be empty, or a row may have no other row before
-    /// it.
+    /// Whether the call's value may be NULL: the frame may be empty, or `lag` may find no row before the
+    /// call's row.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.is_window_function() {
             true => !self.call.sig.never_null,
@@ -215,10 +216,10 @@ impl WindowCall {
         }
     }
 
-    /// Returns the part of the row order that the call depends on.
+    /// Returns the part of the row order on which the call depends.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
-        // GROUP and TIES leave out peers, in whichever unit the bounds are counted.
+        // GROUP and TIES leave out peers in every unit, so the call depends on which rows are peers.
         let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
         let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {

@@ -1,4 +1,4 @@
-//! `bit_and`, `bit_or` and `bit_xor` of integers.
+//! The aggregates `bit_and`, `bit_or` and `bit_xor` of integers.
 
 use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate};
 use crate::error::Result;

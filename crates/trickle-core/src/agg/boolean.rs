@@ -1,4 +1,4 @@
-//! `bool_and`, `bool_or` and `every`: counts of true and false values.
+//! The aggregates `bool_and`, `bool_or` and `every`, computed from counts of true and false values.
 
 use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;
@@ -42,8 +42,8 @@ impl Family for Boolean {
     }
 }
 
-/// Returns NULL for a group without values. Otherwise OR is true where a TRUE occurs, and AND where no FALSE
-/// occurs.
+/// Returns NULL for a group that has no values other than NULL. Otherwise OR is true if the group has a TRUE,
+/// and AND is true if the group has no FALSE.
 fn finish(call: &AggCall, accs: &[Expr]) -> Expr {
     let op = if is_or(&call.sig) { ">" } else { "=" };
     let decided =

@@ -1,4 +1,4 @@
-//! `count(*)` and `count(x)`.
+//! The aggregates `count(*)` and `count(x)`.
 
 use super::{Acc, AggCall, Facts, Family, Linear, NullValue, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;

@@ -1,6 +1,6 @@
-//! Aggregates, one file per family; [`FAMILIES`] lists them.
+//! Aggregates, one file per family. [`FAMILIES`] is the list of families.
 //!
-//! A family says how its aggregates are kept up to date ([`Upkeep`]), and computes their values over a group.
+//! A family says how its aggregates are updated ([`Upkeep`]), and computes their values over a group.
 
 mod average;
 mod bits;
@@ -19,7 +19,8 @@ use crate::expr::{Expr, FuncSig, SortKey};
 use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
-/// All aggregate families. The first one that knows a name decides.
+/// All families of aggregates. The first family that has a name and accepts the argument types defines the
+/// aggregate.
 pub const FAMILIES: &[&dyn Family] = &[
     &count::Count,
     &sum::Sum,
@@ -35,52 +36,53 @@ pub const FAMILIES: &[&dyn Family] = &[
 /// A call of an aggregate in a [`Reduce`](crate::rel::Reduce).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AggCall {
-    /// The aggregate.
+    /// The signature of the aggregate.
     pub sig: Arc<FuncSig>,
-    /// Its arguments over the input's columns; none for `count(*)`.
+    /// The arguments, over the columns of the input. The list is empty for `count(*)`.
     pub args: Vec<Expr>,
-    /// `DISTINCT`.
+    /// Whether the call has `DISTINCT`.
     pub distinct: bool,
     /// The condition of `FILTER (WHERE …)`.
     pub filter: Option<Expr>,
-    /// `ORDER BY` inside the call, or `WITHIN GROUP (ORDER BY …)`.
+    /// The sort keys of `ORDER BY` inside the call, or of `WITHIN GROUP (ORDER BY …)`.
     pub order_by: Vec<SortKey>,
-    /// Whether `order_by` is `WITHIN GROUP`.
+    /// Whether `order_by` has the keys of `WITHIN GROUP`.
     pub within_group: bool,
 }
 
-/// How the value of an aggregate is updated after a change of its group.
+/// The method by which the value of an aggregate is updated after a change of its group.
 pub enum Upkeep {
-    /// Accumulators are added up with weights; always exact.
+    /// The accumulators of a group's change are added to the accumulators of the group. The result is always
+    /// exact.
     Linear(Linear),
-    /// The value is the least or the greatest. A net insert extends it; a net delete of the stored value
-    /// recomputes the group.
+    /// The value is the least or the greatest value of the group. A net insert may extend the stored value. A
+    /// net delete of the stored value makes the group be recomputed.
     Extremum {
-        /// Whether it is `max` rather than `min`.
+        /// Whether the aggregate is `max` and not `min`.
         greatest: bool,
     },
-    /// The touched groups are recomputed.
+    /// The groups that a change touched are recomputed.
     Rescan,
 }
 
 /// An accumulator: `Σ weight × value` over the rows of a group that pass the filter and whose value is not
-/// NULL. The total is never NULL, and 0 where no row counts.
+/// NULL. The total is never NULL. If no row counts, the total is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acc {
-    /// The value that is added; `None` counts rows.
+    /// The value that is added up. With `None`, the accumulator counts rows.
     pub value: Option<Expr>,
-    /// The condition on the rows that count; `None` counts all.
+    /// The condition on rows that count. With `None`, all rows count.
     pub filter: Option<Expr>,
-    /// The type of the total: `bigint` or `numeric`, wide enough that adding does not overflow in practice.
+    /// The type of the total: `bigint` or `numeric`, so wide that sums do not overflow in practice.
     pub ty: Type,
 }
 
 impl Acc {
-    /// Counts the rows on which `filter` holds.
+    /// Counts the rows for which `filter` is true.
     pub fn count(filter: Option<Expr>) -> Acc {
         Acc { value: None, filter, ty: Type::Int8 }
     }
-    /// Adds up `value`, an integer or numeric.
+    /// Adds up `value`, which is an integer or a numeric.
     pub fn sum(value: Expr, filter: Option<Expr>) -> Acc {
         let ty = match value.ty() {
             Type::Int2 | Type::Int4 => Type::Int8,
@@ -88,8 +90,8 @@ impl Acc {
         };
         Acc { value: Some(value), filter, ty }
     }
-    /// Returns the total of no rows, with the scale that every total has, so that values that come and go
-    /// leave no trace in it.
+    /// Returns the total of no rows, with the scale that every total has. So values that come and leave do
+    /// not change the scale.
     pub fn zero(&self) -> Datum {
         match self.value.as_ref().and_then(Expr::fixed_scale) {
             Some(scale) if matches!(self.ty, Type::Numeric(_)) => {
@@ -98,92 +100,94 @@ impl Acc {
             _ => Datum::Int(0),
         }
     }
-    /// Returns the same total, without the parts of its filter that the columns of `input` decide.
+    /// Returns the accumulator without the parts of its filter that the columns of `input` decide.
     #[must_use]
     pub fn simplified(self, input: &crate::graph::Schema) -> Acc {
         let filter = self.filter.map(|f| f.simplified(input)).filter(|f| !f.conjuncts().is_empty());
         Acc { filter, ..self }
     }
-    /// Adds up partial totals of this accumulator, found in column `index`.
+    /// Returns the accumulator that adds up partial totals of this one. The partial totals are in column
+    /// `index`.
     #[must_use]
     pub fn merge(&self, index: usize) -> Acc {
         Acc { value: Some(Expr::column(index, self.ty.clone())), filter: None, ty: self.ty.clone() }
     }
 }
 
-/// The linear form of an aggregate.
+/// An aggregate as a function of accumulators.
 pub struct Linear {
-    /// The accumulators.
+    /// The accumulators from which the value is computed.
     pub accs: Vec<Acc>,
-    /// The aggregate's value from its accumulators, given as column expressions in the order of `accs`.
+    /// Returns the aggregate's value as an expression over its accumulators, which are passed in the order of
+    /// `accs`.
     pub finish: fn(&AggCall, &[Expr]) -> Expr,
 }
 
-/// Facts of the value of an aggregate, on which plans and comparisons of results rely.
+/// Facts about the value of an aggregate, on which plans and comparisons of results rely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// When the value over a group that has rows is NULL.
+    /// The groups with rows for which the value is NULL.
     pub null: NullValue,
-    /// How the value depends on the values of the arguments.
+    /// The dependence of the value on the values of the arguments.
     pub value: ValueOf,
-    /// How the value depends on the order of the rows, beyond the last bits of a sum of floats.
+    /// The dependence of the value on the order of the rows. The last bits of a sum of floats do not count.
     pub order: OrderOf,
 }
 
-/// When the value of an aggregate over a group that has rows is NULL.
+/// The groups with rows for which the value of an aggregate is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NullValue {
-    /// Never.
+    /// The value is never NULL.
     Never,
-    /// Where no argument has a value.
+    /// The value is NULL for a group in which all arguments are NULL.
     WithoutValues,
-    /// Not known.
+    /// The engine does not know when the value is NULL.
     Unknown,
 }
 
-/// How the value of an aggregate depends on the values of its arguments.
+/// The dependence of an aggregate's value on the values of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueOf {
-    /// It is a number of rows, or a sum or mean of all values.
+    /// The value is a number of rows, or a sum or mean of all values.
     Total,
-    /// It is one of the values.
+    /// The value is one of the argument's values.
     Pick,
-    /// It is a list of the values.
+    /// The value is a list of the argument's values.
     List,
-    /// It is a list of the values as text.
+    /// The value is a list of the argument's values as text.
     TextList,
-    /// It holds the values as text, in another form than a list.
+    /// The value contains the argument's values as text, in another form than a list.
     Texts,
-    /// It is another function of the values.
+    /// The value is another function of the argument's values.
     Function,
-    /// Not known: it may depend on how equal values are written.
+    /// The dependence is not known: the value may depend on how equal values are written.
     Unknown,
 }
 
-/// How the value of an aggregate depends on the order of the rows.
+/// The dependence of an aggregate's value on the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderOf {
-    /// It is the same for each order.
+    /// The value is the same for every order.
     Free,
-    /// It may differ, and SQL leaves open which value it is.
+    /// The value may differ with the order, and SQL leaves open which value is returned.
     Open,
-    /// It differs, and an ORDER BY says which value it is.
+    /// The value differs with the order, and ORDER BY says which value is returned.
     Minded,
 }
 
 impl Facts {
-    /// The facts of an aggregate that is none of PostgreSQL's own.
+    /// The facts about an aggregate that PostgreSQL does not provide.
     pub const UNKNOWN: Facts =
         Facts { null: NullValue::Unknown, value: ValueOf::Unknown, order: OrderOf::Minded };
 
-    /// The facts of an aggregate that is NULL only where no argument has a value, and is the same for each
-    /// order.
+    /// Makes the facts of an aggregate that is NULL only where all arguments are NULL, and whose value does
+    /// not depend on the order.
     const fn of(value: ValueOf) -> Facts {
         Facts { null: NullValue::WithoutValues, value, order: OrderOf::Free }
     }
 }
 
-/// Returns the facts of an aggregate.
+/// Returns the facts about the value of an aggregate.
 pub fn facts(sig: &FuncSig) -> Facts {
     match &sig.schema {
         None => family(sig).facts(&sig.name),
@@ -191,68 +195,69 @@ pub fn facts(sig: &FuncSig) -> Facts {
     }
 }
 
-/// A family of aggregates.
+/// A family of aggregates, which are computed and updated in the same way.
 pub trait Family: Sync {
-    /// Returns the names of its aggregates.
+    /// Returns the names of the family's aggregates.
     fn names(&self) -> &'static [&'static str];
 
-    /// Returns the signature of `name`, an aggregate of this family, for these argument types.
+    /// Returns the signature of `name`, an aggregate of this family, for arguments of these types. Returns
+    /// `None` where the family has no such signature.
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig>;
 
-    /// Whether a signature of one of PostgreSQL's own aggregates belongs to this family.
+    /// Whether this is the signature of an aggregate of PostgreSQL that belongs to the family.
     fn knows(&self, sig: &FuncSig) -> bool {
         self.names().contains(&&*sig.name) && self.signature(&sig.name, &sig.args).is_some()
     }
 
-    /// Returns the value over no rows, which a group has only where there is no GROUP BY; `None` where the
-    /// value is not known.
+    /// Returns the value over no rows, which only a query without GROUP BY shows. Returns `None` where the
+    /// engine does not know the value.
     fn of_nothing(&self, _call: &AggCall) -> Option<Datum> {
         Some(Datum::Null)
     }
 
-    /// Whether the evaluator replaces a call's value by a stand-in of the same type. Equal rows give equal
-    /// stand-ins.
+    /// Whether the evaluator replaces the value of a call by a stand-in of the same type. Groups of equal
+    /// rows get equal stand-ins.
     fn is_opaque(&self, _call: &AggCall) -> bool {
         false
     }
 
-    /// Returns the facts of the value of `name`, an aggregate of this family.
+    /// Returns the facts about the value of `name`, an aggregate of this family.
     fn facts(&self, name: &str) -> Facts;
 
-    /// Returns how a call is kept up to date. Callers never ask for DISTINCT aggregates or for calls with
-    /// volatile arguments.
+    /// Returns how the value of a call is updated. Callers pass no calls with volatile arguments. For a
+    /// DISTINCT aggregate they discard a linear form.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan
     }
 
-    /// Returns the value over one group. `rows` holds the evaluated arguments of each input row that passed
-    /// FILTER and DISTINCT, in the order of ORDER BY. For WITHIN GROUP, the sort keys stand behind the
-    /// arguments. Weights are expanded.
+    /// Returns the value of a call over one group. `rows` has the evaluated arguments of each input row that
+    /// passed FILTER and DISTINCT, in the order of ORDER BY. For WITHIN GROUP, the sort keys stand behind the
+    /// arguments of each row. A row with weight n occurs n times.
     ///
     /// # Errors
-    /// The errors that the aggregate raises, such as overflow; or an error where the evaluator does not know
-    /// the aggregate.
+    /// Errors that the aggregate raises, such as overflow. An error where the evaluator cannot compute the
+    /// aggregate.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum>;
 }
 
-/// Resolves a built-in aggregate by name and argument types.
+/// Returns the signature of a built-in aggregate with this name and these argument types.
 pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let named = FAMILIES.iter().filter(|f| f.names().contains(&name));
     named.filter_map(|f| f.signature(name, args)).next().map(Arc::new)
 }
 
-/// Whether a built-in aggregate has this name, for any argument types.
+/// Whether a built-in aggregate has this name, whatever its argument types are.
 pub fn is_aggregate(name: &str) -> bool {
     FAMILIES.iter().any(|f| f.names().contains(&name))
 }
 
-/// Resolves a built-in ordered-set aggregate by its name, the types of its arguments and the types of the
-/// keys of WITHIN GROUP.
+/// Returns the signature of a built-in ordered-set aggregate, for arguments of types `args` and keys of
+/// WITHIN GROUP of types `keys`.
 pub fn resolve_ordered(name: &str, args: &[Type], keys: &[Type]) -> Option<Arc<FuncSig>> {
     ordered::signature(name, args, keys).map(Arc::new)
 }
 
-/// Returns the family that knows an aggregate's signature.
+/// Returns the family of an aggregate, by the aggregate's signature.
 pub fn family(sig: &FuncSig) -> &'static dyn Family {
     let known = FAMILIES.iter().find(|f| sig.schema.is_none() && f.knows(sig));
     known.copied().unwrap_or(&other::Other)
@@ -269,9 +274,9 @@ impl AggCall {
         AggCall::new(Arc::new(count::signature(&[])), Vec::new())
     }
 
-    /// Returns how this call is kept up to date.
+    /// Returns how the value of this call is updated.
     pub fn upkeep(&self) -> Upkeep {
-        // min and max do not see duplicates, so DISTINCT says nothing there.
+        // DISTINCT has no influence on `min` and `max`, so their form stays.
         let upkeep = family(&self.sig).upkeep(self);
         match upkeep {
             Upkeep::Linear(_) if self.distinct => Upkeep::Rescan,
@@ -284,13 +289,13 @@ impl AggCall {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
-    /// Whether the aggregate is PostgreSQL's own `min` or `max`.
+    /// Whether the aggregate is `min` or `max` of PostgreSQL.
     pub(crate) fn is_extremum(&self) -> bool {
         self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
     }
 
-    /// Returns the expressions of whose equal values any one may be picked: the ones that DISTINCT, `min`,
-    /// `max` and WITHIN GROUP compare.
+    /// Returns the expressions for which any of several equal values may be picked: the ones that DISTINCT,
+    /// `min`, `max` and WITHIN GROUP compare.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
         let counts = facts(&self.sig).null == NullValue::Never;
         let (args, keys) = match self.within_group {
@@ -301,7 +306,7 @@ impl AggCall {
         args.chain(self.order_by.iter().filter(move |_| keys).map(|k| &k.expr))
     }
 
-    /// Returns the call with every expression rewritten.
+    /// Returns the call with `f` applied to all its expressions.
     #[must_use]
     pub fn map_exprs(&self, mut f: impl FnMut(&Expr) -> Expr) -> AggCall {
         AggCall {
@@ -314,14 +319,14 @@ impl AggCall {
         }
     }
 
-    /// Whether its arguments are among the keys of its ORDER BY, so that the order of rows with equal keys
-    /// does not matter.
+    /// Whether the arguments are among the keys of the call's ORDER BY. The order of rows with equal keys
+    /// then has no influence on the value.
     pub(crate) fn is_ordered_by_itself(&self) -> bool {
         let key = |e: &Expr| self.order_by.iter().any(|k| k.expr == *e);
         self.args.iter().all(|e| e.as_literal().is_some() || key(e))
     }
 
-    /// Whether the result may be NULL for a group that has rows.
+    /// Whether the value may be NULL: for a group with rows if `grouped`, otherwise also for no rows.
     pub fn nullable(&self, grouped: bool, input: &crate::graph::Schema) -> bool {
         match facts(&self.sig).null {
             NullValue::Never => false,
@@ -333,8 +338,8 @@ impl AggCall {
     }
 }
 
-/// Builds the signature of an aggregate that is immutable and skips NULLs; `raises` says whether it may
-/// raise.
+/// Makes the signature of an aggregate that is immutable and skips NULLs. `raises` is whether the aggregate
+/// may raise.
 fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     FuncSig {
         schema: None,
@@ -351,7 +356,7 @@ fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     }
 }
 
-/// Returns `filter AND extra`.
+/// Returns the condition `filter AND extra`; `extra` alone where there is no filter.
 fn also(filter: &Option<Expr>, extra: Expr) -> Option<Expr> {
     Some(Expr::and(filter.iter().cloned().chain([extra])))
 }

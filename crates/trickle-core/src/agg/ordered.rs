@@ -1,7 +1,7 @@
-//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)` (PostgreSQL manual, 9.21, tables of ordered-set
-//! and hypothetical-set aggregates): `mode`, `percentile_cont` and `percentile_disc`. Hypothetical-set
-//! aggregates return the place that a row would have among the others: `rank`, `dense_rank`, `percent_rank`,
-//! `cume_dist`.
+//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)`: `mode`, `percentile_cont` and `percentile_disc`
+//! (PostgreSQL manual, 9.21, tables of ordered-set and hypothetical-set aggregates). Hypothetical-set
+//! aggregates return the position that a row would have among the group's rows: `rank`, `dense_rank`,
+//! `percent_rank`, `cume_dist`.
 
 use super::{AggCall, Facts, Family, NullValue, OrderOf, ValueOf, aggregate};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(super) struct Ordered;
 
-/// Returns the signature of a call with these arguments over keys of these types.
+/// Returns the signature of a call with arguments of types `args` and sort keys of types `keys`.
 pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<FuncSig> {
     if is_hypothetical(name) {
         if args.is_empty() || args.len() != keys.len() {
@@ -41,7 +41,7 @@ pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<Func
     (number.is_number() || *number == Type::Unknown).then(|| aggregate(name, vec![arg], ret, true))
 }
 
-/// Whether the arguments are a hypothetical row, to be placed among the others.
+/// Whether the arguments are a hypothetical row, whose position among the group's rows is computed.
 fn is_hypothetical(name: &str) -> bool {
     matches!(name, "rank" | "dense_rank" | "percent_rank" | "cume_dist")
 }
@@ -59,7 +59,7 @@ impl Family for Ordered {
         Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
     }
 
-    /// Returns `None`, since the types of the keys decide too: see [`signature`].
+    /// Returns `None`, since the signature depends on the types of the sort keys too (see [`signature`]).
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
     }
@@ -77,7 +77,8 @@ impl Family for Ordered {
             || (&*call.sig.name, &call.sig.ret) == ("percentile_cont", &Type::Interval)
     }
 
-    /// Computes the value. NULL keys are ignored, except by the hypothetical-set aggregates.
+    /// Computes the value of a call over one group. NULL keys are skipped, except by the hypothetical-set
+    /// aggregates.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
             return Ok(crate::eval::aggregates::opaque(call, rows));
@@ -106,8 +107,8 @@ impl Family for Ordered {
     }
 }
 
-/// Returns the place that the row made of the arguments, which are the same in every row, would have among
-/// the keys behind them.
+/// Returns the position that a hypothetical row would have among the keys. The row consists of the arguments,
+/// which are the same in all `rows`; the keys stand behind them.
 fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     let split = |r: &Vec<Datum>| call.args.len().min(r.len());
     let against = |r: &Vec<Datum>| by_keys(call, &r[split(r)..], &r[..split(r)]);
@@ -127,7 +128,7 @@ fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     }
 }
 
-/// Returns the first of the most frequent values.
+/// Returns the first of the values that occur most often.
 fn mode(keys: &[&Datum]) -> Datum {
     let mut best: Option<&[&Datum]> = None;
     for run in keys.chunk_by(|a, b| compare(a, b).is_eq()) {

@@ -1,4 +1,4 @@
-//! Every aggregate that is kept by recomputing its touched groups, user-defined ones included.
+//! The aggregates that are recomputed for each touched group. User-defined aggregates are among them.
 
 use super::NullValue::{self, Unknown, WithoutValues};
 use super::OrderOf::{self, Free, Minded, Open};
@@ -10,9 +10,8 @@ use crate::types::{Datum, Type};
 
 pub(super) struct Other;
 
-/// The aggregates of this family that are PostgreSQL's own. jsonb holds keys, and values of most types, as
-/// text. An object of jsonb with unique keys is the same for each order, since jsonb sorts its keys. The sum
-/// is that of money.
+/// The aggregates of this family that PostgreSQL provides. An object of jsonb with unique keys is the same
+/// for every order of the rows, since jsonb sorts its keys.
 const AGGREGATES: [(&str, NullValue, ValueOf, OrderOf); 19] = [
     ("array_agg", Unknown, List, Minded),
     ("string_agg", Unknown, TextList, Minded),
@@ -79,7 +78,8 @@ impl Family for Other {
             }
             _ => return None,
         };
-        // An object aggregate may raise on a NULL key, a unique one also on a repeated key.
+        // An aggregate of objects may raise on a NULL key; its variants with unique keys raise also on a
+        // repeated key.
         let raises = name.contains("_object_agg");
         Some(aggregate(name, args.to_vec(), ret, raises))
     }
@@ -106,7 +106,7 @@ impl Family for Other {
     }
 }
 
-/// Returns the multirange type of a built-in range or multirange type.
+/// Returns the multirange type that belongs to a built-in range or multirange type.
 fn multirange(name: &str) -> Option<Type> {
     let base = name.strip_suffix("multirange").or_else(|| name.strip_suffix("range"))?;
     Type::parse(&format!("{base}multirange"))

@@ -1,6 +1,6 @@
-//! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). Touched groups are
-//! recomputed: sums of squares of floats do not return to their earlier value when a value is taken out
-//! again.
+//! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). The groups that a
+//! change touched are recomputed. When a value is added to a sum of squares of floats and subtracted again,
+//! the sum may differ from its earlier value.
 
 use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate};
 use crate::error::Result;
@@ -9,7 +9,8 @@ use crate::types::{Datum, Type};
 
 pub(super) struct Statistics;
 
-/// Whether the aggregate is over pairs of values. In PostgreSQL, all aggregates whose names begin so are.
+/// Whether the aggregate reads pairs of values. In PostgreSQL, every aggregate whose name begins with one of
+/// these prefixes reads pairs.
 fn of_pairs(name: &str) -> bool {
     ["corr", "covar_", "regr_"].iter().any(|p| name.starts_with(p))
 }

@@ -1,4 +1,4 @@
-//! `sum(x)`: linear for integers and for numerics of a few known scales, otherwise recomputed.
+//! `sum(x)`: linear for integers, and for numerics of a few known scales. Other sums are recomputed.
 
 use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, also};
 use crate::error::Result;
@@ -43,10 +43,11 @@ impl Family for Sum {
     }
 }
 
-/// Returns the accumulators of a sum: the non-NULL count, the total, and for numeric two kinds of further
-/// counts. One is the count of NaN, kept apart since NaN + 1 − NaN is NaN. The others are the counts of the
-/// values of each scale but the least, since a sum is written with the greatest scale that occurs. Returns
-/// `None` where adding and subtracting would leave a trace.
+/// Returns the accumulators of a sum: the count of values other than NULL, the total, and for numerics two
+/// kinds of further counts. The first is the count of NaN. The total leaves out NaN, since NaN + 1 − NaN is
+/// NaN. The second is a count of the values of each scale except the least, since a sum is written with the
+/// greatest scale of its values. Returns `None` where adding a value and subtracting it again may change the
+/// total.
 pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     let arg = call.args.first()?;
     let scales = arg.scales()?;
@@ -78,7 +79,7 @@ pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     Some(accs)
 }
 
-/// Returns NULL for a group without values, NaN where one of them is NaN, and otherwise
+/// Returns NULL for a group without values, and NaN where one of the values is NaN. Otherwise returns
 /// `value(total, count)`.
 pub(super) fn finish(call: &AggCall, accs: &[Expr], value: fn(&Expr, &Expr) -> Expr) -> Expr {
     let ret = &call.sig.ret;

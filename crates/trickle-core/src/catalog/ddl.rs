@@ -1,4 +1,4 @@
-//! Reads DDL statements into a [`MemoryCatalog`].
+//! Reads DDL statements and records their objects in a [`MemoryCatalog`].
 
 use super::extensions;
 use super::memory::{MemoryCatalog, Name, composite, quoted};
@@ -20,7 +20,7 @@ use crate::types::{OtherType, Type};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Adds the tables, keys, views, types and functions that a statement defines.
+/// Adds the tables, keys, views, types and functions that one statement defines.
 pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source: &Source) -> Result<()> {
     let mut ddl = Ddl { catalog, source, opaque: RefCell::default() };
     let applied = match definition {
@@ -35,8 +35,8 @@ pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source:
     applied
 }
 
-/// Pseudo-types. They stand for other types or have no values, so of a function over them only the name is
-/// known.
+/// The pseudo-types of PostgreSQL. A pseudo-type stands for other types, or has no values. If a function has
+/// one among its types, only the function's name is recorded.
 const PSEUDO: [&str; 22] = [
     "any",
     "anyarray",
@@ -65,7 +65,8 @@ const PSEUDO: [&str; 22] = [
 struct Ddl<'a> {
     catalog: &'a mut MemoryCatalog,
     source: &'a Source,
-    /// The types that the statement names and that nothing defines.
+    /// The types that the statement names although nothing defines them, each with the error that reports
+    /// this.
     opaque: RefCell<Vec<(Name, Error)>>,
 }
 
@@ -94,8 +95,8 @@ impl Ddl<'_> {
             Statement::CreateDomain(d) => {
                 let base = self.ty(&d.data_type)?;
                 let (schema, name) = self.name(&d.name);
-                // A domain computes like its base type, and compares like that type under the domain's
-                // collation.
+                // A domain has the operators of its base type. If the domain has a collation, texts are
+                // compared under this collation.
                 let ty = match &d.collation {
                     Some(c) => self.collated(base, &collation(c)),
                     None => base,
@@ -139,7 +140,7 @@ impl Ddl<'_> {
         })
     }
 
-    /// Returns a type by its name. A type that nothing defines is opaque, since the server may well have it.
+    /// Returns the type with a name. A type that nothing defines is opaque, since the server may have it.
     fn ty(&self, ty: &DataType) -> Result<Type> {
         let named = |schema: Option<&str>, name: &str| {
             let found = self.catalog.named_type(schema, name);
@@ -201,8 +202,8 @@ impl Ddl<'_> {
         for column in &t.columns {
             self.add_column(&mut def, column)?;
         }
-        // The primary key comes first among the keys. Its columns become NOT NULL before UNIQUE constraints
-        // are read.
+        // The primary key is the first of the keys. The columns of the primary key become NOT NULL before the
+        // UNIQUE constraints are read.
         let primary = |c: &&TableConstraint| matches!(c, TableConstraint::PrimaryKey(_));
         for c in t.constraints.iter().filter(primary) {
             self.constraint(&mut def, c, true)?;
@@ -219,8 +220,8 @@ impl Ddl<'_> {
         self.catalog.add_table(def)
     }
 
-    /// Adds the columns that a table gets from others through INHERITS, LIKE and PARTITION OF. The last one
-    /// also gives it the keys.
+    /// Adds the columns that a table takes over from other tables through INHERITS, PARTITION OF and LIKE.
+    /// PARTITION OF takes over the keys too.
     fn inherited(&self, def: &mut TableDef, t: &CreateTable) -> Result<()> {
         let like = t.like.iter().map(|l| match l {
             CreateTableLikeKind::Parenthesized(l) | CreateTableLikeKind::Plain(l) => &l.name,
@@ -272,8 +273,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Returns a string type under a collation. A collation other than the type's own decides about order,
-    /// and a nondeterministic one also about equality.
+    /// Returns a string type under a collation. A collation other than `default` decides about the order of
+    /// texts; a nondeterministic collation decides also which texts are equal.
     fn collated(&self, ty: Type, name: &ObjectName) -> Type {
         let (schema, collation) = qualified(name);
         if collation == "default" {
@@ -490,7 +491,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// Adds an aggregate, whose result has the type of the final function or, without one, of the state.
+    /// Adds an aggregate. Its result has the type of its final function; without a final function, it has the
+    /// type of the state.
     fn create_aggregate(&mut self, a: &CreateAggregate) -> Result<()> {
         let (schema, name) = self.name(&a.name);
         let args = a.args.iter().map(|t| self.ty(t)).collect::<Result<Vec<_>>>();
@@ -502,7 +504,7 @@ impl Ddl<'_> {
                 let (schema, name) = qualified(finish);
                 match self.catalog.function(schema.as_deref(), &name, &[state]) {
                     Some(finish) => finish.ret.clone(),
-                    // The function is one of the server's own, whose result is not known here.
+                    // The final function is one of the server's own, and its result type is not known here.
                     None => return Ok(()),
                 }
             }
@@ -534,7 +536,8 @@ impl Ddl<'_> {
         };
         let fields = columns.iter().map(|c| self.ty(&c.data_type)).collect::<Result<Vec<_>>>();
         let set = set || !columns.is_empty();
-        // A function that returns a trigger or a pseudo-type cannot occur in an expression.
+        // A function that returns a trigger or a pseudo-type cannot occur in an expression, and is not
+        // recorded.
         let ret = match (fields, columns) {
             (Ok(fields), [_, _, ..]) => Type::Record(fields.into()),
             (Ok(fields), [_]) => fields.into_iter().next().unwrap_or(Type::Unknown),
@@ -563,8 +566,8 @@ impl Ddl<'_> {
     }
 }
 
-/// Whether an ALTER TABLE changes anything that the catalog stores. Dumps also use it for views, sequences
-/// and defaults.
+/// Whether an ALTER TABLE changes a fact that the catalog records. Dumps use ALTER TABLE also for views,
+/// sequences and defaults.
 fn matters(op: &AlterTableOperation) -> bool {
     use AlterColumnOperation::{DropNotNull, SetDataType, SetNotNull};
     match op {
@@ -595,7 +598,7 @@ fn add_key(def: &mut TableDef, key: Vec<usize>, primary: bool) {
     }
 }
 
-/// Removes column `i` and the keys that need it; later columns move up.
+/// Removes column `i`, and the keys that contain it. The positions of later columns decrease by 1.
 fn drop_column(def: &mut TableDef, i: usize) {
     let moved = |c: &mut usize| {
         if *c > i {

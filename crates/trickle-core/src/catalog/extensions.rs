@@ -1,5 +1,5 @@
-//! Types, casts, functions and operators of well-known extensions, as listed in `extensions.txt`, for a
-//! catalog without a server.
+//! The types, casts, functions and operators of well-known extensions, for a catalog without a server.
+//! `extensions.txt` lists them.
 
 use super::memory::quoted;
 use crate::expr::{FuncKind, FuncSig, Volatility};
@@ -7,28 +7,28 @@ use crate::types::{OtherType, Type};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// The lines of an extension.
+/// An extension, with its lines of `extensions.txt`.
 #[derive(Default)]
 pub(super) struct Extension {
-    /// Whether the extension has more functions than are listed.
+    /// Whether the extension has more functions than the list has.
     pub(super) partly: bool,
-    /// The extensions that CREATE EXTENSION … CASCADE creates too.
+    /// The extensions that `CREATE EXTENSION … CASCADE` would create together with this one.
     pub(super) requires: Vec<&'static str>,
     lines: Vec<(&'static str, &'static str)>,
 }
 
-/// The types, functions and operators of an extension, in one schema.
+/// The types, functions and operators of an extension that is created in a schema.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Types by name. A domain has the type that it computes as.
+    /// The types by name. A domain is listed with its base type.
     pub(super) types: Vec<(&'static str, Type)>,
-    /// The types that are domains. Any of them may have constraints.
+    /// The names of the types that are domains. Each of these domains may have constraints.
     pub(super) domains: Vec<&'static str>,
-    /// Implicit casts.
+    /// The implicit casts, from the first type to the second.
     pub(super) casts: Vec<(Type, Type)>,
-    /// Functions, aggregates and set-returning functions.
+    /// The functions, including aggregates and set-returning functions.
     pub(super) functions: Vec<FuncSig>,
-    /// Operators.
+    /// The operators.
     pub(super) operators: Vec<FuncSig>,
 }
 
@@ -53,30 +53,30 @@ fn extensions() -> &'static BTreeMap<&'static str, Extension> {
     })
 }
 
-/// Returns an extension by name; `None` where it is not listed.
+/// Returns the extension with a name; `None` where the list does not have it.
 pub(super) fn find(name: &str) -> Option<&'static Extension> {
     extensions().get(name)
 }
 
-/// Returns the extension that has a type of this name, if one is listed.
+/// Returns the name of a listed extension that has a type of this name, if there is one.
 pub(super) fn that_has(ty: &str) -> Option<&'static str> {
     let has = |e: &Extension| e.names().any(|name| name == ty);
     extensions().iter().find(|(_, e)| has(e)).map(|(name, _)| *name)
 }
 
 impl Extension {
-    /// Returns the names of its types.
+    /// Returns the names of the extension's types.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         let types = self.lines.iter().filter(|(kind, _)| matches!(*kind, "type" | "domain"));
         types.filter_map(|(_, rest)| rest.split(' ').next())
     }
 
-    /// Returns its types, functions and operators in `schema`. `others` returns types of the extensions that
-    /// it requires.
+    /// Returns the extension's types, functions and operators, as they are when it is created in `schema`.
+    /// `others` returns a type of the required extensions by its name.
     pub(super) fn contents(&self, schema: &str, others: &dyn Fn(&str) -> Option<Type>) -> Contents {
         let mut found = Contents::default();
         for (kind, rest) in &self.lines {
-            // A test over all lines finds those that are not understood.
+            // A test checks that every line of the list is understood, so the result is not looked at here.
             let _understood = found.take(schema, kind, rest, others);
         }
         found
@@ -138,7 +138,7 @@ impl Contents {
         Some(())
     }
 
-    /// Makes a signature. Nothing is known of the function's values.
+    /// Makes the signature of a function. The signature states nothing about the function's values.
     fn signature(
         &self,
         schema: &str,
@@ -175,7 +175,7 @@ impl Contents {
         Some(sig)
     }
 
-    /// Returns a type by the name that a line uses.
+    /// Returns the type that a line of the list names.
     fn ty(&self, name: &str, others: &dyn Fn(&str) -> Option<Type>) -> Option<Type> {
         if let Some(element) = name.strip_suffix("[]") {
             return self.ty(element, others).map(Type::array);
@@ -185,8 +185,8 @@ impl Contents {
     }
 }
 
-/// Makes a type of an extension. Unless more is known, its equal values may be written differently, as with
-/// citext.
+/// Makes a type of an extension. Its equal values may be written differently, as with citext, since the list
+/// does not say that they are always written alike.
 fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
     let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));
     let sql_name = match schema {

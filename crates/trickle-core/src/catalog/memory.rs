@@ -1,4 +1,4 @@
-//! A catalog without a server, made from DDL text or by hand.
+//! A catalog without a server, made from DDL text or by calls of its methods.
 
 use super::extensions::{self, Contents};
 use super::{Catalog, Collation, ColumnDef, TableDef, TableId};
@@ -9,37 +9,40 @@ use crate::types::{OtherType, Type};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
-/// A schema-qualified name.
+/// A name with its schema: the schema, then the name.
 pub(super) type Name = (String, String);
 
-/// Tables, views, types and functions in memory. The search path is `public` unless set.
+/// A catalog in memory: tables, views, types and functions. The search path is `public` unless
+/// [`MemoryCatalog::set_search_path`] sets another one.
 #[derive(Clone, Debug)]
 pub struct MemoryCatalog {
     tables: Vec<Arc<TableDef>>,
     names: BTreeMap<Name, TableId>,
     views: HashMap<Name, String>,
     types: HashMap<Name, Type>,
-    /// The fields of composite types, by PostgreSQL's name of the type.
+    /// The fields of composite types. The map's key is PostgreSQL's name of the type.
     fields: HashMap<String, Vec<(Arc<str>, Type)>>,
-    /// The nondeterministic collations.
+    /// The collations under which equal texts may be written differently.
     inexact: BTreeSet<Name>,
-    /// The domains with constraints.
+    /// The domains that have constraints.
     constrained: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
     operators: HashMap<Name, Vec<Arc<FuncSig>>>,
-    /// Implicit casts of types of extensions.
+    /// The implicit casts of extensions' types, from the first type to the second.
     casts: Vec<(Type, Type)>,
-    /// The extensions, each with its schema.
+    /// The created extensions, each with its schema.
     extensions: BTreeMap<String, String>,
-    /// The extension of each type, function and operator that belongs to one, by name.
+    /// The extension to which a type, function or operator with this name belongs.
     owners: HashMap<Name, String>,
-    /// The types of which only the name is known, by PostgreSQL's name of the type.
+    /// The types of which only the name is known. The set has PostgreSQL's names of the types.
     opaque: BTreeSet<String>,
-    /// Functions over pseudo-types. Their argument and result types are not known here.
+    /// The names of functions over pseudo-types. The argument and result types of these functions are not
+    /// recorded.
     vague: BTreeSet<String>,
-    /// The place where each undefined type is named first.
+    /// One error for each type that nothing defines, with the place at which a statement first names the
+    /// type.
     doubts: Vec<Error>,
-    /// The columns of each index, by name, since positions move when a column is dropped.
+    /// The columns of each index, by name, since dropping a column changes the positions of others.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
     search_path: Vec<String>,
 }
@@ -74,42 +77,43 @@ impl MemoryCatalog {
         MemoryCatalog::default()
     }
 
-    /// Makes a catalog from CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE,
-    /// UNIQUE INDEX, EXTENSION and ALTER TABLE statements. Other statements (comments, grants, data) do not
-    /// define types and keys, and are skipped.
+    /// Makes a catalog from DDL statements: CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION,
+    /// AGGREGATE, UNIQUE INDEX and EXTENSION, and ALTER TABLE. Other statements, such as comments, grants and
+    /// data, are skipped: they define neither types nor keys.
     ///
     /// # Errors
-    /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that
-    /// nothing defines is no error: see [`MemoryCatalog::take_doubts`].
+    /// Errors in the syntax, unknown tables and columns, and tables that are defined twice. Each error names
+    /// its place in the text. A type that nothing defines is not an error (see
+    /// [`MemoryCatalog::take_doubts`]).
     pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
         let mut catalog = MemoryCatalog::new();
         catalog.run(sql)?;
         Ok(catalog)
     }
 
-    /// Adds the objects that a DDL text defines; see [`MemoryCatalog::from_ddl`].
+    /// Adds the objects that a DDL text defines (see [`MemoryCatalog::from_ddl`]).
     ///
     /// # Errors
-    /// Those of [`MemoryCatalog::from_ddl`].
+    /// Errors of [`MemoryCatalog::from_ddl`].
     pub fn run(&mut self, sql: &str) -> Result<()> {
         crate::parse::each_definition(sql, |d, source| super::ddl::apply(self, d, source))
     }
 
-    /// Sets the schemas in which unqualified names are looked up, in order.
+    /// Sets the schemas in which unqualified names are looked up, in the order of the look-ups.
     pub fn set_search_path(&mut self, schemas: impl IntoIterator<Item = impl Into<String>>) {
         self.search_path = schemas.into_iter().map(Into::into).collect();
     }
 
-    /// Makes an ordinary table in schema `public` with an unused id. Its keys and foreign keys can be filled
-    /// in before [`MemoryCatalog::add_table`].
+    /// Makes an ordinary table in schema `public`, with an identity that no table of the catalog has. Callers
+    /// can set its keys and foreign keys before they call [`MemoryCatalog::add_table`].
     pub fn new_table(&self, name: &str, columns: Vec<ColumnDef>) -> TableDef {
         TableDef::new(self.next_id(), "public", name, columns)
     }
 
-    /// Adds a table, or replaces the one with its id.
+    /// Adds a table. It replaces the table with the same identity, if there is one.
     ///
     /// # Errors
-    /// Where another relation has its name.
+    /// An error where another table, or a view, has the table's name.
     pub fn add_table(&mut self, table: TableDef) -> Result<()> {
         let name = (table.schema.to_string(), table.name.to_string());
         let taken = self.names.get(&name).is_some_and(|id| *id != table.id) || self.views.contains_key(&name);
@@ -125,7 +129,7 @@ impl MemoryCatalog {
         Ok(())
     }
 
-    /// Adds a view, given the text of its query, or replaces it.
+    /// Adds a view with the text of its query. It replaces the view with the same name, if there is one.
     pub fn add_view(&mut self, schema: &str, name: &str, query: impl Into<String>) {
         self.views.insert((schema.to_owned(), name.to_owned()), query.into());
     }
@@ -136,7 +140,7 @@ impl MemoryCatalog {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
-    /// Adds a domain under a name; `constrained` says whether it has constraints.
+    /// Adds a domain under a name. `constrained` is whether the domain has constraints.
     pub(super) fn add_domain(&mut self, name: Name, ty: Type, constrained: bool) {
         if constrained {
             self.constrained.insert(name.clone());
@@ -144,25 +148,25 @@ impl MemoryCatalog {
         self.types.insert(name, ty);
     }
 
-    /// Adds a composite type under a name, with its fields.
+    /// Adds a composite type and its fields under a name.
     pub(super) fn add_composite(&mut self, name: Name, fields: Vec<(Arc<str>, Type)>) {
         let ty = composite(&name);
         self.fields.insert(ty.sql_name(), fields);
         self.types.insert(name, ty);
     }
 
-    /// Adds a nondeterministic collation, under which equal texts may be written differently.
+    /// Adds a nondeterministic collation. Under such a collation, equal texts may be written differently.
     pub(super) fn add_inexact_collation(&mut self, name: Name) {
         self.inexact.insert(name);
     }
 
-    /// Whether equal texts under a collation are always written alike.
+    /// Whether equal texts are always written alike under a collation.
     pub(super) fn is_exact_collation(&self, schema: Option<&str>, name: &str) -> bool {
         !self.candidates(schema, name).any(|n| self.inexact.contains(&n))
     }
 
-    /// Adds a function or aggregate, or replaces the one with the same arguments. A signature without a
-    /// schema goes into the first schema of the search path.
+    /// Adds a function or an aggregate. It replaces the one with the same name and the same argument types,
+    /// if there is one. A signature without a schema gets the first schema of the search path.
     pub fn add_function(&mut self, sig: FuncSig) {
         let schema = sig.schema.as_deref().unwrap_or(self.default_schema()).to_owned();
         let name = sig.name.to_string();
@@ -172,7 +176,7 @@ impl MemoryCatalog {
         list.push(Arc::new(sig));
     }
 
-    /// Adds the objects of an extension, as far as they are listed, and the extensions that it requires.
+    /// Adds the listed objects of an extension, and the extensions that it requires.
     pub(super) fn add_extension(&mut self, name: &str, schema: &str) {
         if self.extensions.contains_key(name) {
             return;
@@ -204,26 +208,27 @@ impl MemoryCatalog {
         }
     }
 
-    /// Returns the extension that a type, function or operator of this name belongs to, as far as that is
-    /// known.
+    /// Returns the extension to which a type, function or operator with this name belongs; `None` where the
+    /// catalog knows of none.
     pub fn extension_of(&self, schema: &str, name: &str) -> Option<&str> {
         self.owners.get(&(schema.to_owned(), name.to_owned())).map(String::as_str)
     }
 
-    /// Returns the extension of a type, or of the elements of an array.
+    /// Returns the extension to which a type belongs. For an array, returns the extension of its element
+    /// type.
     pub fn extension_of_type(&self, ty: &Type) -> Option<&str> {
         let ty = ty.element().unwrap_or(ty).unmodified();
         let mut named = self.types.iter().filter(|(_, t)| **t == ty);
         named.find_map(|((schema, name), _)| self.extension_of(schema, name))
     }
 
-    /// Returns the names of the extensions.
+    /// Returns the names of the created extensions.
     pub fn extensions(&self) -> impl Iterator<Item = &str> {
         self.extensions.keys().map(String::as_str)
     }
 
-    /// Adds a type of which only the name is known. Like the values of any type, its values can be stored and
-    /// shown.
+    /// Adds a type of which only the name is known. Values of such a type can be stored and shown, like the
+    /// values of every type.
     pub(super) fn add_opaque(&mut self, name: Name, doubt: Error) {
         let ty = composite(&name);
         self.opaque.insert(ty.sql_name());
@@ -236,19 +241,21 @@ impl MemoryCatalog {
         self.vague.insert(name);
     }
 
-    /// Returns the types that were named since the last call but that nothing defines, each at the place
-    /// where it was named first. A server has them, or knows that they do not exist.
+    /// Returns an error for each type that statements named since the last call, but that nothing defines.
+    /// The error has the place at which the type was first named. Only a server can tell whether such a type
+    /// exists.
     pub fn take_doubts(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.doubts)
     }
 
-    /// Adds an index that finds rows by these columns (positions), which PostgreSQL may use for lookups.
+    /// Adds an index that PostgreSQL can use to look up rows by the columns at these positions.
     pub(super) fn add_index(&mut self, table: &TableDef, columns: &[usize]) {
         let names = columns.iter().map(|c| table.columns[*c].name.clone()).collect();
         self.indexes.push((table.id, names));
     }
 
-    /// Returns the indexes of a table other than its keys, each as its leading columns (positions).
+    /// Returns the indexes of a table, except the indexes of its keys. Each index is returned as the
+    /// positions of its leading columns.
     pub fn indexes(&self, table: &TableDef) -> Vec<Vec<usize>> {
         let of = self.indexes.iter().filter(|(id, _)| *id == table.id);
         of.filter_map(|(_, names)| names.iter().map(|n| table.column(n)).collect()).collect()
@@ -259,7 +266,7 @@ impl MemoryCatalog {
         &self.tables
     }
 
-    /// Returns the schema in which unqualified names are created.
+    /// Returns the schema in which objects with unqualified names are created.
     pub(super) fn default_schema(&self) -> &str {
         self.search_path.first().map_or("public", String::as_str)
     }
@@ -268,28 +275,30 @@ impl MemoryCatalog {
         TableId(self.tables.iter().map(|t| t.id.0 + 1).max().unwrap_or(1))
     }
 
-    /// Returns the qualified names that `schema.name` may stand for.
+    /// Returns the qualified names that `schema.name` may stand for. Without a schema, these are the names in
+    /// the schemas of the search path.
     fn candidates<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let path = self.search_path.iter().map(String::as_str).filter(move |_| schema.is_none());
         schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
     }
 
-    /// Returns the qualified names that `schema.name` may stand for, including those in the schemas of
-    /// extensions. Users usually have these schemas in their search path.
+    /// Returns the qualified names that `schema.name` may stand for. Without a schema, names in the schemas
+    /// of extensions are among them. Users usually have the schemas of extensions in their search path.
     fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let more = self.extensions.values().filter(move |_| schema.is_none());
         self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
     }
 
-    /// Whether a value of type `given` is accepted where type `declared` is expected, without an explicit
-    /// cast.
+    /// Whether PostgreSQL accepts a value of type `given` where type `declared` is expected, without an
+    /// explicit cast.
     fn takes(&self, given: &Type, declared: &Type) -> bool {
         let known = |(from, to): &(Type, Type)| is_same(given, from) && is_same(declared, to);
         is_same(given, declared) || implicit_cast(given, declared) || self.casts.iter().any(known)
     }
 
-    /// Returns the function that takes these arguments with the fewest casts. Among these, the one with the
-    /// most untyped literals read as text; then the first.
+    /// Returns the function that accepts these arguments with the fewest casts. Of several such functions,
+    /// returns the one that reads the greatest number of untyped literals as text. If there are still
+    /// several, returns the first.
     fn pick<'a>(&self, all: impl Iterator<Item = &'a Arc<FuncSig>>, args: &[Type]) -> Option<Arc<FuncSig>> {
         let mut best: Option<((usize, usize), &Arc<FuncSig>)> = None;
         for f in all.filter(|f| f.args.len() == args.len()) {
@@ -307,7 +316,8 @@ impl MemoryCatalog {
         best.map(|(_, f)| f.clone())
     }
 
-    /// Replaces types of extensions by built-in types that they cast to; `None` where nothing was replaced.
+    /// Replaces each extension's type that has a cast to a built-in type by this built-in type. Returns
+    /// `None` where no type is replaced.
     fn cast_away(&self, args: &[Type]) -> Option<Vec<Type>> {
         let away = |given: &Type| {
             let casts = self.casts.iter().filter(|(from, _)| is_same(given, from)).map(|(_, to)| to);
@@ -318,12 +328,12 @@ impl MemoryCatalog {
     }
 }
 
-/// Whether two types are the same except for modifiers.
+/// Whether two types are the same when their modifiers are left out.
 fn is_same(a: &Type, b: &Type) -> bool {
     a.base() == b.base() || a.unmodified() == b.unmodified()
 }
 
-/// Returns the server's own objects that the engine asks about.
+/// Returns a catalog with the server's own types, functions and operators that the list has.
 fn server() -> &'static MemoryCatalog {
     static SERVER: OnceLock<MemoryCatalog> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -348,10 +358,10 @@ fn server_type(name: &str) -> Option<Type> {
     server().types.get(&("pg_catalog".to_owned(), name.to_owned())).cloned()
 }
 
-/// The advice to ask the server.
+/// The advice to run the command without `--schema`, so that the server decides.
 const ASK: &str = "\"trickle explain\" without --schema asks the server.";
 
-/// Returns an identifier as PostgreSQL reads it, quoted where necessary; keywords are not considered.
+/// Returns an identifier, in quotes where PostgreSQL requires them. Keywords get no quotes.
 pub(super) fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     match name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -360,7 +370,8 @@ pub(super) fn quoted(name: &str) -> String {
     }
 }
 
-/// Makes a composite type. The engine knows no comparisons of it, and no keys.
+/// Makes a composite type. The engine does not compare values of such a type, so a column of the type cannot
+/// be part of a key.
 pub(super) fn composite((schema, name): &Name) -> Type {
     Type::Other(Arc::new(OtherType {
         sql_name: format!("{}.{}", quoted(schema), quoted(name)),
@@ -405,7 +416,7 @@ impl Catalog for MemoryCatalog {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let key = ("pg_catalog".to_owned(), name.to_owned());
         let all = || own().chain(server().operators.get(&key).into_iter().flatten().filter(|_| builtin));
-        // An untyped operand is first tried with the type of the other operand.
+        // An untyped operand is first assumed to have the type of the other operand.
         let guess = match args {
             [l, r] if *l == Type::Unknown => [r.clone(), r.clone()],
             [l, r] if *r == Type::Unknown => [l.clone(), l.clone()],
@@ -615,7 +626,8 @@ mod tests {
         assert_eq!(operator("->", &[ty("h"), Type::Unknown]), of("ext", Type::Text));
         assert_eq!(operator("<->", &[ty("v"), Type::Unknown]), of("public", Type::Float8));
         assert_eq!(operator("~~", &[ty("c"), Type::Unknown]), of("public", Type::Bool));
-        // PostgreSQL compares them as texts, since citext casts to text implicitly, but text not to citext.
+        // PostgreSQL compares a citext with a text as texts, since it casts citext to text implicitly, but
+        // not text to citext.
         assert_eq!(c.operator(None, "=", &[ty("c"), Type::Text]).unwrap().args, [Type::Text, Type::Text]);
         assert_eq!(c.function(None, "lower", &[ty("c")]).unwrap().args, [Type::Text]);
         assert_eq!(c.function(None, "avg", &[ty("v")]).unwrap().kind, FuncKind::Aggregate);

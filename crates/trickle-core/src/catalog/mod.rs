@@ -1,5 +1,5 @@
-//! The facts about a database that the engine needs: tables, keys, functions. An adapter implements
-//! [`Catalog`].
+//! The facts about a database that the engine reads: tables, keys, types, functions. The code that knows a
+//! database implements [`Catalog`].
 
 mod ddl;
 mod extensions;
@@ -14,13 +14,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The identity of a table within one database: its oid, or a number that a [`Catalog`] without a server
-/// chose.
+/// The identity of a table within one database: the table's oid, or a number that a [`Catalog`] without a
+/// server chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u32);
 
 impl TableId {
-    /// The clock, as a source that may change like a table. No relation has this oid.
+    /// The clock, which counts as a source that may change like a table. No relation has the oid 0.
     pub const CLOCK: TableId = TableId(0);
 }
 
@@ -30,41 +30,41 @@ impl fmt::Display for TableId {
     }
 }
 
-/// The columns that every table has besides its own (PostgreSQL manual, "System Columns"). They tell where
-/// and by which transaction a row is stored, which capture does not know. No column of a table may have one
-/// of these names.
+/// The system columns, which every table has besides the columns of its definition (PostgreSQL manual,
+/// "System Columns"). They say where a row is stored and which transaction wrote it. Capture does not record
+/// their values. A table cannot have a column of its own with one of these names.
 pub const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDef {
-    /// Its name, unquoted.
+    /// The name of the column, unquoted.
     pub name: Arc<str>,
-    /// Its type with modifiers.
+    /// The type of the column, with modifiers.
     pub ty: Type,
-    /// Whether NULL may be stored.
+    /// Whether the column can store NULL.
     pub nullable: bool,
-    /// The expression that computes it, where its value is a function of the row's other columns.
+    /// The expression of a generated column. Its value is a function of the row's other columns.
     pub generated: Option<Generated>,
-    /// The type under which queries read it, where its own type has no operators. For arrays of a domain, it
-    /// is an array of the domain's base type.
+    /// The type under which queries read the column, if the column's own type has no operators. The type for
+    /// an array of a domain is an array of the domain's base type.
     #[serde(default)]
     pub read_as: Option<Type>,
-    /// Its number in the table, as in `pg_attribute.attnum`. Neither a rename nor a dropped column changes
-    /// it. 0 where no server was asked.
+    /// The number of the column in its table, as in `pg_attribute.attnum`. The number stays the same when
+    /// columns are renamed or dropped. The value is 0 where no server was asked.
     #[serde(default)]
     pub number: i16,
-    /// The oid of its declared type; 0 where no server was asked.
+    /// The oid of the column's declared type, or 0 where no server was asked.
     #[serde(default)]
     pub type_id: u32,
 }
 
-/// The expression of a generated column, over the names of the other columns of its table.
+/// The expression of a generated column, which uses the names of the table's other columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Generated {
-    /// A column that is computed when the row is written.
+    /// The expression of a column that is computed when a row is written.
     Stored(Arc<str>),
-    /// A column that is computed when the row is read, so that no trigger sees its value.
+    /// The expression of a column that is computed when a row is read. No trigger sees its value.
     Virtual(Arc<str>),
 }
 
@@ -73,31 +73,31 @@ impl ColumnDef {
     pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
         ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None, number: 0, type_id: 0 }
     }
-    /// Whether queries read its values as they are stored in the table.
+    /// Whether queries read the column's values in the form in which the table stores them.
     pub fn is_plain(&self) -> bool {
         self.is_stored() && self.read_as.is_none()
     }
-    /// Whether its values are stored in the table.
+    /// Whether the table stores the column's values.
     pub fn is_stored(&self) -> bool {
         !matches!(self.generated, Some(Generated::Virtual(_)))
     }
 }
 
-/// A foreign key: `columns` (positions in this table) reference `target_columns` (positions in the target).
+/// A foreign key from this table to a target table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignKey {
-    /// Referencing columns of this table.
+    /// The positions of the referencing columns in this table.
     pub columns: Vec<usize>,
     /// The referenced table.
     pub target: TableId,
-    /// Referenced columns, a key of `target`.
+    /// The positions of the referenced columns in `target`. These columns are a key of `target`.
     pub target_columns: Vec<usize>,
-    /// Whether it is validated and enforced. Only then may it simplify a delta, and only if the user trusts
-    /// it.
+    /// Whether the foreign key is validated and enforced. Only a validated foreign key may simplify a delta,
+    /// and only if the user vouches for it.
     pub validated: bool,
 }
 
-/// The kind of a relation, which decides how its changes are found.
+/// The kind of a relation. The kind decides how changes of the relation are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TableKind {
     /// An ordinary or partitioned table.
@@ -127,39 +127,41 @@ crate::vocabulary::words! {
     }
 }
 
-/// A collation: an order of texts, and which texts are equal.
+/// A collation, which decides about the order of texts and about their equality.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collation {
-    /// Its name, ready to be parsed by PostgreSQL.
+    /// The name of the collation, in the form in which PostgreSQL parses it.
     pub sql_name: String,
-    /// Whether equal texts always have the same bytes.
+    /// Whether equal texts always have the same bytes under the collation.
     pub deterministic: bool,
 }
 
-/// A source relation, compared and hashed by its [`TableId`] alone: one catalog has one definition per id.
+/// A source relation. Definitions are compared and hashed by [`TableId`] alone, since a catalog has one
+/// definition for each identity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableDef {
-    /// The identity.
+    /// The identity of the relation.
     pub id: TableId,
-    /// The schema's name, unquoted.
+    /// The name of the relation's schema, unquoted.
     pub schema: Arc<str>,
-    /// The table's name, unquoted.
+    /// The name of the relation, unquoted.
     pub name: Arc<str>,
-    /// The columns in order, without dropped ones.
+    /// The columns in order. Dropped columns are not among them.
     pub columns: Vec<ColumnDef>,
-    /// The enforced keys (primary or unique, immediate), as column positions, the primary key first. A unique
-    /// constraint with a nullable column is not among them.
+    /// The keys that the server enforces at once, as positions of columns. The primary key comes first, then
+    /// unique constraints that are not deferrable. A unique constraint with a nullable column is a key only
+    /// if it has NULLS NOT DISTINCT.
     pub keys: Vec<Vec<usize>>,
-    /// The outgoing foreign keys.
+    /// The foreign keys from this table to others.
     pub foreign_keys: Vec<ForeignKey>,
-    /// The kind of relation.
+    /// The kind of the relation.
     pub kind: TableKind,
-    /// Whether it has inheritance children or partitions, whose rows are its rows too.
+    /// Whether the relation has inheritance children or partitions, whose rows are rows of the relation too.
     pub descendants: bool,
 }
 
 impl TableDef {
-    /// Makes an ordinary table without keys.
+    /// Makes an ordinary table without keys and foreign keys.
     pub fn new(
         id: TableId,
         schema: impl Into<Arc<str>>,
@@ -177,7 +179,7 @@ impl TableDef {
             descendants: false,
         }
     }
-    /// Returns the position of a column by its name.
+    /// Returns the position of the column with a name, if there is one.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| &*c.name == name)
     }
@@ -195,27 +197,29 @@ impl Hash for TableDef {
     }
 }
 
-/// The database as the engine sees it while it compiles a query. Every method is a pure lookup.
+/// The database as the engine sees it when it compiles a query. Every method is a lookup without side
+/// effects.
 pub trait Catalog {
-    /// Returns a table by name. `schema` is `None` where the query does not qualify the name; then the search
-    /// path decides.
+    /// Returns the table with a name. `schema` is `None` where the query does not qualify the name. The
+    /// search path then decides which table has the name.
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>>;
 
-    /// Returns a table by its identity.
+    /// Returns the table with an identity.
     fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>>;
 
-    /// Returns the SELECT text of a view, which lowering expands in place.
+    /// Returns the SELECT text of a view. Lowering puts the view's query in place of the view.
     fn view(&self, _schema: Option<&str>, _name: &str) -> Option<String> {
         None
     }
 
-    /// Returns a function or aggregate that is not built in, resolved for these argument types.
+    /// Returns a function or aggregate that is not built into the engine and accepts arguments of these
+    /// types.
     fn function(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 
-    /// Returns an operator of one or two operands that is not built into the engine, resolved for their
-    /// types. Without a schema, it is one of the server's own.
+    /// Returns an operator of one or two operands that is not built into the engine and accepts operands of
+    /// these types. Without a schema, the operator is one of the server's own.
     fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
@@ -225,35 +229,36 @@ pub trait Catalog {
         None
     }
 
-    /// Returns a collation by its name.
+    /// Returns the collation with a name.
     fn collation(&self, _schema: Option<&str>, _name: &str) -> Option<Collation> {
         None
     }
 
-    /// Returns a type that is not built in, including the row type of a table.
+    /// Returns a type that is not built into the engine. The row types of tables are such types too.
     fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
         None
     }
 
-    /// Whether a type is a domain with constraints, which a cast to it checks.
+    /// Whether a type is a domain with constraints. A cast to such a domain checks the constraints.
     fn is_constrained(&self, _schema: Option<&str>, _name: &str) -> bool {
         false
     }
 
-    /// Whether only the name of a type is known, since no server was asked. Then it is not even known whether
-    /// the type has an equality.
+    /// Whether only the name of a type is known, since no server was asked. For such a type it is unknown
+    /// even whether the type has an equality operator.
     fn is_opaque(&self, _ty: &Type) -> bool {
         false
     }
 
-    /// Returns the reason why a function, an operator or a type of this name may exist for arguments of these
-    /// types, though it was not found. The reason is one or two sentences for people. An empty name stands
-    /// for any name. `None` where the server was asked, or is known to have no such object.
+    /// Returns the reason why an object that was not found may exist on the server. The object is a function
+    /// or operator for arguments of `types`, or a type. The reason is one or two sentences for people. An
+    /// empty `name` stands for an object with any name. Returns `None` where the server was asked, or where
+    /// it is known not to have the object.
     fn doubt(&self, _name: &str, _types: &[Type]) -> Option<String> {
         None
     }
 
-    /// Returns names of existing tables, to suggest one when a name is mistyped.
+    /// Returns the names of tables and views, from which a suggestion is made for a mistyped name.
     fn table_names(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,13 +1,14 @@
-//! The keys that may have changed and their rows in the current tables: the rows that a delta speaks of,
-//! without weights.
+//! The keys that a change may have touched, and the current rows of these keys. A delta changes rows of these
+//! keys only; the rows have no weights here.
 //!
-//! The law: where `Q ⋉ {k}` is the same before and after for every key k outside K, the result after the
-//! change is `(Q before) ▷ K + Q′ ⋉ K`. K may hold more keys than changed.
+//! The law: let K be a set of keys such that `Q ⋉ {k}` is the same before and after the change for every key
+//! k outside K. Then the result after the change is `(Q before) ▷ K + Q′ ⋉ K`. The set K may contain more
+//! keys than those that changed.
 //!
-//! The law is used along a *path*: from the table that holds the key through selections, projections and
-//! lookups. There `Q′ ⋉ K` is one probe for each key, and nothing has to be merged. Groups are no part of a
-//! path: K would need the whole change and `Q′ ⋉ K` all rows of each group, where their delta reads the
-//! change alone.
+//! The law is used along a *path*. A path starts at the table that has the key, and goes through selections,
+//! projections and lookups. On a path, `Q′ ⋉ K` is one index lookup for each key, and no rows have to be
+//! merged. A path has no groups. For groups, finding K takes the whole change, and `Q′ ⋉ K` reads all rows of
+//! each group, while the delta of groups reads the change alone.
 
 use super::Differ;
 use crate::catalog::TableId;
@@ -16,38 +17,39 @@ use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Filter, JoinKeys, Map, Rel, Union, join_keys};
 
-/// Keys that may have changed, and their rows.
+/// The keys that a change may have touched, and their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affected {
-    /// The keys, each once.
+    /// The keys, of which each occurs once.
     pub keys: NodeId,
-    /// The current rows of these keys.
+    /// The current rows with these keys.
     pub rows: NodeId,
 }
 
-/// The steps from a table, whose key finds its rows, up to the result of a query.
+/// The steps from a table to the result of a query. A key of the table finds the table's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     table: NodeId,
-    /// The columns of the table that are the key.
+    /// The positions of the key columns in the table.
     key: Vec<usize>,
     steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// Keeps or drops rows.
+    /// Selects rows by a condition.
     Keep(Filter),
-    /// Computes other columns; with the positions of the key among them.
+    /// Computes other columns. The second field has the positions of the key columns among the new columns.
     Show(Map, Vec<usize>),
-    /// Joins each row of `rows`, whose columns `key` are the key, with the rows of `at` that equal it in the
-    /// columns `by` of both sides.
+    /// Joins each row of `rows` with the rows of `at` for which the columns `by.0` of the former equal the
+    /// columns `by.1` of the latter. The columns `key` of `rows` are the key.
     Lookup { rows: NodeId, key: Vec<usize>, at: NodeId, by: (Vec<usize>, Vec<usize>) },
 }
 
 impl Path {
-    /// Finds the path from a table to the columns `key` of `node`. Returns `None` where there is no such
-    /// path, or where `node` reads the clock, since time alone may change it.
+    /// Finds the path from a table to `node`, where the columns `key` of `node` show the key. Returns `None`
+    /// where such a path does not exist. Returns `None` also where `node` reads the clock, since `node` may
+    /// then change as time passes.
     pub fn of(graph: &Graph, node: NodeId, key: &[usize]) -> Option<Path> {
         if graph.props(node).sources.contains(&TableId::CLOCK) {
             return None;
@@ -93,17 +95,17 @@ impl Path {
         }
     }
 
-    /// Returns the table at the beginning of the path, and the columns of that table that are the key.
+    /// Returns the table at which the path starts, and the key columns of this table.
     pub fn key(&self) -> (NodeId, &[usize]) {
         (self.table, &self.key)
     }
 
-    /// Computes the keys that may have changed. One part is the keys of the changed rows of the table. At
-    /// each lookup, the keys are added of those current rows for which a changed row satisfies the lookup's
-    /// equalities.
+    /// Computes the keys that the change may have touched, and their current rows. The first part of the keys
+    /// is from the changed rows of the table. Each lookup adds the keys of the current rows for which a
+    /// changed row satisfies the lookup's equalities.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn affected(&self, differ: &mut Differ<'_>, node: NodeId, key: &[usize]) -> Result<Affected> {
         let own = self.own(differ)?;
         let mut parts = vec![own];
@@ -127,8 +129,9 @@ impl Path {
         Ok(Affected { keys, rows: differ.restrict(node, key, keys)? })
     }
 
-    /// Returns the keys of the changed rows of the table that pass the conditions before the first lookup. An
-    /// expression that can raise is not computed, since it would see rows that came and went.
+    /// Returns the keys of changed rows of the table. Rows that fail a condition before the first lookup are
+    /// left out. An expression that can raise is not evaluated, since it would see rows that came and left
+    /// within the change.
     fn own(&self, differ: &mut Differ<'_>) -> Result<NodeId> {
         let (mut change, mut key) = (differ.delta(self.table)?, &self.key);
         for step in &self.steps {
@@ -147,7 +150,8 @@ impl Path {
     }
 }
 
-/// Returns the step for a join whose left side (right side if `mirrored`) has the key in its columns `key`.
+/// Returns the step for a join whose left side has the key in its columns `key`. If `mirrored`, the right
+/// side has the key.
 fn lookup(
     graph: &Graph,
     (left, right): (NodeId, NodeId),

@@ -1,4 +1,5 @@
-//! The four class rules. Each is right for every operator of its class, so no operator needs another rule.
+//! The delta rules of the four classes. The rule of a class is right for every operator of the class, so no
+//! operator needs a rule of its own.
 
 use super::{Differ, negate, sum};
 use crate::error::Result;
@@ -6,7 +7,7 @@ use crate::expr::Moment;
 use crate::graph::NodeId;
 use crate::rel::{Keys, Rel, Union};
 
-/// Applies `Δop(R) = op(ΔR)`.
+/// Applies the rule `Δop(R) = op(ΔR)`.
 pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let rel = node.rel();
@@ -16,7 +17,7 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
     match rel {
         Rel::Union(_) => sum(cx.graph, n, deltas),
-        // Merging the rows again is left to the readers of the delta, if they need it.
+        // The readers of the delta merge its rows if they need merged rows.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
             if let Some(pairs) = as_pairs(cx, n, &deltas)? {
@@ -32,9 +33,9 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
 }
 
-/// Returns the change that a map or a filter makes of pairs of old and new rows, again as such pairs. A map
-/// that can raise is evaluated on both rows. It may be, where a key tells the pairs apart: they are rows of
-/// the states before and after.
+/// Returns a revision for the delta of a map or a filter whose input's delta is a revision: pairs of old and
+/// new rows. A map that can raise is evaluated on both rows of a pair. Evaluating it is safe where a key
+/// tells the pairs apart, since both rows then exist: one before the change, the other after it.
 fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
     let [delta] = deltas else { return Ok(None) };
     let Rel::Revise(pairs) = cx.graph.rel(*delta) else { return Ok(None) };
@@ -48,8 +49,8 @@ fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<
     made.map(|made| cx.graph.add(made)).transpose()
 }
 
-/// Applies `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`, with the operator itself for ⋈. It reads current states
-/// only, and each term is driven by a delta.
+/// Applies `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`, where ⋈ stands for the operator. The rule reads current
+/// states only, and each of its terms reads a delta.
 pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let &[a, b] = node.inputs() else {
@@ -74,8 +75,8 @@ pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     sum(cx.graph, n, terms)
 }
 
-/// Applies, with K the touched keys, `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`. The second term is the stored
-/// result of these keys where there is one.
+/// Applies `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`, where K is the set of touched keys. If the result of
+/// the operator is stored, the second term is the stored result of these keys.
 pub(super) fn per_key(
     cx: &mut Differ<'_>,
     n: NodeId,
@@ -119,7 +120,7 @@ pub(super) fn per_key(
     cx.difference(after, before)
 }
 
-/// Returns the result after the change minus the result before it.
+/// Returns the result after the change minus the result before the change.
 pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let (rel, inputs) = (node.rel(), node.inputs());
@@ -139,7 +140,7 @@ pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     cx.difference(after, before)
 }
 
-/// Returns the operator as it was at the previous refresh.
+/// Returns the operator with the time of the previous refresh in place of the current time.
 pub(super) fn earlier(rel: &Rel) -> Rel {
     match rel {
         Rel::Filter(f) => f.at(Moment::Then).into(),

@@ -1,4 +1,4 @@
-//! Differentiation of a plan, node by node.
+//! Differentiation of a plan, one node after another.
 
 use super::{Kept, Part, class, negate, sum};
 use crate::catalog::TableId;
@@ -7,21 +7,21 @@ use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Class, Consolidate, Keys, Rel, SemiJoin, State, Values, Version};
 use std::collections::BTreeSet;
 
-/// The rules that a delta is built from. All give equal results; the slower ones are references for the
-/// faster.
+/// The rules from which a delta is built. All rules give equal results. The slower rules are references for
+/// the faster ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Algebraic rules where there are any, else the class rule.
+    /// The algebraic rule of an operator where it has one, otherwise the class rule.
     Algebraic,
-    /// The class rule of every operator.
+    /// The class rule for every operator.
     Class,
-    /// After minus before of the whole plan: the definition.
+    /// The definition: the result of the whole plan after the change, minus its result before.
     Global,
 }
 
-/// The context of a delta rule: the graph, the deltas of inputs, the stored states.
+/// The context of a delta rule: the graph, the deltas of inputs, and the stored states.
 pub struct Differ<'g> {
-    /// The graph that holds both Q and ΔQ.
+    /// The graph that contains both Q and ΔQ.
     pub graph: &'g mut Graph,
     kept: Kept,
     changed: Option<BTreeSet<TableId>>,
@@ -32,9 +32,9 @@ pub struct Differ<'g> {
 }
 
 impl<'g> Differ<'g> {
-    /// Starts a differentiation over `graph`. `kept` are the nodes whose previous result can be read
-    /// ([`State`]). `changed` are the tables that changed in this window, where that is known: the deltas of
-    /// all other tables are empty.
+    /// Starts a differentiation over `graph`. `kept` has the nodes whose previous result can be read
+    /// ([`State`]). `changed` has the tables that changed in this window: the deltas of all other tables are
+    /// empty. `None` means that any table may have changed.
     pub fn new(graph: &'g mut Graph, kept: Kept, changed: Option<BTreeSet<TableId>>, rules: Rules) -> Self {
         Differ {
             graph,
@@ -47,28 +47,28 @@ impl<'g> Differ<'g> {
         }
     }
 
-    /// Lets rules rely on validated foreign keys. PostgreSQL lets them be violated (by replica-role sessions,
-    /// say), so the user must vouch for them.
+    /// Sets whether rules may rely on validated foreign keys. PostgreSQL lets a validated foreign key be
+    /// violated, for example by replica-role sessions. The user must therefore vouch for the keys.
     #[must_use]
     pub fn trusting_foreign_keys(mut self, trust: bool) -> Self {
         self.trust_foreign_keys = trust;
         self
     }
-    /// Whether validated foreign keys may be relied upon.
+    /// Whether rules may rely on validated foreign keys.
     pub fn trusts_foreign_keys(&self) -> bool {
         self.trust_foreign_keys
     }
 
-    /// Returns `Δn`, which is empty (a [`Values`] without rows) where nothing that `n` reads changed.
+    /// Returns `Δn`. The delta is empty (a [`Values`] without rows) where no source of `n` changed.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn delta(&mut self, n: NodeId) -> Result<NodeId> {
         if let Some(d) = self.deltas.get(n) {
             return Ok(d);
         }
-        // Inputs first, so that a loop walks a deep plan and not the stack. The definition (`Rules::Global`)
-        // needs no deltas of inputs.
+        // Inputs are differentiated before their readers by a loop, so that a deep plan needs no deep
+        // recursion. The definition (`Rules::Global`) reads no deltas of inputs.
         let order = if self.rules == Rules::Global { vec![n] } else { self.graph.reachable(n) };
         for id in order {
             if self.deltas.get(id).is_none() {
@@ -79,11 +79,11 @@ impl<'g> Differ<'g> {
         self.deltas.get(n).ok_or_else(|| crate::Error::internal("a node was not differentiated"))
     }
 
-    /// Returns `Δn` of a stored node, each row once. Readers of the node continue with this delta, since it
-    /// is computed anyway. Stored nodes must be asked for before the nodes that read them.
+    /// Returns `Δn` of a stored node, with each row once. Readers of the node use this delta too, since it is
+    /// computed anyway. Call this method for stored nodes before it is called for the nodes that read them.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn stored_delta(&mut self, n: NodeId) -> Result<NodeId> {
         let delta = self.delta(n)?;
         let delta = self.net(delta, true)?;
@@ -116,12 +116,12 @@ impl<'g> Differ<'g> {
         }
     }
 
-    /// Whether anything that `n` reads changed.
+    /// Whether a source of `n` changed.
     pub fn changes(&self, n: NodeId) -> bool {
         self.graph.props(n).sources.iter().any(|s| self.is_changed(*s))
     }
 
-    /// Whether a source changed. True where the changed sources are not known.
+    /// Whether a source may have changed. True for every source where the changed sources are not known.
     pub fn is_changed(&self, source: TableId) -> bool {
         self.changed.as_ref().is_none_or(|changed| changed.contains(&source))
     }
@@ -131,20 +131,21 @@ impl<'g> Differ<'g> {
         self.rules != Rules::Global && (self.kept.stored.contains(&n) || self.kept.derived.contains_key(&n))
     }
 
-    /// Returns the previous result of `n`, where it is kept.
+    /// Returns the previous result of `n`; `None` where it cannot be read.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn state(&mut self, n: NodeId) -> Result<Option<NodeId>> {
         let Some(parts) = self.parts(n)? else { return Ok(None) };
         let rows = parts.iter().map(|p| p.rows(self.graph, n)).collect::<Result<Vec<_>>>()?;
         sum(self.graph, n, rows).map(Some)
     }
 
-    /// Returns the previous result of `n` as the parts in which it is stored, where it is kept.
+    /// Returns the previous result of `n`, as the parts in which it is stored; `None` where it cannot be
+    /// read.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn parts(&mut self, n: NodeId) -> Result<Option<Vec<Part>>> {
         if !self.is_kept(n) {
             return Ok(None);
@@ -157,11 +158,11 @@ impl<'g> Differ<'g> {
         Ok(Some(vec![Part::whole(self.graph, state)]))
     }
 
-    /// Returns n′, the result after the change: `n` itself over the current tables. Each stored part of `n`
-    /// is read as `State + Δ` instead of being recomputed.
+    /// Returns n′, the result after the change, which is `n` over the current tables. Where the previous
+    /// result of `n`, or of a node below it, can be read, `State + Δ` takes the place of a recompute.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn after(&mut self, n: NodeId) -> Result<NodeId> {
         if let Some(made) = self.afters.get(n) {
             return Ok(made);
@@ -189,11 +190,11 @@ impl<'g> Differ<'g> {
         self.graph.add(Consolidate::state(both).keyed(keys))
     }
 
-    /// Returns n, the result before the change: the stored result, or the current one minus the change. Under
-    /// [`Rules::Global`] it is recomputed over the previous tables.
+    /// Returns the result of `n` before the change: the stored result, or else the current result minus the
+    /// change. Under [`Rules::Global`] the result is recomputed over the previous tables.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn before(&mut self, n: NodeId) -> Result<NodeId> {
         if !self.changes(n) {
             return self.after(n);
@@ -209,10 +210,11 @@ impl<'g> Differ<'g> {
         self.minus(after, delta)
     }
 
-    /// Returns `after − delta`, consolidated: the previous state, where `after` is the current one.
+    /// Returns `after − delta`, consolidated. If `after` is the current state and `delta` its change, the
+    /// result is the previous state.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn minus(&mut self, after: NodeId, delta: NodeId) -> Result<NodeId> {
         if self.graph.props(delta).empty {
             return Ok(after);
@@ -237,10 +239,10 @@ impl<'g> Differ<'g> {
         })
     }
 
-    /// Returns `keys(Δ)`: the values of columns `cols` on the rows that changed.
+    /// Returns `keys(change)`: the values of the columns `cols` in the changed rows.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn keys(&mut self, change: NodeId, cols: &[usize]) -> Result<NodeId> {
         self.graph.add(Keys::new(change, cols.to_vec()))
     }
@@ -248,7 +250,7 @@ impl<'g> Differ<'g> {
     /// Returns `n ⋉ K`: the rows of `n` whose columns `cols` equal a row of `keys`.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn restrict(&mut self, n: NodeId, cols: &[usize], keys: NodeId) -> Result<NodeId> {
         let semi = SemiJoin::restrict(self.graph, n, cols, keys);
         self.graph.add(semi)
@@ -257,17 +259,16 @@ impl<'g> Differ<'g> {
     /// Returns `after − before`.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn difference(&mut self, after: NodeId, before: NodeId) -> Result<NodeId> {
         let minus = negate(self.graph, before)?;
         sum(self.graph, after, [after, minus])
     }
 
-    /// Returns `change`, with its rows merged if `needed`: an expression that can raise must see net rows
-    /// only.
+    /// Returns `change`, with its rows merged if `needed`. An expression that can raise needs merged rows.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn net(&mut self, change: NodeId, needed: bool) -> Result<NodeId> {
         if !needed || self.graph.props(change).consolidated || self.graph.props(change).empty {
             return Ok(change);
@@ -278,7 +279,7 @@ impl<'g> Differ<'g> {
     /// Returns a relation with the schema of `n` and no rows.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn nothing(&mut self, n: NodeId) -> Result<NodeId> {
         let schema = self.graph.schema(n).clone();
         self.graph.add(Values::empty(schema))

@@ -1,11 +1,11 @@
-//! Differentiation: ΔQ from Q.
+//! Differentiation, which makes ΔQ from Q.
 //!
-//! The law: for all states S and changes d, `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`. PostgreSQL shows
-//! the current state R′ and the change ΔR. The previous state is never rebuilt where `R′ − ΔR` can be split
-//! into signed terms.
+//! The law: for all states S and changes d, `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`. A delta can read
+//! the current state R′ and the change ΔR, which PostgreSQL provides. The previous state is not rebuilt where
+//! `R′ − ΔR` can be split into signed terms.
 //!
 //! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`). An operator may have a better
-//! rule ([`Differentiate`]), which the laws hold equal to the class rule.
+//! rule ([`Differentiate`]). The laws check that both rules give the same result.
 
 mod affected;
 mod class;
@@ -20,20 +20,20 @@ use crate::error::Result;
 use crate::graph::{Graph, NodeId};
 use crate::rel::Rel;
 
-/// A delta rule that is better than the rule of the operator's class.
+/// A delta rule of one operator that is better than the rule of the operator's class.
 pub trait Differentiate {
-    /// Returns `Δop` by an algebraic rule that is equal to the class rule; `None` where the class rule is to
-    /// be used.
+    /// Returns `Δop` by an algebraic rule that gives the same result as the class rule. Returns `None` where
+    /// the class rule is to be used.
     ///
     /// # Errors
-    /// Those of [`Graph::add`](crate::graph::Graph::add).
+    /// Errors of [`Graph::add`](crate::graph::Graph::add).
     fn delta(&self, _cx: &mut Differ<'_>, _node: NodeId) -> Result<Option<NodeId>> {
         Ok(None)
     }
 }
 
-/// Returns the sum of the given parts without those that are always empty. Where no part is left, the result
-/// is empty with the schema of `like`.
+/// Returns the sum of those parts that are not always empty. Where all parts are always empty, returns the
+/// empty relation with the schema of `like`.
 pub(crate) fn sum(
     graph: &mut Graph,
     like: NodeId,
@@ -50,7 +50,7 @@ pub(crate) fn sum(
     }
 }
 
-/// Returns `−n`, with `−(−n) = n`.
+/// Returns `−n`, where `−(−n)` is simplified to `n`.
 pub(crate) fn negate(graph: &mut Graph, n: NodeId) -> Result<NodeId> {
     match graph.rel(n) {
         Rel::Negate(inner) => Ok(inner.input()),

@@ -1,7 +1,7 @@
-//! The choice of the inner results that are stored, so that the work for the delta of a nested query follows
-//! the size of the change.
+//! The choice of the inner results that are stored. Stored inner results keep the work for a nested query's
+//! delta in proportion to the change.
 //!
-//! `State(n)` denotes n, so every choice gives an equal delta; this is a decision about cost alone.
+//! `State(n)` denotes n, so the deltas of all choices are equal. The choice affects only the cost.
 
 use crate::agg::{Acc, nan};
 use crate::error::Result;
@@ -11,24 +11,24 @@ use crate::rel::{Accumulate, Filter, Map, Rel, State, distinct_by_image, shown_p
 use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The inner results to store.
+/// The extent to which inner results are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// The result of the query alone.
     Result,
-    /// The result, the accumulators of aggregates, the counts behind DISTINCT, and every inner result whose
-    /// change cannot be computed from its inputs' changes alone.
+    /// The result of the query, the accumulators of aggregates, and the counts behind DISTINCT. Also every
+    /// inner result whose change cannot be computed from the changes of its inputs alone.
     #[default]
     Nested,
 }
 
-/// Rewrites a query so that as much as possible is accumulated. Linear aggregates become
-/// `finish ∘ accumulate`, extrema get a count of their group beside them, DISTINCT becomes a count of each
-/// row. Keys whose equal values may be written differently are accumulated by image first. The rewrite is an
-/// identity.
+/// Rewrites a query so that as many of its operators as possible become accumulations. A linear aggregate
+/// becomes `finish ∘ accumulate`, an extremum gets a count of its group's rows beside it, and DISTINCT
+/// becomes a count of each row. If equal values of a key may be written differently, rows are first
+/// accumulated by the image of the key. The rewritten query is equal to the query.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Errors of [`Graph::add`].
 pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     graph.rebuild(root, |g, _, rel| {
         match &rel {
@@ -56,37 +56,37 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// The nodes whose results can be read instead of being recomputed.
+/// The nodes whose previous results can be read instead of being recomputed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Nodes whose results are stored.
+    /// Nodes whose own results are stored.
     pub stored: BTreeSet<NodeId>,
-    /// Nodes whose results follow from stored ones. Each is the sum of the given parts, and no key is in two
-    /// of them.
+    /// Nodes whose results can be derived from stored results. The result of such a node is the sum of these
+    /// parts. No key is in two of the parts.
     pub derived: BTreeMap<NodeId, Vec<Part>>,
 }
 
-/// A part of a result that is read from a stored node: those rows of `stored` on which `known` is true, each
-/// mapped by `row`.
+/// A part of a result, read from a stored node: the rows of `stored` for which `known` is true, each mapped
+/// by `row`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// A [`State`].
+    /// The stored node, a [`State`].
     pub stored: NodeId,
-    /// The condition on rows of `stored`, true or false for each: whether the row is in this part.
+    /// Whether a row of `stored` is in this part: a condition that is never NULL.
     pub known: Expr,
     /// The columns of the result, as expressions over the columns of `stored`.
     pub row: Vec<Expr>,
 }
 
 impl Part {
-    /// Returns all rows of `stored`, as they are.
+    /// Returns the part that consists of all rows of `stored`, unchanged.
     pub fn whole(graph: &Graph, stored: NodeId) -> Part {
         Part { stored, known: Expr::bool(true), row: graph.schema(stored).identity() }
     }
     /// Returns the rows of this part, with the labels of `like`.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn rows(&self, graph: &mut Graph, like: NodeId) -> Result<NodeId> {
         if self.known.conjuncts().is_empty() && self.row == graph.schema(self.stored).identity() {
             return Ok(self.stored);
@@ -98,17 +98,17 @@ impl Part {
 }
 
 impl Kept {
-    /// Makes a choice in which these nodes are stored and nothing is derived from them.
+    /// Makes a set of kept nodes in which `stored` are stored and no node is derived.
     pub fn stored(stored: BTreeSet<NodeId>) -> Kept {
         Kept { stored, derived: BTreeMap::new() }
     }
 }
 
-/// Returns the nodes that are kept under `root`: always `root` itself, and the inner results that `keep`
-/// demands.
+/// Returns the nodes under `root` whose results can be read. The result of `root` is always one of them;
+/// `keep` decides about inner results.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Errors of [`Graph::add`].
 pub fn kept(graph: &mut Graph, root: NodeId, keep: Keep) -> Result<Kept> {
     let mut kept = Kept::stored(BTreeSet::from([root]));
     if keep == Keep::Nested {
@@ -124,9 +124,9 @@ pub fn kept(graph: &mut Graph, root: NodeId, keep: Keep) -> Result<Kept> {
     Ok(kept)
 }
 
-/// Derives the totals of an aggregation from the result, where the result shows all of them except the counts
-/// of NaN. Rows of the result without NaN show their totals, so only the other totals are stored:
-/// `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
+/// Derives the totals of an aggregation from the stored result of the query. Requires that the result shows
+/// all totals except the counts of NaN. A row of the result without NaN shows the totals of its group. Only
+/// the totals of other groups are therefore stored: `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
 fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     let Rel::Map(map) = graph.rel(root).clone() else { return Ok(()) };
     let totals = map.input();
@@ -162,17 +162,18 @@ fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
 
 /// The columns of a result that show the totals of an aggregation.
 struct Shown {
-    /// For each column of the aggregation the column of the result that shows it; `None` for a count of NaN.
+    /// For each column of the aggregation, the column of the result that shows this total; `None` for a count
+    /// of NaN.
     totals: Vec<Option<usize>>,
-    /// The counts of NaN.
+    /// The columns of the aggregation that are counts of NaN.
     nans: Vec<usize>,
-    /// The columns of the result that show a total, or NaN.
+    /// The columns of the result that show a total, or NaN in its place.
     sums: Vec<usize>,
 }
 
 impl Shown {
-    /// Returns `None` where the result hides some total, or where no NaN is counted, so that the result is
-    /// the aggregation itself.
+    /// Returns `None` where the result does not show some total. Returns `None` also where no NaN is counted,
+    /// since the result is then the aggregation itself.
     fn of(graph: &Graph, map: &Map) -> Option<Shown> {
         let Rel::Accumulate(a) = graph.rel(map.input()) else { return None };
         let schema = graph.schema(map.input());
@@ -189,7 +190,7 @@ impl Shown {
                 let given = |is: bool| {
                     e.rewrite(&mut |e| if e == test { Expr::bool(is) } else { e }).simplified(schema)
                 };
-                // A key may be NaN itself; a total of an accumulator never is.
+                // A key may be NaN itself, but the total of an accumulator is never NaN.
                 let total = given(false).as_column().filter(|c| *c >= a.keys().len());
                 let Some(sum) = total.filter(|_| given(true) == nan()) else { continue };
                 shown.totals[sum] = shown.totals[sum].or(Some(i));
@@ -200,8 +201,8 @@ impl Shown {
             }
         }
         let all = shown.totals.iter().enumerate().all(|(c, at)| at.is_some() || shown.nans.contains(&c));
-        // On a row without NaN, the counts of NaN are 0. So they need not be read, even where the result
-        // shows them.
+        // In a row of the result without NaN, the counts of NaN are 0. The counts of NaN are therefore not
+        // read from the result, even where it shows them.
         shown.nans.iter().for_each(|c| shown.totals[*c] = None);
         (all && !shown.nans.is_empty()).then_some(shown)
     }
@@ -211,8 +212,8 @@ fn above_zero(count: Expr) -> Expr {
     Expr::call(FuncSig::comparison(">", count.ty().clone(), Type::Int8), vec![count, Expr::int8(0)])
 }
 
-/// Whether storing the result of this operator replaces a recompute by a lookup, and a table can hold the
-/// result.
+/// Whether storing the operator's result replaces a recompute by a lookup. Requires also that a table can
+/// store the result.
 fn pays(graph: &Graph, id: NodeId) -> bool {
     let nullary = graph.props(id).sources.is_empty();
     let storable = graph.schema(id).columns().iter().all(|c| c.ty.is_storable());

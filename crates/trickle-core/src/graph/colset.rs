@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A set of column positions, as a bitmap. The first 64 positions are stored in place.
+/// A set of column positions, as a bitmap. Positions below 64 are stored without an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ColSet {
     first: u64,
-    /// The words after the first. The last word is not 0, so that equal sets are equal values.
+    /// The words of the bitmap after the first word. The last of them is not 0, so that equal sets have equal
+    /// words.
     rest: Vec<u64>,
 }
 
@@ -37,7 +38,7 @@ impl ColSet {
         }
         self.rest[word - 1] |= bit;
     }
-    /// Returns the positions, ascending.
+    /// Returns the positions in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words().enumerate().flat_map(|(i, word)| {
             let mut left = word;
@@ -127,7 +128,7 @@ impl ColSet {
     }
 }
 
-/// Compares the ascending lists of members.
+/// Compares two sets as ascending lists of their members.
 impl Ord for ColSet {
     fn cmp(&self, other: &Self) -> Ordering {
         self.iter().cmp(other.iter())
@@ -165,7 +166,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest::proptest! {
-        /// Compares `ColSet` with the set that it stands for, on both sides of a word's end.
+        /// Compares a `ColSet` with the `BTreeSet` that it stands for, with members below and above the limit
+        /// of a word.
         #[test]
         fn a_set_of_columns_is_a_set(
             a in proptest::collection::btree_set(0usize..200, 0..6),

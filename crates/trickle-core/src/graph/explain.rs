@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// How to draw a plan.
+/// The form in which a plan is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// An indented tree. A shared node is written out once, and only named after that.
+    /// An indented tree. A node with several readers is written in full once. Its other occurrences show only
+    /// its name.
     Text,
     /// A graph in Graphviz's DOT language.
     Dot,
@@ -21,7 +22,7 @@ pub enum Format {
     Mermaid,
 }
 
-/// A remark on a node, shown beside its operator; the empty string for no remark.
+/// A remark on a node, which is shown beside its operator. The empty text stands for no remark.
 pub type Note<'a> = &'a dyn Fn(NodeId) -> &'static str;
 
 /// Draws the plan under `root`.
@@ -29,7 +30,7 @@ pub fn explain(graph: &Graph, root: NodeId, format: Format) -> String {
     explain_with(graph, root, format, &|_| "")
 }
 
-/// Draws the plan under `root`, each node with its note in brackets.
+/// Draws the plan under `root`. The note of each node is in brackets.
 pub fn explain_with(graph: &Graph, root: NodeId, format: Format, note: Note<'_>) -> String {
     match format {
         Format::Text => text(graph, root, note),
@@ -54,9 +55,9 @@ pub fn explain_with(graph: &Graph, root: NodeId, format: Format, note: Note<'_>)
     }
 }
 
-/// Describes the plan under `root` as JSON, for programs. The nodes are listed inputs first. Each has its id,
-/// its operator, the text that [`explain`] shows, the ids of its inputs, its columns (name, type, nullable),
-/// its keys (positions) and its note.
+/// Describes the plan under `root` as JSON, for programs. Nodes are listed after their inputs. Each node has
+/// its id, its operator, the text that [`explain`] shows, and the ids of its inputs. It also has its columns
+/// (name, type, nullable), its keys (positions) and its note.
 pub fn explain_json(graph: &Graph, root: NodeId, note: Note<'_>) -> Value {
     let node = |id: NodeId| {
         let node = graph.node(id);
@@ -137,13 +138,13 @@ fn concat(inputs: &[&Node]) -> Schema {
     inputs.iter().fold(Schema::new([]), |s, n| s.concat(n.schema()))
 }
 
-/// Returns a comma-separated list of expressions over the columns of all inputs side by side.
+/// Returns a comma-separated list of expressions. They read the columns of all inputs, placed side by side.
 pub(crate) fn describe_exprs(exprs: &[Expr], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     exprs.iter().map(|e| describe(e, &schema)).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints `by keys: aggregates`.
+/// Returns the text `by keys: aggregates`.
 pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let calls = aggs.iter().map(|a| {
@@ -165,7 +166,7 @@ pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]
     format!("by ({}): {}", columns(keys, &schema), calls.collect::<Vec<_>>().join(", "))
 }
 
-/// Prints `by (partition) order (keys): calls`.
+/// Returns the text `by (partition) order (keys): calls`.
 pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let order = order(window.order(), &schema);
@@ -181,7 +182,7 @@ pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
     format!("by ({}){order}: {}", columns(window.partition(), &schema), calls.join(", "))
 }
 
-/// Prints `f(…), g(…) with ordinality or NULLs`.
+/// Returns the text `f(…), g(…) with ordinality or NULLs`.
 pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let calls: Vec<String> = expand.calls().iter().map(|c| call(&c.sig, &c.args, &schema)).collect();
@@ -190,7 +191,7 @@ pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
     format!("{}{numbered}{outer}", calls.join(", "))
 }
 
-/// Prints `by (partition) order (keys): limit`.
+/// Returns the text `by (partition) order (keys): limit`.
 pub(crate) fn describe_top(top: &Top, inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let (slice, by) = (top.slice(), top.partition());
@@ -207,8 +208,8 @@ fn order(keys: &[OrderKey], schema: &Schema) -> String {
     keys.iter().map(key).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the direction of an order key, and the place of its NULLs where that is not the direction's
-/// default.
+/// Returns the direction of an order key. Where NULLs are not in the default position for this direction,
+/// returns their position too.
 fn direction(descending: bool, nulls_first: bool) -> &'static str {
     match (descending, nulls_first) {
         (false, false) => "",
@@ -218,7 +219,7 @@ fn direction(descending: bool, nulls_first: bool) -> &'static str {
     }
 }
 
-/// Prints `by keys: accumulators`.
+/// Returns the text `by keys: accumulators`.
 pub(crate) fn describe_accumulators(keys: &[usize], accs: &[Acc], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     let sums = accs.iter().map(|a| {
@@ -239,7 +240,7 @@ fn column(index: usize, schema: &Schema) -> String {
     schema.column(index).map_or_else(|| format!("#{index}"), |c| format!("{}#{index}", c.label))
 }
 
-/// Prints a call as `f(a, b)`, or in the form that the grammar has for this function.
+/// Returns a call as `f(a, b)`, or in the form that SQL's grammar has for the function.
 fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     let mut args = args.iter().map(|a| describe(a, s));
     if sig.form.is_empty() {
@@ -261,7 +262,7 @@ fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     text
 }
 
-/// Prints an expression, with columns as `label#position`.
+/// Returns the text of an expression. A column is written `label#position`.
 fn describe(e: &Expr, s: &Schema) -> String {
     let list = |args: &[Expr], sep: &str| args.iter().map(|a| describe(a, s)).collect::<Vec<_>>().join(sep);
     match e.kind() {

@@ -1,7 +1,7 @@
-//! The index that finds the node with a given operator.
+//! The index that finds the node of an operator.
 
-/// Node numbers by the hash of their operator, in an open-addressing table that is at most half full. The
-/// hashes themselves are kept in the nodes, so copying the index copies only numbers.
+/// Numbers of nodes by the hash of their operator. The index is an open-addressing table that is at most half
+/// full. The nodes store the hashes, so a copy of the index copies only numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     slots: Vec<u32>,
@@ -11,12 +11,13 @@ pub(super) struct Index {
 const FREE: u32 = u32::MAX;
 
 impl Index {
-    /// Returns the number with this hash that `is` accepts.
+    /// Returns the number with the hash `hash` for which `is` returns true.
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.probe(hash).map(|slot| self.slots[slot]).take_while(|id| *id != FREE).find(|id| is(*id))
     }
 
-    /// Adds a number that is not in the index yet. `hash_of` returns the hash of a number in the index.
+    /// Adds a number that the index does not contain yet. `hash_of` returns the hash of a number that the
+    /// index contains.
     pub(super) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         if self.slots.len() < 2 * (self.used + 1) {
             let size = (2 * self.slots.len()).max(32);
@@ -36,9 +37,9 @@ impl Index {
         }
     }
 
-    /// Returns the slots where a number of this hash may be, each once.
+    /// Returns the slots in which a number with this hash may be. Each slot occurs once.
     fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
-        // The table has a power of two of slots, or none yet.
+        // The number of slots is a power of two, or 0 before the first insertion.
         let size = self.slots.len();
         let mask = size.wrapping_sub(1);
         (0..size).map(move |i| ((hash as usize) & mask).wrapping_add(i) & mask)

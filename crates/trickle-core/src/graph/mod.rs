@@ -1,8 +1,8 @@
-//! The operator graph: an arena of hash-consed nodes, children before parents.
+//! The operator graph: an arena of hash-consed nodes, in which inputs stand before their readers.
 //!
-//! One graph holds a query, its delta and every intermediate plan. Equal sub-plans are the same node. So
-//! sharing, one-time differentiation and common sub-expressions need no code of their own, and a walk over a
-//! plan is a loop.
+//! One graph contains a query, its delta and all intermediate plans. Equal plans are the same node. Shared
+//! plans, differentiation of each plan only once, and common sub-expressions therefore need no code of their
+//! own. A walk over a plan is a loop.
 
 mod colset;
 mod explain;
@@ -28,21 +28,22 @@ use index::Index;
 use std::fmt;
 use std::sync::Arc;
 
-/// The greatest number of operators in an arena, including all those that rules made on the way. A sum of n
-/// inputs counts as many as it takes to add two at a time. Every rewrite of a plan adds nodes, so this limit
-/// bounds the work of lowering, differentiating and optimising any text. A plan worth running is far smaller.
+/// The greatest number of operators in an arena. Operators that rules made and then replaced count too. A sum
+/// of n inputs counts as the n − 1 operators that would add two inputs each. Every rewrite of a plan adds
+/// nodes. This limit therefore bounds the work of lowering, differentiating and optimising for every query
+/// text. Plans that are worth running are far smaller.
 pub const MAX_NODES: usize = 1 << 16;
 
-/// The greatest number of columns that all operators of an arena have together. A join of thousands of tables
-/// is as wide as all of them together.
+/// The greatest sum of the operators' numbers of columns in an arena. The limit is needed because a join of
+/// thousands of tables has all columns of these tables.
 pub const MAX_COLUMNS: usize = 1 << 21;
 
-/// A node of a [`Graph`]. Smaller ids are never parents of larger ones.
+/// The identifier of a node in a [`Graph`]. An operator has a greater identifier than each of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// Returns the position in the arena.
+    /// Returns the position of the node in the arena.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -69,7 +70,7 @@ impl Node {
     pub fn rel(&self) -> &Rel {
         &self.rel
     }
-    /// Returns the operator's behaviour.
+    /// Returns the operator as a trait object.
     pub fn op(&self) -> &dyn Operator {
         self.rel.as_operator()
     }
@@ -87,14 +88,14 @@ impl Node {
     }
 }
 
-/// The arena of nodes. Nodes never change, so a copy of a graph shares them and costs one pointer per node.
+/// An arena of nodes. Nodes never change. A copy of a graph shares its nodes, and costs one pointer per node.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
     index: Index,
-    /// The number of operators that [`MAX_NODES`] limits.
+    /// The number of operators so far, which [`MAX_NODES`] limits.
     size: usize,
-    /// The number of columns that [`MAX_COLUMNS`] limits.
+    /// The sum of the operators' numbers of columns so far, which [`MAX_COLUMNS`] limits.
     columns: usize,
 }
 
@@ -104,13 +105,13 @@ impl Graph {
         Self::default()
     }
 
-    /// Adds an operator, or finds the equal node. Derives schema and properties, and checks the operator's
-    /// contract.
+    /// Adds a node for an operator, or finds the node of an equal operator. Derives the schema and the
+    /// properties of a new node, and checks the operator's contract.
     ///
     /// # Errors
-    /// - A broken contract, such as a column out of range or a threshold over an input whose rows may carry
-    ///   negative weights. The error is reported as a bug in the rule that built the plan.
-    /// - More than [`MAX_NODES`] operators, or more than [`MAX_COLUMNS`] columns.
+    /// - A broken contract, such as a column out of range, or a threshold over an input whose rows may have
+    ///   negative weights. This error is reported as a bug in the rule that built the plan.
+    /// - More than [`MAX_NODES`] operators or more than [`MAX_COLUMNS`] columns in the graph.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
         let hash = hash_of(&rel);
@@ -144,17 +145,17 @@ impl Graph {
         Ok(NodeId(id))
     }
 
-    /// Returns the node behind an id.
+    /// Returns the node with this id.
     ///
     /// # Panics
-    /// Where the id comes from another, larger graph.
+    /// Panics where the id is of another, larger graph.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
-    /// Returns the node behind an id, as a shared pointer that can be kept while the graph grows.
+    /// Returns the node with this id, as a shared pointer that stays valid while the graph grows.
     ///
     /// # Panics
-    /// Where the id comes from another, larger graph.
+    /// Panics where the id is of another, larger graph.
     pub fn shared(&self, id: NodeId) -> Arc<Node> {
         self.nodes[id.index()].clone()
     }
@@ -174,25 +175,24 @@ impl Graph {
     pub fn inputs(&self, id: NodeId) -> &[NodeId] {
         &self.node(id).inputs
     }
-    /// Returns how many nodes the arena holds.
+    /// Returns the number of nodes in the arena.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
-    /// Whether nothing was added yet.
+    /// Whether the graph has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Returns all nodes that `root` is computed from, itself included, inputs before their readers.
+    /// Returns `root` and all nodes that it is computed from. Inputs stand before their readers.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
         self.reachable_from(&[root])
     }
 
-    /// Returns all nodes that any of `roots` is computed from, themselves included, inputs before their
-    /// readers.
+    /// Returns `roots` and all nodes that one of them is computed from. Inputs stand before their readers.
     pub fn reachable_from(&self, roots: &[NodeId]) -> Vec<NodeId> {
-        // Inputs have smaller numbers than their readers. So one walk downwards marks all nodes, and the
-        // marked nodes are in order.
+        // Every input has a smaller number than its readers. One walk from the greatest number downwards
+        // therefore marks all nodes. The marked nodes are then in order of their numbers.
         let Some(last) = roots.iter().max() else { return Vec::new() };
         let mut marked = vec![false; last.index() + 1];
         roots.iter().for_each(|r| marked[r.index()] = true);
@@ -208,11 +208,11 @@ impl Graph {
         found
     }
 
-    /// Returns a node like `id` with `new` applied to each of its inputs; `id` itself where `new` changes
-    /// none.
+    /// Returns the node `id` with `new` applied to each of its inputs. Returns `id` itself where `new`
+    /// changes none of the inputs.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     pub fn over(&mut self, id: NodeId, new: impl Fn(NodeId) -> NodeId) -> Result<NodeId> {
         let node = self.node(id);
         if node.inputs.iter().all(|i| new(*i) == *i) {
@@ -223,11 +223,11 @@ impl Graph {
         self.add(rel)
     }
 
-    /// Rebuilds the plan under `root` bottom-up. `f` gets each node's operator over the inputs that are
-    /// already rebuilt, and returns the node that replaces it.
+    /// Rebuilds the plan under `root`, inputs before their readers. For each node, `f` gets the node's
+    /// operator over the rebuilt inputs, and returns the node that replaces the old one.
     ///
     /// # Errors
-    /// Those of `f`.
+    /// Errors of `f`.
     pub fn rebuild(
         &mut self,
         root: NodeId,
@@ -244,7 +244,7 @@ impl Graph {
     }
 }
 
-/// A map from the nodes of one graph to values, as an array by node number.
+/// A map from the nodes of one graph to values, stored as an array that is indexed by the node's number.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeMap<T>(Vec<Option<T>>);
 
@@ -269,7 +269,7 @@ impl<T> NodeMap<T> {
     }
     fn slot(&mut self, id: NodeId) -> &mut Option<T> {
         if self.0.len() <= id.index() {
-            // Grows in steps, since the map is usually filled by ascending numbers.
+            // The array grows in steps of 32, since most maps are filled in ascending order of numbers.
             self.0.resize_with((id.index() + 1).next_multiple_of(32), || None);
         }
         &mut self.0[id.index()]

@@ -1,4 +1,4 @@
-//! Properties derived for every node: keys, functional dependencies, sign, sources, volatility.
+//! The properties that are derived for every node: keys, functional dependencies, sign, sources, volatility.
 
 use super::{ColSet, Schema};
 use crate::catalog::TableId;
@@ -6,49 +6,50 @@ use crate::expr::{Expr, ExprKind, Volatility};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// `from → to`: rows that agree on `from` (NULL equal to NULL) agree on `to`.
+/// The dependency `from → to`: rows that agree on `from`, with NULL equal to NULL, agree on `to`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionalDependency {
-    /// The determining columns; empty for constants.
+    /// The determining columns. The set is empty for constants.
     pub from: ColSet,
-    /// The determined columns.
+    /// The columns that are determined.
     pub to: ColSet,
 }
 
-/// The properties of a relation that are known without looking at data. Each is a guarantee, never an
-/// estimate.
+/// The properties of a relation that follow from its plan, whatever the data. Each property is a guarantee,
+/// never an estimate.
 #[derive(Clone, Debug)]
 pub struct Props {
-    /// Minimal keys: no two rows (counting weights) agree on all columns of one. At most [`Props::MAX_KEYS`].
-    /// Only meaningful where [`Props::non_negative`] holds.
+    /// Minimal keys: no two rows agree on all columns of a key. A row of weight 2 counts as two rows. There
+    /// are at most [`Props::MAX_KEYS`] keys. Keys are meaningful only where [`Props::non_negative`] is true.
     pub keys: Vec<ColSet>,
-    /// Functional dependencies, except those that the keys alone imply.
+    /// Functional dependencies, without those that follow from the keys alone.
     pub fds: Vec<FunctionalDependency>,
     /// Whether the Z-set has no negative weight, so that it denotes a state and not a change.
     pub non_negative: bool,
-    /// Physical: whether every row that the rendering produces carries a weight ≥ 1. Thresholds and
-    /// non-linear aggregates need this. A sum of signed terms has it only after consolidation.
+    /// Whether every row that the rendered SQL returns has a weight ≥ 1. Thresholds and non-linear aggregates
+    /// need such input. A sum of signed terms has this property only after consolidation.
     pub positive: bool,
-    /// Physical: whether the rendering produces each row once, with its whole weight ≠ 0.
+    /// Whether the rendered SQL returns each row once, with its whole weight, and no row of weight 0.
     pub consolidated: bool,
-    /// The sources that are read, in any version, and the clock.
+    /// The sources that the relation reads, in any version. The clock is one of them.
     pub sources: Arc<BTreeSet<TableId>>,
-    /// Whether a table change (`Δ`) is among the leaves.
+    /// Whether one of the leaves is the change (Δ) of a table.
     pub reads_delta: bool,
-    /// The volatility of the most volatile function in the plan.
+    /// The greatest volatility of a function in the plan.
     pub volatility: Volatility,
     /// Whether the relation has no rows, whatever the data.
     pub empty: bool,
-    /// Whether its size, and the work to compute it through indexes, depend on the size of the change and not
-    /// of the data.
+    /// Whether the size of the relation is bounded by the size of the change, not of the data. The same is
+    /// true of the work to compute it through indexes.
     pub bounded: bool,
 }
 
 impl Props {
-    /// The greatest number of keys that are tracked.
+    /// The greatest number of keys that are recorded for a relation.
     pub const MAX_KEYS: usize = 8;
 
-    /// Returns the properties of a state of which nothing else is known: positive, without keys.
+    /// Returns the properties of a state about which nothing else is known: its weights are positive, and it
+    /// has no keys.
     pub fn state() -> Props {
         Props {
             keys: Vec::new(),
@@ -64,25 +65,27 @@ impl Props {
         }
     }
 
-    /// Whether rows that agree on `cols` are the same single row.
+    /// Whether `cols` identify a row: at most one row, of weight 1, has given values in `cols`.
     pub fn is_key(&self, cols: &ColSet) -> bool {
         let closure = self.closure(cols);
         self.keys.iter().any(|k| k.is_subset(&closure))
     }
 
-    /// Returns all columns determined by `cols`: the least superset that is closed under the functional
-    /// dependencies. Keys take part through the dependencies that operators record for them.
+    /// Returns all columns that `cols` determine: the least superset of `cols` that is closed under the
+    /// functional dependencies. Keys take part, since operators record dependencies for them.
     pub fn closure(&self, cols: &ColSet) -> ColSet {
         closure(&self.fds, cols)
     }
 
-    /// Whether a relation that has each row once also has each value once, and not once for each way of
-    /// writing it. This holds where a key tells the rows apart, or where equal values are written alike.
+    /// For a relation without duplicates: whether it also has no two rows that are equal and written
+    /// differently. Two such rows cannot exist where the relation has a key, or where equal rows are always
+    /// written alike.
     pub fn is_one_per_value(&self, schema: &Schema) -> bool {
         !self.keys.is_empty() || schema.is_exact()
     }
 
-    /// Adds a key. Of two keys only the smaller is kept where one contains the other.
+    /// Adds a key, without the columns that its other columns determine. Of two keys, one of which contains
+    /// the other, only the smaller key stays.
     pub fn add_key(&mut self, key: ColSet) {
         let mut key = key;
         if !self.fds.is_empty() {
@@ -102,8 +105,8 @@ impl Props {
         }
     }
 
-    /// Records the dependencies that a predicate implies on the rows that satisfy it: `a = b` makes each
-    /// column determine the other, `a = constant` makes `a` constant.
+    /// Records the dependencies that hold for rows that satisfy a predicate. Under `a = b` each column
+    /// determines the other one; under `a = constant` the column is constant.
     pub fn learn(&mut self, predicate: &Expr) {
         let known = self.fds.len();
         for term in predicate.terms() {
@@ -120,8 +123,8 @@ impl Props {
                 }
                 _ => continue,
             };
-            // Equal values of an inexact type may differ in image. The equality of values still holds, and
-            // keys and dependencies speak of nothing else.
+            // Values of an inexact type that are equal may have different images. Keys and dependencies are
+            // about equality of values alone, so the equality counts for them.
             match (l.as_column(), r.as_column()) {
                 (Some(a), Some(b)) => self.fds.extend([fd([a], [b]), fd([b], [a])]),
                 (Some(a), None) if r.is_constant() => self.fds.push(fd([], [a])),
@@ -137,8 +140,8 @@ impl Props {
         }
     }
 
-    /// Returns the properties of two relations side by side, with the columns of `right` shifted by `by`.
-    /// Keys pair up.
+    /// Returns the properties of the pairs of rows of two relations, except the keys (see
+    /// [`Props::pair_keys`]). The columns of `right` are shifted by `by`.
     #[must_use]
     pub fn product(left: &Props, right: &Props, by: usize) -> Props {
         let mut p = Props {
@@ -159,8 +162,8 @@ impl Props {
         p
     }
 
-    /// Pairs every key of `left` with every key of `right` (shifted by `by`), and minimises the pairs under
-    /// the dependencies.
+    /// Adds as keys all unions of a key of `left` and a key of `right`, shifted by `by`. Columns that the
+    /// dependencies imply are left out.
     pub fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
         for l in &left.keys {
             for r in &right.keys {
@@ -176,14 +179,15 @@ impl Props {
         }
     }
 
-    /// Adds the sources that `other` reads.
+    /// Adds the sources of `other`.
     pub fn add_sources(&mut self, other: &Props) {
         self.sources = together(&self.sources, &other.sources);
     }
 
-    /// Returns the properties after a projection. `image` has an entry for each column: its new place, or
-    /// `None` where it is dropped. Keys and dependencies that lose a column are completed through equal
-    /// columns where possible, and dropped otherwise.
+    /// Returns the properties of a projection of the relation. `image` has an entry for each column of the
+    /// relation: its position after the projection, or `None` where it is dropped. Where a column of a key or
+    /// dependency is dropped, equal columns take its place if there are any. Otherwise the key or dependency
+    /// is dropped.
     #[must_use]
     pub fn project(&self, image: &[Option<usize>]) -> Props {
         let place = |c: usize| image.get(c).copied().flatten();
@@ -204,8 +208,8 @@ impl Props {
                 p.add_key(key);
                 continue;
             }
-            // The remaining columns that determine the key are a key too. Of these, find as few as possible
-            // before the columns that link them are gone.
+            // If the remaining columns determine the key, they are a key themselves. This step finds a small
+            // set of them while the columns that link them to the key are still present.
             let mut kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
             if !key.is_subset(&self.closure(&kept)) {
                 continue;
@@ -228,7 +232,8 @@ impl Props {
     }
 }
 
-/// Returns, for each of `width` columns, the first place in `kept` that holds this column unchanged.
+/// Returns, for each of `width` columns, the first position in `kept` at which this column is passed on
+/// unchanged.
 pub(crate) fn images(width: usize, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Option<usize>> {
     let mut image = vec![None; width];
     for (new, old) in kept.into_iter().enumerate() {
@@ -239,7 +244,8 @@ pub(crate) fn images(width: usize, kept: impl IntoIterator<Item = Option<usize>>
     image
 }
 
-/// Returns the union. A side that contains the other is shared and not copied.
+/// Returns the union of two sets of sources. If one of the sets contains the other, the greater set is shared
+/// and not copied.
 fn together(a: &Arc<BTreeSet<TableId>>, b: &Arc<BTreeSet<TableId>>) -> Arc<BTreeSet<TableId>> {
     match (b.is_subset(a), a.is_subset(b)) {
         (true, _) => a.clone(),
@@ -278,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_join_on_the_other_sides_key_keeps_this_sides_key() {
-        // a(0 id key, 1 b_id) ⋈ b(2 id key, 3 w) on 1 = 2
+        // The example is a(0 id key, 1 b_id) ⋈ b(2 id key, 3 w) on 1 = 2.
         let mut a = Props::state();
         a.fds.push(fd([0], [1]));
         a.add_key(set(&[0]));
@@ -294,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_key_whose_columns_are_dropped_is_told_by_their_equals() {
-        // (0, 1 v, 2, 3 w) with 0 = 2, where 2 is the key; 0, 1 and 3 stay.
+        // The example has the columns (0, 1 v, 2, 3 w), where 0 = 2 and 2 is the key. The projection drops
+        // column 2.
         let mut a = Props::state();
         a.fds.extend([fd([0], [2]), fd([2], [0]), fd([2], [1, 3])]);
         a.add_key(set(&[2]));

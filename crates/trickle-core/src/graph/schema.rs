@@ -4,14 +4,15 @@ use crate::expr::Expr;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// One output column.
+/// A column of a relation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// A name for people who read plans and SQL. It identifies nothing: columns are positions.
+    /// The name of the column for people who read plans and SQL. The name identifies no column: columns are
+    /// positions.
     pub label: Arc<str>,
-    /// The type.
+    /// The type of the column's values.
     pub ty: Type,
-    /// Whether NULL may occur.
+    /// Whether the column may have NULLs.
     pub nullable: bool,
 }
 
@@ -22,7 +23,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Makes a schema of columns in order.
+    /// Makes a schema with these columns, in this order.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Schema {
         Schema { columns: columns.into_iter().collect() }
     }
@@ -30,7 +31,7 @@ impl Schema {
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
-    /// Returns the column at a position, if there is one.
+    /// Returns the column at position `index`; `None` where the schema has fewer columns.
     pub fn column(&self, index: usize) -> Option<&Column> {
         self.columns.get(index)
     }
@@ -47,12 +48,12 @@ impl Schema {
     pub fn concat(&self, other: &Schema) -> Schema {
         Schema { columns: self.columns.iter().chain(other.columns.iter()).cloned().collect() }
     }
-    /// Returns the given columns, in that order.
+    /// Returns the schema of the columns at `positions`, in this order.
     #[must_use]
     pub fn select(&self, positions: &[usize]) -> Schema {
         Schema { columns: positions.iter().filter_map(|i| self.columns.get(*i)).cloned().collect() }
     }
-    /// Returns the same columns, any of which may be NULL.
+    /// Returns the same columns, all of them nullable.
     #[must_use]
     pub fn all_nullable(&self) -> Schema {
         Schema { columns: self.columns.iter().map(|c| Column { nullable: true, ..c.clone() }).collect() }
@@ -61,19 +62,19 @@ impl Schema {
     pub fn expr(&self, index: usize) -> Expr {
         Expr::column(index, self.columns.get(index).map_or(Type::Unknown, |c| c.ty.clone()))
     }
-    /// References to all columns in order: the identity map.
+    /// Returns references to all columns, in order: the expressions of the identity map.
     pub fn identity(&self) -> Vec<Expr> {
         (0..self.len()).map(|i| self.expr(i)).collect()
     }
-    /// Whether both schemas have the same types in order, labels and nullability aside.
+    /// Whether both schemas have the same types in the same order. Labels and nullability do not count.
     pub fn same_types(&self, other: &Schema) -> bool {
         self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
     }
-    /// Whether equal rows are always written alike.
+    /// Whether equal rows of this schema are always written alike.
     pub fn is_exact(&self) -> bool {
         self.columns.iter().all(|c| c.ty.is_exact())
     }
-    /// Returns the first column whose type has no equality operator.
+    /// Returns the first column whose type has no equality operator, if there is one.
     pub fn without_equality(&self) -> Option<&Column> {
         self.columns.iter().find(|c| !c.ty.has_equality())
     }

@@ -7,33 +7,35 @@ use crate::graph::Schema;
 use crate::rel::{Rel, Window};
 use crate::window::Order;
 
-/// The parts of a query's result that SQL leaves open.
+/// The columns and rows of a query's result that SQL leaves open.
 ///
-/// - Of the equal values in a group, under DISTINCT or in a set operation, any one may be shown. So `max` may
-///   be 1.0 or 1.00. A refresh chooses one ([`Expr::image`]); the same query run by hand need not choose the
-///   same one.
-/// - Floats are rounded after each step of a sum. So the last digits of the sum depend on the order in which
-///   rows were read, which the server chooses each time.
+/// - In a group, under DISTINCT and in set operations, any one of several equal values may be shown. The
+///   value of `max` may therefore be 1.0 or 1.00. A refresh chooses by [`Expr::image`]; the same query run by
+///   hand may show another of the equal values.
+/// - A sum of floats is rounded after each step. The last digits of the sum therefore depend on the order in
+///   which the server reads the rows. The server chooses this order on each run.
 ///
-/// Everything else is a function of the tables.
+/// Everything else in a result is determined by the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
-    /// Columns whose values are settled, except for how they are written.
+    /// Columns whose values the query determines, but not the way in which the values are written.
     pub written: ColSet,
-    /// Columns whose values depend on how an unsettled value is written, such as its text.
+    /// Columns whose values depend on how an unsettled value is written; an example is the text of such a
+    /// value.
     pub values: ColSet,
-    /// Floats that were added up, or are computed from such floats: settled except for rounding. Other
-    /// dependencies on their last digits (a text of them, a filter) are not noted.
+    /// Columns with sums of floats, or with floats computed from such sums. Their values are settled except
+    /// for rounding. Other values that depend on the last digits, such as texts, and filters by these digits
+    /// are not recorded.
     pub rounded: ColSet,
-    /// Columns of [`Unsettled::values`] of which only the elements are settled: lists of values in the order
-    /// in which the server read them.
+    /// The columns of [`Unsettled::values`] of which the elements are settled, but not their order. Such
+    /// columns are lists of values in the order in which the server read them.
     pub shuffled: ColSet,
     /// Whether the set of rows depends on an unsettled value.
     pub rows: bool,
 }
 
 impl Unsettled {
-    /// Returns the unsettled parts of `root`.
+    /// Returns the parts of the result of `root` that SQL leaves open.
     pub fn of(graph: &Graph, root: NodeId) -> Unsettled {
         let mut open: NodeMap<Unsettled> = NodeMap::new();
         for id in graph.reachable(root) {
@@ -45,13 +47,14 @@ impl Unsettled {
         open.remove(root).unwrap_or_default()
     }
 
-    /// Returns all columns of which SQL leaves open which value is shown. Rounded columns are not among them.
+    /// Returns all columns for which SQL leaves open which value is shown, or how it is written. Columns that
+    /// are only rounded differently are not among them.
     pub fn columns(&self) -> ColSet {
         self.written.union(&self.values)
     }
 
-    /// Whether the query determines the values and how often each occurs. It may leave open how a value is
-    /// written, and in which order the elements of a list stand.
+    /// Whether the query determines the values of its result, and how often each value occurs. The query may
+    /// leave open how a value is written, and the order of a list's elements.
     pub fn is_settled_by_value(&self) -> bool {
         self.values.is_subset(&self.shuffled) && !self.rows
     }
@@ -111,7 +114,8 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
         }
         (Rel::Filter(f), _) => Unsettled { rows: below.rows || below.decides(f.predicate()), ..below },
         (Rel::Expand(e), [(_, input)]) => {
-            // The result of a function, and the number of its rows, may depend on how an argument is written.
+            // A function's result, and the number of rows that it returns, may depend on how an argument is
+            // written.
             let args = || e.calls().iter().flat_map(|c| &c.args);
             let open = args().any(|e| below.reads(e));
             let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
@@ -161,7 +165,7 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
                 let given = call.order_by.iter().filter_map(|k| k.expr.as_column());
                 let given = given.chain(r.keys().iter().copied()).collect();
                 if !graph.props(r.input()).is_key(&given) && !call.is_ordered_by_itself() {
-                    // Where the elements themselves are open too, the column is not merely shuffled.
+                    // If the elements are open as well, the column is not merely shuffled.
                     if !open.values.contains(column) {
                         open.shuffled.insert(column);
                     }
@@ -178,8 +182,8 @@ fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
     }
 }
 
-/// Returns the unsettled columns of a window, including the ones of its input. A call is unsettled if it sees
-/// an order that the query leaves open, or reads an unsettled value.
+/// Returns the unsettled columns of a window. The unsettled columns of its input are among them. A call is
+/// unsettled if it depends on an order that the query leaves open, or reads an unsettled value.
 fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
@@ -201,8 +205,9 @@ fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     open
 }
 
-/// Returns the unsettled columns of a grouping, among its keys and `n` values. For each value, `value`
-/// returns whether it may be written differently and whether it may differ.
+/// Returns the unsettled columns of a grouping: those among its keys and its `n` values. The function `value`
+/// gets the position of a value. It returns whether this value may be written differently, and whether it may
+/// be another value.
 fn groups(
     below: &Unsettled,
     schema: &Schema,
@@ -231,7 +236,7 @@ fn groups(
     open
 }
 
-/// Whether the call adds up floats, and so rounds after each step.
+/// Whether the call adds up floats, so that it rounds after each step.
 fn adds(call: &AggCall) -> bool {
     let picks = call.within_group || facts(&call.sig).value == ValueOf::Pick;
     call.sig.ret.is_float() && !picks && call.args.iter().any(|e| e.ty().is_float())
@@ -247,13 +252,14 @@ fn lists(call: &AggCall) -> bool {
     !call.distinct && matches!(facts(&call.sig).value, ValueOf::List | ValueOf::TextList)
 }
 
-/// Whether the call picks one of several equal values, or depends on the order among them.
+/// Whether the call picks one of several equal values, or depends on the order of equal values.
 fn chooses(call: &AggCall) -> bool {
     let total = facts(&call.sig).value == ValueOf::Total && !call.distinct;
     !total && call.exprs().any(|e| !e.is_exact())
 }
 
-/// Whether the value of the call depends on how equal values are written, or on which of them comes first.
+/// Whether the value of the call depends on how equal values are written, or on which of the equal values
+/// comes first.
 fn depends(call: &AggCall, open: &Unsettled) -> bool {
     let texts = match facts(&call.sig).value {
         ValueOf::TextList | ValueOf::Texts | ValueOf::Unknown => true,

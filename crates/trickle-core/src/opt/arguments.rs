@@ -1,8 +1,8 @@
-//! Arguments of aggregates, computed by the aggregate and not by a map below: `γ sum(e) (π … e … (R))` is
-//! `γ sum(e') (π … (R))`, with `e'` over columns of R that the map passes on.
+//! Moves the arguments of aggregates from a map into the aggregate above it: `γ sum(e) (π … e … (R))` becomes
+//! `γ sum(e') (π … (R))`. Here `e'` reads columns of R that the map passes on.
 //!
-//! The scales of its values can be told from an expression but not from a column, and sums need them to be
-//! accumulated.
+//! Sums can be accumulated only if the scales of their values are known. An expression shows the scales of
+//! its values, a column does not.
 
 use crate::agg::{AggCall, NullValue, ValueOf, facts};
 use crate::error::Result;
@@ -41,8 +41,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Reduce::new(map, r.keys().to_vec(), aggs)).map(Some)
 }
 
-/// Returns the argument of a sum, where only the expression and not its column shows that its values have
-/// known scales.
+/// Returns the argument of a sum where the scales of its values are known from the map's expression, but not
+/// from the map's column.
 fn argument(call: &AggCall, map: &Map) -> Option<Expr> {
     let facts = facts(&call.sig);
     // A count reads no scale.

@@ -1,4 +1,4 @@
-//! Drops the columns that no reader needs.
+//! Drops columns that no reader needs.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -6,10 +6,10 @@ use crate::graph::{ColSet, Graph, NodeId, NodeMap};
 use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, Relational, SemiJoin, Top, Union, Window};
 use crate::window::OrderKey;
 
-/// A node after pruning.
+/// A node that was pruned, in place of an old node.
 struct Pruned {
     node: NodeId,
-    /// The columns of the old node that the new one has, in the same order.
+    /// The columns of the old node that the pruned node has, in the same order.
     kept: ColSet,
 }
 
@@ -22,7 +22,7 @@ impl Pruned {
     }
 }
 
-/// Prunes the plans under `roots`, whose own columns all stay.
+/// Prunes the plans under `roots`. All columns of the roots stay.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
     let mut needs: NodeMap<ColSet> = NodeMap::new();
@@ -34,7 +34,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let width = graph.schema(*id).len();
         let mut mine = std::mem::take(needs.entry(*id));
         if mine.is_empty() && width > 0 {
-            // A relation whose rows are only counted still has a column.
+            // A relation whose rows are only counted keeps one column.
             mine = ColSet::all(1);
         }
         whole &= mine.len() == width;
@@ -58,7 +58,8 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     Ok(made)
 }
 
-/// Calls `need` with the columns of each input that a node needs to compute its columns `mine`.
+/// Calls `need` for each input of a node, with the columns of this input from which the node's columns `mine`
+/// are computed.
 fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeId, &ColSet)) {
     let cols = |set: &mut ColSet, e: &Expr| e.each_column(|c| set.insert(c));
     let mut used = ColSet::new();
@@ -125,7 +126,8 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             let width = graph.schema(r.base()).len();
             r.exprs().for_each(|e| cols(&mut used, e));
             let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
-            // The delta of a recursion tells the side's rows apart, and a key does that best.
+            // The delta of a recursion must tell the rows of the side apart. The smallest key of the side
+            // does so with the fewest columns.
             if let Some(key) = graph.props(r.side()).keys.iter().min_by_key(|k| k.len()) {
                 beside.extend(key);
             }
@@ -138,8 +140,8 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             need(r.input(), &used);
         }
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
-        // Thresholds compare whole rows, keys are taken of whole changed rows, and a Consolidate may stand
-        // for either.
+        // All columns are needed: thresholds compare whole rows, keys are computed from whole changed rows,
+        // and a Consolidate may serve either of these.
         _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
     }
 }
@@ -149,7 +151,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     let (rel, inputs) = (node.rel(), node.inputs());
     let width = graph.schema(id).len();
     let stays = |i: &NodeId| done.get_ref(*i).is_some_and(|p| p.node == *i);
-    // Most plans are pruned in a part only.
+    // In most plans only some nodes are pruned.
     if mine.len() == width && inputs.iter().all(stays) {
         return Ok(Pruned { node: id, kept: ColSet::all(width) });
     }
@@ -175,7 +177,8 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             }
         }
         Rel::Expand(e) => {
-            // The number of rows depends on every call, but not on the ordinality.
+            // The number of rows depends on every call, so all calls stay. The ordinality has no influence on
+            // the number of rows.
             let input = at(0)?;
             let old = graph.schema(inputs[0]).len();
             let numbered = e.has_ordinality() && mine.contains(width - 1);
@@ -228,7 +231,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             Pruned { node: graph.add(r.over(input.node, &kept, |e| input.expr(e)))?, kept }
         }
         Rel::Recursion(r) => {
-            // Every column of a row may decide which rows are derived from it.
+            // Every column of a row may influence which rows are derived from the row.
             let side = at(1)?;
             let moved = r.beside(graph.schema(r.base()).len(), side.node, |c| side.at(c));
             let mut nodes = Vec::new();
@@ -248,7 +251,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     })
 }
 
-/// Drops the calls that no reader needs; a window without calls is its input.
+/// Drops the calls of a window that no reader needs. A window without calls is replaced by its input.
 fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
     let old = graph.schema(w.input()).len();
     let mut kept = input.kept.clone();
@@ -296,7 +299,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
     })
 }
 
-/// Returns the pruned node with exactly the given old columns, in that order.
+/// Returns the pruned node with exactly the columns `old` of the old node, in this order.
 fn exactly(graph: &mut Graph, pruned: &Pruned, old: impl Iterator<Item = usize>) -> Result<NodeId> {
     let positions: Vec<usize> = old.map(|c| pruned.at(c)).collect();
     let schema = graph.schema(pruned.node);

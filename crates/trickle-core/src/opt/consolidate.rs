@@ -1,11 +1,11 @@
-//! Merges rows only where a reader needs it.
+//! Drops merges of rows that no reader needs.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
 
-/// Drops every Consolidate that no reader needs, and every one over rows that are merged already. A
-/// Consolidate that is itself a root is computed anyway, so its readers do best to read its result.
+/// Drops each Consolidate whose merge no reader needs, or whose input is merged already. A Consolidate that
+/// is itself a root stays: it is computed anyway, so reading its result costs its readers the least.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
     let mut needed = NodeMap::new();
@@ -32,8 +32,9 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     Ok(roots.iter().map(|r| new.get(*r).unwrap_or(*r)).collect())
 }
 
-/// Whether `id` needs its `i`-th input merged. It may need that itself. Or its readers need `id` merged or
-/// positive, which it is only if that input is.
+/// Whether the rows of the `i`-th input of `id` must be merged. The operator of `id` may need merged rows
+/// itself. Or the readers of `id` need its rows merged or positive (`inherits`), and `id` has this property
+/// only if its input has it.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
         Rel::Reduce(_)
@@ -46,12 +47,13 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
         rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),
-        // Of the equal keys of a group, the shown one must be there, so rows that cancel must be gone.
+        // Of the equal keys of a group, the shown key must belong to a present row. Rows that cancel must
+        // therefore be merged first.
         rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
-        // These operators merge the rows themselves.
+        // These operators merge the rows of their input themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
-        // More keys than needed cost more work than merging does. But a plain change is not merged for its
-        // keys alone.
+        // Keys of rows that cancel cost more work than the merge of these rows. But a plain change is not
+        // merged only to compute its keys.
         Rel::Keys(_) => false,
         _ => inherits,
     }

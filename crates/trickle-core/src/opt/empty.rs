@@ -1,4 +1,4 @@
-//! Replaces relations that are empty whatever the data by constant relations without rows.
+//! Replaces relations that never have rows, whatever the data is, by constant relations without rows.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};

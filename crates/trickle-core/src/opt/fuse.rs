@@ -1,5 +1,5 @@
-//! Fuses maps and filters with each other, and moves filters below operators that keep the rows that they
-//! judge.
+//! Fuses maps and filters with each other, and moves filters below operators that pass on the columns that
+//! the condition reads.
 
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
@@ -24,7 +24,7 @@ fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
     }
     let below = graph.shared(input);
     let Rel::Map(inner) = below.rel() else { return Ok(None) };
-    // Substitution must not compute an expression more often than the two maps do.
+    // The fused map must not compute an expression more often than the two maps did.
     let mut uses = vec![0usize; inner.exprs().len()];
     m.exprs().iter().for_each(|e| e.each_column(|c| uses[c] += 1));
     let cheap = |i: usize, e: &Expr| e.as_column().is_some() || e.as_literal().is_some() || uses[i] <= 1;
@@ -58,8 +58,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     if f.predicate().volatility() == Volatility::Volatile {
         return Ok(None);
     }
-    // A condition that can raise stays where it is. Further down, or beside the condition below it, it would
-    // see rows that are dropped before they reach it.
+    // A filter whose condition can raise is not moved. Further down, or joined to another condition, the
+    // condition would see rows that are dropped before they reach its present place.
     let moves = !f.predicate().can_raise();
     let input = graph.shared(f.input());
     match input.rel() {
@@ -95,8 +95,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
 }
 
-/// Moves the conjuncts over one side to that side, and the rest into the join condition. Conjuncts that read
-/// the clock stay above, since a join must not read it.
+/// Moves each conjunct that reads one side of the join to this side, and the other conjuncts into the join
+/// condition. Conjuncts that read the clock stay above the join, since a join must not read the clock.
 fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
     let (mut left, mut right, mut both, mut above) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -120,7 +120,8 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     if above.is_empty() { Ok(joined) } else { graph.add(Filter::new(joined, Expr::and(above))) }
 }
 
-/// Moves the conjuncts over the partition columns below the window, since they keep or drop whole partitions.
+/// Moves the conjuncts that read partition columns only below the window. Such a conjunct keeps or drops
+/// whole partitions.
 fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<NodeId>> {
     let (below, above): (Vec<Expr>, Vec<Expr>) = f
         .predicate()
@@ -138,8 +139,8 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
     }
 }
 
-/// Moves the conjuncts over the input's columns below, since they keep or drop all rows that an input row
-/// gives.
+/// Moves the conjuncts that read only columns of the input below the expansion. Such a conjunct keeps or
+/// drops all rows that one input row gives.
 fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<NodeId>> {
     let width = graph.schema(e.input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =
@@ -155,8 +156,8 @@ fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<Node
     }
 }
 
-/// Moves the conjuncts over the kept side of a left join to that side: a row that fails them gives no output
-/// row at all.
+/// Moves the conjuncts that read only the kept side of a left join to this side. A row that fails such a
+/// conjunct has no output row in either plan.
 fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
     let width = graph.schema(o.left_input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =

@@ -1,4 +1,5 @@
-//! Rewrites plans into equal, cheaper ones. [`RULES`] is the only list, in the order of application.
+//! Rewrites of plans into equal plans that cost less. The list [`RULES`] is the only list of rules, in the
+//! order in which they are applied.
 
 mod arguments;
 mod columns;
@@ -15,27 +16,28 @@ use crate::error::Result;
 use crate::graph::{Graph, Node, NodeId, NodeMap};
 use crate::rel::Rel;
 
-/// A rewrite rule: an identity between plans.
+/// A rewrite rule, which replaces a plan by an equal plan.
 pub struct Rule {
-    /// The rule's name.
+    /// The name of the rule.
     pub name: &'static str,
-    /// The reason why the rule is worth its cost.
+    /// The benefit for which the rule is worth its cost.
     pub reason: &'static str,
     apply: Apply,
 }
 
 enum Apply {
-    /// Rewrites one node whose inputs are rewritten already; returns `None` where it has nothing to rewrite.
+    /// Rewrites one node whose inputs are rewritten already. The function returns `None` where the node stays
+    /// as it is.
     Node(Sees, fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
-    /// Rewrites whole plans that share nodes.
+    /// Rewrites several whole plans, which may share nodes.
     Plans(Sees, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
-/// Whether a rule may apply to a node, judged from the node alone. The test is cheap, and a "no" is always
-/// right.
+/// Whether a rule may apply to a node. The test looks at the node alone. The test is cheap. Where it returns
+/// false, the rule certainly does not apply.
 type Sees = fn(&Node) -> bool;
 
-/// All rules.
+/// All rules, in the order in which they are applied.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "empty",
@@ -97,22 +99,24 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The number of passes over the list. Each pass only enables a little more.
+/// The greatest number of passes over the rules. Each pass enables fewer further rewrites than the pass
+/// before.
 const PASSES: usize = 4;
 
-/// Rewrites plans of one graph. It remembers the result of each rule for each node. So plans that share
-/// parts, and plans that are optimised again after a small change, cost only as much as their new parts.
+/// An optimizer for the plans of one graph. The optimizer remembers the result of each rule for each node.
+/// Plans that share parts, and plans that are optimised again after a small change, therefore cost only as
+/// much as their new parts.
 pub struct Optimizer {
-    /// The results of each rule.
+    /// The results of each rule, in the order of [`RULES`].
     done: Vec<Done>,
 }
 
-/// The results of one rule so far. They stay valid, since nodes never change.
+/// The results that one rule has had so far. These results stay valid, since nodes never change.
 #[derive(Clone)]
 struct Done {
-    /// For each node the node that replaces it.
+    /// For each rewritten node, the node that replaces it.
     nodes: NodeMap<NodeId>,
-    /// The plans that the rule last left unchanged.
+    /// The plans that the last application of the rule left unchanged.
     quiet: Vec<NodeId>,
 }
 
@@ -123,11 +127,11 @@ impl Default for Optimizer {
 }
 
 impl Optimizer {
-    /// Returns plans equal to `roots`, which still share the nodes that `roots` share. Every call must get
-    /// the same graph.
+    /// Returns plans that equal `roots`. Nodes that `roots` share stay shared. All calls of one optimizer
+    /// must pass the same graph.
     ///
     /// # Errors
-    /// Where a rule breaks an operator's contract, which is a bug in the rule.
+    /// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
     pub fn optimize(&mut self, graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let mut roots = roots.to_vec();
         let mut order = graph.reachable_from(&roots);
@@ -161,27 +165,27 @@ impl Optimizer {
         Ok(roots)
     }
 
-    /// Returns a plan equal to `root`; see [`Optimizer::optimize`].
+    /// Returns a plan that equals `root` (see [`Optimizer::optimize`]).
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
     pub fn optimize_one(&mut self, graph: &mut Graph, root: NodeId) -> Result<NodeId> {
         let mut made = self.optimize(graph, &[root])?;
         made.pop().ok_or_else(|| crate::Error::internal("an optimised plan has no root"))
     }
 }
 
-/// Returns a plan equal to `root`.
+/// Returns a plan that equals `root`.
 ///
 /// # Errors
-/// A broken contract: a bug in a rule.
+/// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
 pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     Optimizer::default().optimize_one(graph, root)
 }
 
-/// Puts the replacement of `id` into `done`, which already has the replacements of its inputs. The rule is
-/// applied until it changes nothing, since it may be enabled again by its own result. A bound keeps a faulty
-/// rule from looping.
+/// Records in `done` the node that replaces `id`. The replacements of its inputs must be in `done` already.
+/// The rule is applied to its own result until the result stays the same, since one rewrite may enable
+/// another. The number of repetitions is bounded, so that a faulty rule does not loop for ever.
 fn apply(
     graph: &mut Graph,
     id: NodeId,

@@ -1,7 +1,7 @@
-//! Pushes restrictions to touched keys down to the leaves.
+//! Moves restrictions to touched keys towards the leaves.
 //!
-//! `op(R) ⋉ K = op(R ⋉ K)` holds for linear operators on columns that they pass through, for a join on
-//! columns of one side, and for a per-key operator on its key.
+//! The identity `op(R) ⋉ K = op(R ⋉ K)` holds for a linear operator on columns that it passes on, and for a
+//! join on columns of one side. It holds also for a per-key operator on its key.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -12,7 +12,7 @@ use crate::rel::{
     join_keys,
 };
 
-/// Pushes `L ⋉ K` down where K is small and L is not.
+/// Moves the restriction of `L ⋉ K` down if the size of K is bounded by the change and the size of L is not.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let semi = graph.shared(id);
     let Rel::SemiJoin(s) = semi.rel() else { return Ok(None) };
@@ -26,7 +26,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     push(graph, s.left(), &keys, s.right())
 }
 
-/// Returns `node ⋉ K` with the restriction as far down as it goes; `None` where it cannot move at all.
+/// Returns `node ⋉ K` with the restriction moved down as far as possible; `None` where it cannot be moved at
+/// all.
 fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(node);
     stacker::maybe_grow(64 * 1024, 1024 * 1024, || match node.rel() {
@@ -85,9 +86,9 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
     })
 }
 
-/// Returns `node ⋉ K`, pushed down where possible and otherwise on top of `node`. A small relation is
-/// computed once for all its readers. A copy of it restricted to these keys would be another plan of its
-/// size, at every level of a nested query.
+/// Returns `node ⋉ K`. The restriction is moved below `node` where possible; otherwise it stays above. A
+/// relation whose size the change bounds is not restricted, since it is computed once for all its readers. A
+/// restricted copy would be one more plan of this size, at every level of a nested query.
 fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
     let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
     match below {
@@ -105,13 +106,13 @@ fn on_top(graph: &Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> SemiJoin 
     SemiJoin::semi(node, by, Expr::and(on))
 }
 
-/// Returns the same keys over renamed columns; `None` where a column has no image.
+/// Returns the keys with each left column replaced by its image; `None` where a column has no image.
 fn through(keys: &JoinKeys, image: impl Fn(usize) -> Option<usize>) -> Option<JoinKeys> {
     let left = keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
     Some(JoinKeys { left, ..keys.clone() })
 }
 
-/// Returns the pairs whose left column lies in `range`, counted from its start.
+/// Returns the pairs whose left column is in `range`. The left columns are counted from the start of `range`.
 fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
     JoinKeys {
@@ -122,14 +123,15 @@ fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     }
 }
 
-/// Restricts a join. If all key columns are of one side, that side is restricted. If they are of both, the
-/// left side is restricted by its part, and the pairs are restricted again.
+/// Restricts the inputs of a join. If all key columns belong to one side, this side is restricted. If they
+/// belong to both sides, the left side is restricted by its columns, and the pairs are then restricted by all
+/// key columns.
 fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let (l, r) = (graph.schema(j.left()).len(), graph.schema(j.right()).len());
     let (left, right) = (part(keys, 0..l), part(keys, l..l + r));
     let (mut a, mut b) = (j.left(), j.right());
-    // The right side is not restricted too: the join condition may carry the left side's restriction over to
-    // it, or the other way round.
+    // The right side is then not restricted. The join condition may carry the restriction from one side to
+    // the other.
     let whole = left.left.is_empty() || right.left.is_empty();
     if !left.left.is_empty() {
         if graph.props(a).bounded {
@@ -149,7 +151,8 @@ fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Opti
     graph.add(on_top(graph, joined, keys, by)).map(Some)
 }
 
-/// Restricts the inputs of a per-key operator where the restriction speaks of its key columns alone.
+/// Restricts the inputs of a per-key operator. Requires that the restriction reads only columns of the
+/// operator's key.
 fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let inputs = rel.as_operator().inputs();
     let nodes: Vec<_> = inputs.iter().map(|i| graph.node(*i)).collect();
@@ -165,8 +168,8 @@ fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<
     graph.add(rel.as_operator().with_inputs(&below)).map(Some)
 }
 
-/// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`, where `big` is more than joined tables and would
-/// be computed whole.
+/// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`. Requires that `big` is more than joined tables,
+/// so that PostgreSQL would compute it whole.
 pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
     let rel = node.rel();
@@ -194,9 +197,9 @@ pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> 
     Ok(None)
 }
 
-/// Returns the values of `cols` on the rows of `small`. In a query they must be exact, since its delta
-/// subtracts the values before from those after. In a delta, which restricts both sides of a difference, more
-/// values do no harm.
+/// Returns the values of the columns `cols` in the rows of `small`. In a query these values must be exact,
+/// since the delta subtracts the values before the change from the values after it. In a delta, more values
+/// than these are allowed, since they restrict both sides of a difference.
 fn keys_of(graph: &mut Graph, small: NodeId, cols: &[usize]) -> Result<NodeId> {
     if graph.props(small).reads_delta || !graph.props(small).non_negative {
         return graph.add(Keys::new(small, cols.to_vec()));
@@ -222,8 +225,8 @@ fn restricted(
     pushed(graph, node, &keys, by)
 }
 
-/// Whether `node` contains more than leaves, filters, maps and joins, so that PostgreSQL would compute it
-/// whole before it joins.
+/// Whether `node` contains operators other than leaves, filters, joins and selections of columns. PostgreSQL
+/// would then compute it whole before it joins.
 fn computed(graph: &Graph, node: NodeId) -> bool {
     let plain = |rel: &Rel| {
         matches!(rel, Rel::Table(_) | Rel::State(_) | Rel::Values(_) | Rel::Filter(_) | Rel::Join(_))

@@ -1,11 +1,11 @@
-//! Simplifies conditions and values that are decided by properties of the input's columns.
+//! Simplifies conditions and values that follow from properties of the input's columns.
 
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId};
 use crate::rel::{Filter, Join, Map, Rel};
 
-/// Whether the node has an expression that may be decided.
+/// Whether the node has an expression that this rule may simplify.
 pub(super) fn sees(node: &Node) -> bool {
     match node.rel() {
         Rel::Filter(f) => f.predicate().is_logical(),

@@ -1,11 +1,12 @@
-//! A scalar subquery that cannot have two rows.
+//! Drops the check for a second row in scalar subqueries that have at most one row.
 
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId};
 use crate::rel::{Map, Rel};
 
-/// Drops a Single whose input has at most one row for each key value and, without keys, exactly one.
+/// Drops a Single whose input has at most one row for each key. Without a key, the input must have exactly
+/// one row.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Rel::Single(s) = graph.rel(id) else { return Ok(None) };
     let (input, keys) = (s.input(), s.keys());
@@ -18,8 +19,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Map::new(input, exprs).labelled(labels)).map(Some)
 }
 
-/// Whether the relation has a row whatever the data, as an aggregate without GROUP BY has; a map over it may
-/// be on top.
+/// Whether the relation has exactly one row whatever the data, as an aggregate without GROUP BY has. The
+/// relation may be a map over such an aggregate.
 fn exactly_one(graph: &Graph, node: NodeId) -> bool {
     match graph.rel(node) {
         Rel::Reduce(r) => r.keys().is_empty(),

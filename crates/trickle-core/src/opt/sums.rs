@@ -1,4 +1,4 @@
-//! `(a + b) + c = a + b + c`, `x − x = 0`, `−(a + b) = −a − b`, `−(−x) = x`.
+//! Simplifies sums by `(a + b) + c = a + b + c`, `x − x = 0`, `−(a + b) = −a − b` and `−(−x) = x`.
 
 use crate::delta::{negate, sum};
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
                 }
                 Rel::Map(m) if !matches!(graph.rel(m.input()), Rel::Negate(_)) => Ok(None),
                 Rel::Map(m) => {
-                    // −π(−x) = π(x)
+                    // The rule here is −π(−x) = π(x).
                     let inner = graph.inputs(m.input())[0];
                     let made = crate::rel::Relational::with_inputs(m, &[inner]);
                     graph.add(made).map(Some)
@@ -46,7 +46,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     }
 }
 
-/// Removes each summand together with its negation.
+/// Removes pairs of a summand and its negation.
 fn cancel(graph: &Graph, terms: &mut Vec<NodeId>) {
     let mut negations: FastMap<NodeId, Vec<usize>> = FastMap::default();
     for (i, t) in terms.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Signed group sums: the linear core of aggregation.
+//! Signed sums of groups: the linear part of aggregation.
 
 use super::{
     Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image, totals,
@@ -11,13 +11,13 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
-/// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0.
-/// Without keys there is always exactly one row.
+/// A row for each key on which some accumulator is not 0: the key columns, then `Σ w × value` of each
+/// accumulator. Without key columns the result always has exactly one row.
 ///
-/// Defined on every Z-set, negative weights included: accumulating a change gives the amounts to add to the
-/// accumulators of the state. Each output row has weight 1. Callers put a count of rows among the
-/// accumulators, so that over a state exactly the groups with rows remain. Of equal keys the one with the
-/// least images is shown.
+/// The operator is defined on every Z-set, also on one with negative weights. Over a change it gives the
+/// amounts by which the accumulators of the state change. Each output row has weight 1. Callers put a count
+/// of rows among the accumulators. Over a state, a group without rows therefore gives no row. Where several
+/// keys are equal, the key with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accumulate {
     input: NodeId,
@@ -35,7 +35,7 @@ impl Accumulate {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the columns of the input that are the group key.
+    /// Returns the positions of the key columns in the input.
     pub fn keys(&self) -> &[usize] {
         &self.keys
     }
@@ -43,23 +43,25 @@ impl Accumulate {
     pub fn accs(&self) -> &[Acc] {
         &self.accs
     }
-    /// Returns the same accumulation, for a reader that compares keys by value alone: PostgreSQL may show any
-    /// of several equal keys. Where equal keys are written alike, nothing changes.
+    /// Returns the same accumulation for a reader that compares keys by value alone, so that PostgreSQL may
+    /// show any of several equal keys. Where equal keys are always written alike, this accumulation is
+    /// returned as it is.
     #[must_use]
     pub fn with_any_key(self, graph: &Graph) -> Accumulate {
         let any = !graph.schema(self.input).select(&self.keys).is_exact();
         Accumulate { any, ..self }
     }
-    /// Whether any of several equal keys may be shown: the readers compare them by value alone, or all are
-    /// written alike.
+    /// Whether any of several equal keys may be shown: the readers compare keys by value alone, or equal keys
+    /// are always written alike.
     pub(crate) fn shows_any(&self, graph: &Graph) -> bool {
         self.any || image::identify(graph, self.input, &self.keys)
     }
-    /// Returns the same accumulation by `keys` of `input`, with these accumulators.
+    /// Returns this accumulation with another input, other keys and other accumulators.
     pub(crate) fn over(&self, input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
         Accumulate { input, keys, accs, any: self.any }
     }
-    /// Adds up the rows of `input`, which are outputs of accumulations like this one.
+    /// Returns the accumulation that adds up the rows of `input`, each of which has this accumulation's
+    /// columns.
     #[must_use]
     pub fn merging(&self, input: NodeId) -> Accumulate {
         let n = self.keys.len();
@@ -72,7 +74,7 @@ impl Accumulate {
     }
 }
 
-/// Returns `γ = finish ∘ accumulate` where every aggregate is linear; `None` otherwise.
+/// Rewrites a grouped reduce as `γ = finish ∘ accumulate`; returns `None` where an aggregate is not linear.
 pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let input = graph.schema(reduce.input()).clone();
     let mut accs = vec![Acc::count(None)];
@@ -101,14 +103,15 @@ pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId
     graph.add(Map::new(node, out).labelled(labels)).map(Some)
 }
 
-/// Rewrites `value` for a group that has rows: the test whether the count in column `count` is 0 becomes
+/// Rewrites `value` for a group that has rows. The test whether the count in column `count` is 0 becomes
 /// false.
 fn of_a_group(value: &Expr, count: usize) -> Expr {
     let empty = Expr::column(count, crate::types::Type::Int8).equals(Expr::int8(0));
     value.rewrite(&mut |e| if e == empty { Expr::bool(false) } else { e })
 }
 
-/// Returns the place of `acc` in `accs`, and appends it where it is new: equal accumulators are kept once.
+/// Returns the position of `acc` in `accs`. An accumulator that `accs` lacks is appended, so that each occurs
+/// once.
 fn place(accs: &mut Vec<Acc>, acc: Acc) -> usize {
     accs.iter().position(|a| *a == acc).unwrap_or_else(|| {
         accs.push(acc);
@@ -137,7 +140,7 @@ impl Relational for Accumulate {
         let accs = self.accs.iter().map(|a| {
             let label = match (&a.value, &a.filter) {
                 (Some(v), _) => match super::label(v, input) {
-                    // A merged accumulator keeps the name it was stored under.
+                    // An accumulator that merges stored sums keeps the label of the column that it merges.
                     l if l.starts_with("sum_") || l.starts_with("count") => l,
                     l => format!("sum_{l}").into(),
                 },
@@ -179,16 +182,16 @@ impl Relational for Accumulate {
 }
 
 impl Differentiate for Accumulate {
-    /// Computes the delta in one of these ways, with `d = accumulate(ΔR)`:
+    /// Computes the delta in one of three ways. Let `d = accumulate(ΔR)`.
     ///
-    /// - Stored groups are looked up one by one (`rel/totals.rs`).
-    /// - Where they cannot be looked up, `old` is the stored rows of the keys of `d`, and
+    /// - Where stored groups can be looked up, each changed group is looked up (`rel/totals.rs`).
+    /// - Where the groups are stored but cannot be looked up, `old` is the stored rows with a key of `d`, and
     ///   `new = merge(old + d)`.
-    /// - Where nothing is stored, `new` accumulates the touched groups again from the current rows, and
-    ///   `old = merge(new − d)`.
+    /// - Where the groups are not stored, `new` accumulates the touched groups again from the current rows,
+    ///   and `old = merge(new − d)`.
     ///
-    /// Keys of which equal values may be written differently take the class rule, which reads the current
-    /// rows.
+    /// If equal values of a key may be written differently, the accumulation takes the class rule, which
+    /// reads the current rows.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.shows_any(cx.graph) {
             return Ok(None);
@@ -262,7 +265,7 @@ impl Render for Accumulate {
         let block = cx.fit(block, self.input, exprs, false);
         let grouped = !self.keys.is_empty();
         let totals: Vec<Scalar> = self.accs.iter().map(|a| accumulator(a, &block, grouped)).collect();
-        // The count of rows of a group is not 0, so no HAVING is needed where rows are counted.
+        // Every group with rows has a count other than 0, so a sum that counts rows needs no HAVING.
         let counted = block.weight.is_one() && self.accs.contains(&Acc::count(None));
         let some = || Scalar::or(totals.iter().map(|t| t.clone().op("<>", Scalar::int4(0))));
         let having = if grouped && !counted { vec![some()] } else { Vec::new() };

@@ -1,5 +1,5 @@
-//! The identity on Z-sets that merges physical rows: rows of one image become one, and weights of 0 are
-//! dropped.
+//! The identity on Z-sets that merges physical rows: rows of one image become one row, and rows of weight 0
+//! are dropped.
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
@@ -8,8 +8,8 @@ use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// Denotes its input. When rendered, each row appears once with its whole weight. Thresholds, upserts and
-/// expressions that may raise need that.
+/// The same Z-set as the input. The rendered SQL gives each row once, with its whole weight. Thresholds,
+/// upserts and expressions that may raise need their rows in this form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consolidate {
     input: NodeId,
@@ -22,12 +22,12 @@ impl Consolidate {
     pub fn change(input: NodeId) -> Consolidate {
         Consolidate { input, state: false, keys: Vec::new() }
     }
-    /// Merges the rows of a signed sum that the caller knows to denote a state, such as `R′ − ΔR`.
+    /// Merges the rows of a signed sum. The caller knows that the sum denotes a state, such as `R′ − ΔR`.
     pub fn state(input: NodeId) -> Consolidate {
         Consolidate { input, state: true, keys: Vec::new() }
     }
-    /// Makes the same operator for a state that is known to have these keys: the previous rows of a query
-    /// have the keys that its current rows have.
+    /// Declares these keys on the merged state. The caller knows the keys: the previous rows of a query have
+    /// the same keys as its current rows.
     #[must_use]
     pub fn keyed(self, keys: Vec<ColSet>) -> Consolidate {
         Consolidate { keys, ..self }
@@ -36,7 +36,7 @@ impl Consolidate {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Whether the sum is known to denote a state.
+    /// Whether the merged rows are known to denote a state.
     pub fn is_state(&self) -> bool {
         self.state
     }
@@ -90,7 +90,7 @@ impl Render for Consolidate {
         let [input] = cx.arity(inputs)?;
         let state = self.state;
         let merged = cx.consolidate(input, self.input);
-        // A state has no negative weight once its rows are merged.
+        // A state has only positive weights once its rows are merged.
         Ok(Fragment { positive: merged.positive || state || cx.is_state(), ..merged })
     }
 }

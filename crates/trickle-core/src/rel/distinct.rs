@@ -1,4 +1,4 @@
-//! δ: each row once.
+//! δ: the rows of a relation, each of them once.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
@@ -7,8 +7,8 @@ use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{ColSet, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// Gives each row with w > 0 the weight 1; NULLs are equal. Of equal rows the one with the least images is
-/// shown.
+/// Gives the weight 1 to each row with w > 0. NULL is equal to NULL. Where several rows are equal, the row
+/// with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Distinct {
     input: NodeId,
@@ -16,12 +16,13 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Denotes the rows of `input`, each once.
+    /// Denotes the rows of `input`, each of them once.
     pub fn new(input: NodeId) -> Distinct {
         Distinct { input, any: false }
     }
-    /// Denotes the rows of `input`, each once, for a reader that compares rows by value alone: PostgreSQL may
-    /// show any of several equal rows. Where equal rows are written alike, this is [`Distinct::new`].
+    /// Denotes the rows of `input`, each of them once, for a reader that compares rows by value alone.
+    /// PostgreSQL may then show any of several equal rows. Where equal rows are always written alike, the
+    /// operator is the same as [`Distinct::new`].
     pub fn unseen(graph: &Graph, input: NodeId) -> Distinct {
         Distinct { input, any: !graph.schema(input).is_exact() }
     }

@@ -1,4 +1,4 @@
-//! Set-returning functions: each row beside the rows that the functions return for it.
+//! Set-returning functions: each input row beside the rows that the functions return for this input row.
 
 use super::{Class, Rel, Relational, arity, check_expr};
 use crate::delta::Differentiate;
@@ -11,14 +11,15 @@ use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
-/// A function call in FROM, or a call of a set-returning function in a select list.
+/// A function call in FROM, or a set-returning function's call in a select list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetCall {
-    /// The function. A function that returns no set gives one row.
+    /// The function that is called. A function that returns no set gives one row.
     pub sig: Arc<FuncSig>,
     /// The arguments, over the columns of the input row.
     pub args: Vec<Expr>,
-    /// Whether its columns, which the signature names, come from a column definition list beside the call.
+    /// Whether the columns of the call come from a column definition list beside the call. The signature
+    /// names these columns too.
     pub defined: bool,
 }
 
@@ -34,7 +35,7 @@ impl SetCall {
     pub fn can_raise(&self) -> bool {
         self.sig.raises || self.args.iter().any(Expr::can_raise)
     }
-    /// Returns the call with every argument rewritten.
+    /// Returns the call with `f` applied to each argument.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> SetCall {
         SetCall { args: self.args.iter().map(f).collect(), ..self.clone() }
@@ -64,11 +65,11 @@ impl SetCall {
     }
 }
 
-/// Each row of the input beside the rows that its calls return for it: the first rows of all calls beside
-/// each other, then the second rows, and so on. A call that has no more rows is padded with NULLs. With
-/// ordinality, the number of the row, from 1, is the last column. An input row for which no call returns a
-/// row is lost; `outer` keeps it, padded with NULLs. The operator is linear: `op(R + S) = op(R) + op(S)`, so
-/// its delta is `op` of the rows that came and left.
+/// Each input row beside the rows that its calls return. The first rows of all calls stand beside each other,
+/// then the second rows, and so on. A call that returned fewer rows than another is padded with NULLs. With
+/// ordinality, the last column numbers the rows of one input row from 1. An input row for which no call
+/// returns a row is dropped; with `outer` it stays, padded with NULLs. The operator is linear: `op(R + S) =
+/// op(R) + op(S)`. Its delta is therefore `op(ΔR)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expand {
     input: NodeId,
@@ -78,17 +79,17 @@ pub struct Expand {
 }
 
 impl Expand {
-    /// Renders as `input, ROWS FROM (calls)`.
+    /// Expands the rows of `input`; the SQL is `input, ROWS FROM (calls)`.
     pub fn new(input: NodeId, calls: Vec<SetCall>) -> Expand {
         Expand { input, calls, ordinality: false, outer: false }
     }
-    /// Sets `WITH ORDINALITY`.
+    /// Sets whether the rows of each input row are numbered: `WITH ORDINALITY`.
     #[must_use]
     pub fn numbered(mut self, ordinality: bool) -> Expand {
         self.ordinality = ordinality;
         self
     }
-    /// Sets `input LEFT JOIN LATERAL … ON true`.
+    /// Sets whether an input row without returned rows stays: `input LEFT JOIN LATERAL … ON true`.
     #[must_use]
     pub fn outer(mut self, outer: bool) -> Expand {
         self.outer = outer;
@@ -102,16 +103,16 @@ impl Expand {
     pub fn calls(&self) -> &[SetCall] {
         &self.calls
     }
-    /// Whether the rows that belong to one input row are numbered.
+    /// Whether the rows that the calls return for one input row are numbered.
     pub fn has_ordinality(&self) -> bool {
         self.ordinality
     }
-    /// Whether an input row stays for which no call returns a row.
+    /// Whether an input row stays when no call returns a row for it.
     pub fn is_outer(&self) -> bool {
         self.outer
     }
-    /// Returns the same operator over another input, where `place(c)` is the column that column `c` of this
-    /// input has there.
+    /// Returns the same operator over another input. Column `c` of the present input is column `place(c)` of
+    /// `input`.
     #[must_use]
     pub fn over(&self, input: NodeId, place: impl Fn(usize) -> usize) -> Expand {
         let moved = |e: &Expr| e.map_columns(&place);

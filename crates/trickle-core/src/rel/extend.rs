@@ -1,5 +1,4 @@
-//! Deltas of `min` and `max`: a stored extremum is extended by the values that come, and recomputed where it
-//! leaves.
+//! Deltas of `min` and `max`: new values extend a stored extremum. An extremum that leaves is recomputed.
 
 use super::{
     Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image, same,
@@ -11,14 +10,14 @@ use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::types::Type;
 
-/// Whether the call is `min` or `max` over a type in which equal values are written alike.
+/// Whether the call is `min` or `max` of a type whose equal values are always written alike.
 fn is_extremum(call: &AggCall) -> bool {
     matches!(call.upkeep(), Upkeep::Extremum { .. })
 }
 
-/// Splits a grouped reduce of linear and extremum aggregates into the two kinds. The extrema and a count of
-/// rows, in the form that [`delta`] extends, are joined on the group key with the aggregates that can be
-/// accumulated. Returns `None` where other kinds of aggregates occur.
+/// Splits a grouped reduce of linear aggregates and extrema into two reduces that are joined on the group
+/// key. One reduce has the extrema and a count of rows, in the form that [`delta`] extends. The other has the
+/// linear aggregates. Returns `None` where an aggregate is neither linear nor an extremum.
 pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let linear = |c: &AggCall| matches!(c.upkeep(), Upkeep::Linear(_));
     let fits = reduce.aggs().iter().all(|c| linear(c) || is_extremum(c));
@@ -61,7 +60,7 @@ pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>
     graph.add(Map::new(joined, out).labelled(labels.collect())).map(Some)
 }
 
-/// Whether the reduce consists of `count(*)` and extrema, grouped by a key.
+/// Whether the reduce consists of `count(*)` and extrema, and has group keys.
 pub(super) fn is_extended(reduce: &Reduce) -> bool {
     let calls = reduce.aggs();
     !reduce.keys().is_empty()
@@ -70,10 +69,10 @@ pub(super) fn is_extended(reduce: &Reduce) -> bool {
         && calls[1..].iter().all(|c| is_extremum(c) && !c.distinct)
 }
 
-/// Computes the delta over stored groups: `Δ = redone + extended − old`. A group is redone from the current
-/// rows if a removed value reaches its stored extremum. Otherwise it is extended by the values that came.
-/// Rows that came and rows that left are told apart after consolidation, so an update that keeps the value is
-/// neither.
+/// Computes the delta over stored groups: `Δ = redone + extended − old`. If a removed value reaches the
+/// stored extremum of a group, the group is redone from the current rows. Otherwise the values that came
+/// extend the stored group. Rows that came and rows that left are told apart after consolidation. A row that
+/// an update leaves as it was is therefore in neither set.
 pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let comparable = cx.graph.schema(reduce.input()).without_equality().is_none();
     if !is_extended(reduce) || !comparable || !image::identify(cx.graph, reduce.input(), reduce.keys()) {
@@ -106,7 +105,7 @@ pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Resul
     sum(cx.graph, node, [redone, extended, minus]).map(Some)
 }
 
-/// Returns the keys of the groups of which a stored extremum may have left.
+/// Returns the keys of the groups that may have lost a stored extremum.
 fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Result<NodeId> {
     let n = reduce.keys().len();
     let (o, l) = (graph.schema(old).clone(), graph.schema(lost).clone());
@@ -123,8 +122,8 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
     graph.add(Distinct::unseen(graph, keys))
 }
 
-/// Returns the stored groups, the extrema of the values that came and the changed counts, merged by key.
-/// Groups whose count came to 0 are gone.
+/// Returns the union of stored groups, extrema of the values that came, and changes of the counts, merged by
+/// key. A group whose count became 0 is left out.
 fn extended(
     reduce: &Reduce,
     graph: &mut Graph,

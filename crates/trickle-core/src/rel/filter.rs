@@ -1,7 +1,7 @@
-//! σ: the rows on which a condition is true.
+//! σ: the rows for which a condition is true.
 //!
-//! The condition may read the clock. Then rows enter and leave the result as time passes, though no row of
-//! the input changes: see the delta.
+//! The condition may read the clock. Rows then enter and leave the result as time passes, although no row of
+//! the input changes (see the delta).
 
 use super::{Class, Rel, Relational, arity, check_timed};
 use crate::catalog::TableId;
@@ -14,7 +14,7 @@ use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::cmp::Ordering;
 
-/// `σ predicate (R)`: both false and NULL drop the row.
+/// `σ predicate (R)`: a row for which the condition is false or NULL is dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     input: NodeId,
@@ -22,7 +22,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Denotes the rows of `input` on which `predicate` is true.
+    /// Denotes the rows of `input` for which `predicate` is true.
     pub fn new(input: NodeId, predicate: Expr) -> Filter {
         Filter { input, predicate }
     }
@@ -30,22 +30,22 @@ impl Filter {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the condition.
+    /// Returns the condition of the filter.
     pub fn predicate(&self) -> &Expr {
         &self.predicate
     }
-    /// Returns the same condition at another moment.
+    /// Returns the filter with its condition evaluated at another moment.
     #[must_use]
     pub(crate) fn at(&self, moment: Moment) -> Filter {
         Filter { predicate: self.predicate.at(moment), ..self.clone() }
     }
 }
 
-/// Returns a plan that reads the time of the server's transaction wherever `root` reads the time of a
-/// refresh. Both are the same in the transaction of that refresh.
+/// Returns the plan of `root` with the time of the server's transaction in place of the refresh's time. In
+/// the transaction of a refresh the two times are equal.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Errors of [`Graph::add`].
 pub fn with_servers_clock(graph: &Graph, root: NodeId) -> Result<(Graph, NodeId)> {
     let mut graph = graph.clone();
     let now = resolve_function("now", &[]).ok_or_else(|| Error::internal("now() is not known"))?;
@@ -98,16 +98,16 @@ impl Relational for Filter {
 }
 
 impl Differentiate for Filter {
-    /// Over the clock, from t0 to t1: p(t) is the conjunction of s, which does not read the clock, and of
-    /// c₁(t) … cₙ(t), which do.
+    /// For a condition p that reads the clock, from time t0 to t1. Let p(t) be the conjunction of s, which
+    /// does not read the clock, and of c₁(t) … cₙ(t), which read it.
     ///
-    /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, with
-    /// `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) … cₙ(t1)`. Rows enter by cᵢ where `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`,
-    /// and leave by it where `lᵢ = oᵢ ∧ cᵢ(t0) ∧ ¬cᵢ(t1)`.
+    /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, with `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) …
+    /// cₙ(t1)`. Condition cᵢ lets rows enter where `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`, and leave where `lᵢ = oᵢ ∧
+    /// cᵢ(t0) ∧ ¬cᵢ(t1)`.
     ///
     /// Proof: `p(t1) − p(t0)` telescopes into `Σᵢ oᵢ (cᵢ(t1) − cᵢ(t0))`, and `σ_p(t0)(R′) − σ_p(t0)(ΔR)` is
-    /// the result before. Where cᵢ compares a column with a value of the clock, eᵢ and lᵢ are ranges of that
-    /// column. One of the ranges is empty, whichever of the times is the later.
+    /// the previous result. Where cᵢ compares a column with a time, eᵢ and lᵢ are ranges of this column. One
+    /// of the two ranges is empty, whether t0 or t1 is the later time.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.predicate.reads_clock() {
             return Ok(None);

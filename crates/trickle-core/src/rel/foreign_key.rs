@@ -1,4 +1,4 @@
-//! The delta of a join along a trusted foreign key.
+//! The delta of a join over a trusted foreign key.
 
 use super::{Accumulate, Filter, Join, Map, Rel, SemiJoin, Table, join_keys};
 use crate::agg::Acc;
@@ -10,7 +10,7 @@ use crate::graph::{Graph, NodeId};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// A side of a join.
+/// One of the two sides of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The left input.
@@ -19,16 +19,17 @@ pub(super) enum Side {
     Right,
 }
 
-/// The changed rows of the referenced table, classified by their key.
+/// The changed rows of the referenced table, selected by whether their key stayed or left.
 pub(super) struct Kept {
-    /// Rows whose key is there both before and after the change.
+    /// The changed rows whose key exists both before and after the change.
     pub(super) stayed: NodeId,
-    /// Rows whose key stayed, and rows whose key left.
+    /// The changed rows whose key stayed or left: all rows except those with a new key.
     pub(super) stayed_or_left: NodeId,
 }
 
-/// Finds the side of an inner join that is a whole table and that the other side references through a trusted
-/// foreign key. Returns it with the columns of its key. The join's equalities must be exactly the key's.
+/// Finds the side of an inner join that the other side references through a trusted foreign key. This side
+/// must be a whole table. Returns the side and the positions of its key columns. The join must compare
+/// exactly the columns of the foreign key.
 pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Option<(Side, Vec<usize>)> {
     if !cx.trusts_foreign_keys() {
         return None;
@@ -52,7 +53,7 @@ pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Opt
     }
 }
 
-/// Whether one validated foreign key consists of exactly these column pairs.
+/// Whether one validated foreign key to `target` consists of exactly these pairs of columns.
 fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) -> bool {
     let Some((table, _)) = origins.first() else { return false };
     let one_table = origins.iter().all(|(t, _)| t == table);
@@ -68,7 +69,8 @@ fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) ->
         })
 }
 
-/// Returns the table column that a column shows unchanged, whichever of the table's rows are there.
+/// Returns the table and the column whose values a column of `node` shows unchanged. The nodes between may
+/// drop and repeat rows of the table.
 fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, usize)> {
     let (mut node, mut column) = (node, column);
     loop {
@@ -90,8 +92,8 @@ fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, 
     }
 }
 
-/// Classifies the changed rows of a table by the net count of their key: 0 where the key stayed, positive
-/// where it came, negative where it left.
+/// Splits the changed rows of a table by the net count of their key. The count is 0 where the key stayed,
+/// positive where the key came, and negative where the key left.
 pub(super) fn kept(cx: &mut Differ<'_>, change: NodeId, key: &[usize]) -> Result<Kept> {
     let net = cx.graph.add(Accumulate::new(change, key.to_vec(), vec![Acc::count(None)]))?;
     let schema = cx.graph.schema(net).clone();

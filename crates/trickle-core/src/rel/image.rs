@@ -1,8 +1,8 @@
-//! Groups by keys whose equal values may be written differently.
+//! Groups over keys whose equal values may be written differently.
 //!
-//! A group shows the least of the images of its key. When that image leaves, a count by key does not show it.
-//! So rows are accumulated by the key's image, which is exact, and the few images of a touched group are
-//! merged.
+//! A group shows its key with the least of the images that the key has in the group's rows. If the last row
+//! with this image leaves, a count by key does not show that the image left. Rows are therefore accumulated
+//! by the image of the key, which is exact. The few images of each touched group are then merged.
 
 use super::{Accumulate, Map, Rel};
 use crate::agg::Acc;
@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 
-/// Returns the image of a column of `node`; `None` where equal values of the column are written alike.
+/// Returns the image of a column of `node`. Returns `None` where equal values of the column are always
+/// written alike.
 pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
     if let Rel::Map(m) = graph.rel(node)
         && m.exprs().get(column).is_some_and(Expr::is_exact)
@@ -20,8 +21,9 @@ pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> 
     graph.schema(node).expr(column).image()
 }
 
-/// Whether rows of `node` that agree on the columns `keys` agree on their images. This holds where each key
-/// is exact or has its image beside it, as [`accumulated`] puts it there.
+/// Whether rows of `node` that agree on the columns `keys` have the same images in these columns. The images
+/// are the same if each key column is exact or has its image beside it, as in the input that [`accumulated`]
+/// makes.
 pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     let known = |image: &Expr| match graph.rel(node) {
         Rel::Map(m) => keys.iter().any(|k| m.exprs()[*k] == *image),
@@ -34,7 +36,8 @@ pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     })
 }
 
-/// Returns `accumulate keys; accs (R)`, computed by way of the images of those keys that have one.
+/// Returns `accumulate keys; accs (R)`. The rows are first accumulated by the images of the keys that have
+/// images.
 pub(super) fn accumulated(
     graph: &mut Graph,
     input: NodeId,
@@ -53,8 +56,8 @@ pub(super) fn accumulated(
     graph.add(merging.merging(partial))
 }
 
-/// Returns the rows of R by image, each once and counted: `δ` of these is `δ R`. Returns `None` where equal
-/// rows of R are written alike.
+/// Returns a relation that has each image of a row of R once, computed by counting the rows of each image.
+/// Its `δ` equals `δ R`. Returns `None` where equal rows of R are always written alike.
 pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId>> {
     let all: Vec<usize> = (0..graph.schema(input).len()).collect();
     let Some((imaged, wide)) = imaged(graph, input, &all)? else { return Ok(None) };
@@ -63,8 +66,8 @@ pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId
     graph.add(Map::columns(counted, &schema, &all)).map(Some)
 }
 
-/// Returns `input` with the images of `keys` behind its columns, and the positions of `keys` and of the
-/// images. Returns `None` where no key has an image.
+/// Returns `input` with the images of `keys` behind its columns. Returns also the positions of `keys` and of
+/// the images. Returns `None` where no key has an image.
 fn imaged(graph: &mut Graph, input: NodeId, keys: &[usize]) -> Result<Option<(NodeId, Vec<usize>)>> {
     let images: Vec<Expr> = keys.iter().filter_map(|k| image(graph, input, *k)).collect();
     if images.is_empty() || identify(graph, input, keys) {

@@ -1,4 +1,4 @@
-//! ⋈: pairs of rows on which a condition is true.
+//! ⋈: the pairs of rows for which a condition is true.
 
 use super::foreign_key::{self, Side};
 use super::{Class, Rel, Relational, arity, check_predicate};
@@ -9,7 +9,8 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 
-/// `L ⋈on R` over the columns of L and then of R; weights multiply. `on` = TRUE is the cross product.
+/// `L ⋈on R`: the columns of L and then the columns of R. The weight of a pair is the product of its rows'
+/// weights. With the condition `true` the join is the cross product.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Join {
     left: NodeId,
@@ -18,7 +19,7 @@ pub struct Join {
 }
 
 impl Join {
-    /// Denotes the pairs on which `on` is true.
+    /// Denotes the pairs for which `on` is true.
     pub fn new(left: NodeId, right: NodeId, on: Expr) -> Join {
         Join { left, right, on }
     }
@@ -30,26 +31,28 @@ impl Join {
     pub fn right(&self) -> NodeId {
         self.right
     }
-    /// Returns the condition, over the columns of both.
+    /// Returns the condition. It reads the columns of the left input and then the columns of the right input.
     pub fn on(&self) -> &Expr {
         &self.on
     }
 }
 
-/// The equalities between a column of each side in a join condition, and the rest of the condition.
+/// A join condition in parts: the equalities between a column of each side, and the other conjuncts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinKeys {
-    /// Columns of the left side.
+    /// The columns of the left side that are compared.
     pub left: Vec<usize>,
-    /// The matching columns of the right side, counted from 0 there.
+    /// The columns of the right side that are compared, in the order of `left`. Positions count from the
+    /// right side's first column.
     pub right: Vec<usize>,
-    /// For each pair, whether NULL matches NULL.
+    /// For each pair of columns, whether NULL equals NULL.
     pub null_safe: Vec<bool>,
-    /// The other conjuncts, over the columns of both sides.
+    /// The other conjuncts of the condition, over the columns of both sides.
     pub residual: Vec<Expr>,
 }
 
-/// Splits a condition over `left_width` + n columns into equalities and the rest.
+/// Splits a join condition into equalities and the remaining conjuncts. The left side has `left_width`
+/// columns.
 pub fn join_keys(on: &Expr, left_width: usize) -> JoinKeys {
     let mut keys = JoinKeys { left: vec![], right: vec![], null_safe: vec![], residual: vec![] };
     for term in on.terms() {
@@ -117,10 +120,10 @@ impl Relational for Join {
 }
 
 impl Differentiate for Join {
-    /// Computes the delta along a trusted foreign key, which says that every row of R has its partner in S,
-    /// in every state. So a key that left S has no rows in R′, and a key that came had none in R. So in
-    /// `R′ ⋈ ΔS − ΔR ⋈ ΔS` the first term needs only the keys that stayed, and the second those and the keys
-    /// that left.
+    /// Computes the delta over a trusted foreign key from R to S. The key says that every row of R has its
+    /// partner in S, in every state. A key that left S therefore has no rows in R′, and a key that came to S
+    /// had none in R. So in `R′ ⋈ ΔS − ΔR ⋈ ΔS` the first term needs only the keys of S that stayed. The
+    /// second term needs the keys that stayed or left.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         let width = cx.graph.schema(self.left).len();
         let Some((side, key)) = foreign_key::referenced_side(cx, self, width) else { return Ok(None) };

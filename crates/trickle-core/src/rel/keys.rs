@@ -1,4 +1,4 @@
-//! The key values that occur in a relation.
+//! The values of some columns in a relation.
 
 use super::{Class, Rel, Relational, arity, check_keys};
 use crate::delta::{Differ, Differentiate};
@@ -7,12 +7,12 @@ use crate::eval::{Context, Evaluate, ZSet, group};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// `keys cols (R)`: the values of `cols` on rows whose weight is not 0, each once. Weights are looked at
-/// *before* the projection. So an update that keeps the key counts as a change of that key, although its two
-/// rows cancel in the projection.
+/// `keys cols (R)`: the values of `cols` in rows whose weight is not 0. Each value occurs once. Weights
+/// belong to whole rows, *before* the projection to `cols`. An update that keeps the key therefore counts as
+/// a change of the key, although the update's two rows cancel in the projection.
 ///
-/// A rendering may give more keys than this, namely keys of rows that cancel. The readers of the keys
-/// restrict both sides of a difference to them, and there the rows of unchanged keys cancel.
+/// The rendered SQL may give more keys: also keys of rows whose weights cancel. Readers use the keys to
+/// restrict both sides of a difference. The rows of unchanged keys then cancel in the difference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys {
     input: NodeId,
@@ -20,7 +20,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Denotes the values of `cols` on the rows of `input`.
+    /// Denotes the values of the columns `cols` in the rows of `input`.
     pub fn new(input: NodeId, cols: Vec<usize>) -> Keys {
         Keys { input, cols }
     }

@@ -1,7 +1,7 @@
-//! π: one output row per input row.
+//! π: one output row for each input row.
 //!
-//! The expressions may show conditions on the clock. Then rows of the result change as time passes, though no
-//! row of the input changes.
+//! The expressions may contain conditions on the clock. Rows of the result then change as time passes,
+//! although no row of the input changes.
 
 use super::{Class, Filter, Rel, Relational, arity, check_columns, label};
 use crate::catalog::TableId;
@@ -13,7 +13,7 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::sync::Arc;
 
-/// `π exprs (R)`: computes each output column from one input row; duplicates stay.
+/// `π exprs (R)`: each output column is computed from one input row. Duplicates stay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Map {
     input: NodeId,
@@ -22,26 +22,26 @@ pub struct Map {
 }
 
 impl Map {
-    /// Computes the given expressions over `input`.
+    /// Computes the expressions `exprs` over each row of `input`.
     pub fn new(input: NodeId, exprs: Vec<Expr>) -> Map {
         Map { input, exprs, labels: None }
     }
-    /// Selects columns of `input`, whose schema is given, in this order.
+    /// Selects the columns of `input` at `positions`, in this order. The schema of `input` is `schema`.
     pub fn columns(input: NodeId, schema: &Schema, positions: &[usize]) -> Map {
         Map::new(input, positions.iter().map(|p| schema.expr(*p)).collect())
     }
-    /// Sets the labels of the columns.
+    /// Sets the labels of the output columns.
     #[must_use]
     pub fn labelled(mut self, labels: Vec<Arc<str>>) -> Map {
         self.labels = Some(labels);
         self
     }
-    /// Returns the same expressions at another moment.
+    /// Returns the map with its expressions evaluated at another moment.
     #[must_use]
     pub(crate) fn at(&self, moment: Moment) -> Map {
         Map { exprs: self.exprs.iter().map(|e| e.at(moment)).collect(), ..self.clone() }
     }
-    /// Returns the same expressions with other values for the times that they read.
+    /// Returns the map with `time(moment)` in place of each time that its expressions read.
     #[must_use]
     pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Map {
         Map { exprs: self.exprs.iter().map(|e| e.with_clock(&mut time)).collect(), ..self.clone() }
@@ -92,8 +92,8 @@ impl Relational for Map {
         let input = inputs[0];
         let image = images(input.schema().len(), self.exprs.iter().map(Expr::as_column));
         let mut p = input.props().project(&image);
-        // A column that is computed from others, or is a second copy, depends on those columns as far as
-        // equality goes.
+        // Equal values of the columns that an expression reads give equal values of the expression. So a
+        // computed column, or a second copy of a column, depends on the columns that it reads.
         let known = p.fds.len();
         for (i, e) in self.exprs.iter().enumerate() {
             let same = e.as_column().is_some_and(|c| image[c] == Some(i));
@@ -116,8 +116,8 @@ impl Relational for Map {
         }
         debug_assert_eq!(schema.len(), self.exprs.len());
         p.volatility = self.exprs.iter().map(Expr::volatility).fold(p.volatility, Ord::max);
-        // Rows stay apart only where the map keeps a key of its input, which is a state, or keeps every
-        // column.
+        // Different input rows stay different only if the map passes on every column, or a key of an input
+        // that is a state.
         let injective = image.iter().all(Option::is_some);
         p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
         if self.reads_clock() {
@@ -138,11 +138,12 @@ impl Relational for Map {
 }
 
 impl Differentiate for Map {
-    /// Over the clock, from t0 to t1: f(t) is the map, and c₁(t) … cₙ(t) are the conditions on the clock that
-    /// f shows.
+    /// For a map f that reads the clock, from time t0 to t1. Here c₁(t) … cₙ(t) are the conditions on the
+    /// clock that f shows.
     ///
-    /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`. Here dᵢ is true where cᵢ differs
-    /// between t0 and t1 and none of c₁ … cᵢ₋₁ does. On other rows f is the same at both times.
+    /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`. Condition dᵢ is true where cᵢ
+    /// differs between t0 and t1 and none of c₁ … cᵢ₋₁ differs. For a row that fulfils no dᵢ, f is the same
+    /// at both times.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.reads_clock() {
             return super::window::shown(self, cx, node);

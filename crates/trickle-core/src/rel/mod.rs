@@ -1,8 +1,9 @@
-//! The operators, one file each; `operators!` below is the only list.
+//! The operators, one file for each. The macro call `operators!` below is the only list of operators.
 //!
-//! An operator implements four small traits. The trait [`Relational`] describes it (inputs, contract, schema,
-//! properties, class, expansion), [`Evaluate`] computes the relation that it denotes, and [`Render`] its SQL.
-//! The trait [`Differentiate`] gives its delta, if that is better than the delta of its class.
+//! An operator implements four small traits. The trait [`Relational`] describes the operator (inputs,
+//! contract, schema, properties, class, expansion). The trait [`Evaluate`] computes the relation that the
+//! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta if
+//! a better delta exists than the class rule gives.
 
 mod accumulate;
 mod consolidate;
@@ -69,7 +70,7 @@ use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
 
-/// The description of an operator, apart from any data.
+/// The description of an operator, independent of any data.
 pub trait Relational {
     /// Returns the operator's name in plans.
     fn name(&self) -> &'static str;
@@ -77,13 +78,13 @@ pub trait Relational {
     /// Returns the nodes that the operator reads.
     fn inputs(&self) -> Vec<NodeId>;
 
-    /// Returns the same operator over other inputs, as many as [`Relational::inputs`] returns.
+    /// Returns the same operator over other inputs, as many inputs as [`Relational::inputs`] returns.
     fn with_inputs(&self, inputs: &[NodeId]) -> Rel;
 
     /// Checks that the inputs fulfil the operator's contract.
     ///
     /// # Errors
-    /// The rule that was broken.
+    /// An error that names the broken rule.
     fn check(&self, inputs: &[&Node]) -> Result<()>;
 
     /// Returns the output columns.
@@ -95,13 +96,13 @@ pub trait Relational {
     /// Whether one of the operator's own expressions can raise on some row.
     fn can_raise(&self) -> bool;
 
-    /// Returns how the operator commutes with change.
+    /// Returns the class of the operator, by which its delta is computed.
     fn class(&self, inputs: &[&Node]) -> Class;
 
-    /// Returns an equal plan of more primitive operators, for derived operators.
+    /// Returns an equal plan of simpler operators, for an operator that is defined by such a plan.
     ///
     /// # Errors
-    /// Those of [`Graph::add`].
+    /// Errors of [`Graph::add`].
     fn expand(&self, _graph: &mut Graph) -> Result<Option<NodeId>> {
         Ok(None)
     }
@@ -112,34 +113,36 @@ pub trait Relational {
     }
 }
 
-/// How an operator commutes with change. The class decides the delta.
+/// The law by which an operator's result follows a change of its inputs. The class gives every operator a
+/// delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The operator reads no other node; it has its own delta.
+    /// The operator reads no other node, and defines its own delta.
     Leaf,
-    /// `op(R + S) = op(R) + op(S)` in all inputs together, so `Δop(R) = op(ΔR)`.
+    /// `op(R + S) = op(R) + op(S)`, for all inputs changed together. Hence `Δop(R) = op(ΔR)`.
     Linear,
-    /// Linear in each of two inputs while the other is fixed.
+    /// The operator is linear in each of its two inputs while the other input is fixed.
     Bilinear,
-    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values. The key is the given columns of each input and of
-    /// the output, as many in each. The delta recomputes the touched keys.
+    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values. The key consists of columns of each input and of
+    /// the output, the same number of columns in each. The delta recomputes the keys whose rows changed.
     PerKey {
-        /// For each input, the columns that hold the key.
+        /// For each input, the positions of the key columns.
         keys: Vec<Vec<usize>>,
-        /// The columns of the output that hold the key.
+        /// The positions of the key columns in the output.
         output: Vec<usize>,
     },
-    /// Nothing is known; the delta is the result after minus the result before.
+    /// No law is known for the operator. Its delta is the result after the change minus the result before the
+    /// change.
     Global,
 }
 
-/// The four traits that every operator implements.
+/// The four traits that every operator implements, as one trait.
 pub trait Operator: Relational + Evaluate + Render + Differentiate {}
 impl<T: Relational + Evaluate + Render + Differentiate> Operator for T {}
 
 macro_rules! operators {
     ($($Op:ident),* $(,)?) => {
-        /// Any operator.
+        /// One of the operators.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Rel {
             $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),*
@@ -148,28 +151,28 @@ macro_rules! operators {
             fn from(op: $Op) -> Rel { Rel::$Op(op) }
         })*
         impl Rel {
-            /// Returns the operator's behaviour.
+            /// Returns the operator as a trait object.
             pub fn as_operator(&self) -> &dyn Operator {
                 match self { $(Rel::$Op(op) => op),* }
             }
-            /// The names of all operators, for coverage tables.
+            /// The names of all operators, for tables of test coverage.
             pub const NAMES: &[&str] = &[$(stringify!($Op)),*];
         }
     };
 }
 
 operators! {
-    // Leaves
+    // The leaves
     Table, Values, State,
-    // Linear
+    // The linear operators
     Map, Filter, Expand, Union, Negate, Consolidate, Revise,
-    // Bilinear
+    // The bilinear operator
     Join,
-    // Per key
+    // The operators per key
     Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
-    // Global
+    // The global operators
     Recursion, Widen,
-    // Derived
+    // The operators that expand to others
     SemiJoin, OuterJoin, SetOp,
 }
 
@@ -180,9 +183,9 @@ impl Rel {
     }
 }
 
-/// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the
-/// expression states. Fails also where `expr` reads the clock, since no delta of the operator would show the
-/// changes that time makes.
+/// Fails unless every column that `expr` reads exists in `sides`, placed side by side. The column must also
+/// have the type that `expr` states. Fails also where `expr` reads the clock, since no delta of the operator
+/// would show the changes that come with time.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     if expr.reads_clock() {
         return Err(Error::timed(op));
@@ -217,13 +220,13 @@ fn check_columns(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     }
 }
 
-/// Fails unless `cond` is boolean, fits `sides` and does not read the clock.
+/// Fails unless `cond` is boolean, reads only columns of `sides`, and does not read the clock.
 fn check_predicate(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     check_expr(op, cond, sides)?;
     check_timed(op, cond, sides)
 }
 
-/// Fails unless `cond` is boolean and fits `sides`; it may read the clock.
+/// Fails unless `cond` is boolean and reads only columns of `sides`. It may read the clock.
 fn check_timed(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     if *cond.ty() != crate::types::Type::Bool {
         return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
@@ -231,7 +234,7 @@ fn check_timed(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     check_columns(op, cond, sides)
 }
 
-/// Fails unless `input` denotes a state and is rendered with positive weights only.
+/// Fails unless `input` denotes a state and its SQL gives positive weights only.
 fn check_positive(op: &str, input: &Node) -> Result<()> {
     if !input.props().non_negative {
         return Err(Error::plan(format!(
@@ -248,7 +251,7 @@ fn check_positive(op: &str, input: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless every column position is in `schema` and its type has an equality operator.
+/// Fails unless every position in `keys` is a column of `schema` whose type has an equality operator.
 fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) -> Result<()> {
     for k in keys {
         let Some(c) = schema.column(k) else {
@@ -264,8 +267,8 @@ fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) 
     Ok(())
 }
 
-/// Compares columns of `left` with columns of `right`, NULL equal to NULL, over the columns of both. Where a
-/// side is never NULL, `=` is used.
+/// Returns the condition that columns `l` of `left` equal columns `r` of `right`, with NULL equal to NULL. It
+/// reads the columns of `left` and then of `right`. Columns of which one is never NULL are compared by `=`.
 fn same(left: &Schema, l: &[usize], right: &Schema, r: &[usize]) -> Expr {
     let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
     Expr::and(l.iter().zip(r).map(|(l, r)| {
@@ -280,7 +283,7 @@ fn arity<'a, const N: usize>(op: &str, inputs: &[&'a Node]) -> Result<[&'a Node;
         .map_err(|_| Error::plan(format!("{op} takes {N} inputs, not {}", inputs.len())))
 }
 
-/// Returns a readable label for an expression's column.
+/// Returns a readable label for a column that shows the expression.
 fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
     use crate::expr::ExprKind;
     match expr.kind() {

@@ -1,10 +1,10 @@
-//! The rows that bounded window frames can see around a change.
+//! The rows near a change, on which window functions with bounded frames depend.
 //!
-//! Let a call over a row see at most `b` rows before it and `a` after it. A changed row changes the values of
-//! at most `a` rows before it and `b` after it. These rows see at most `a + b` rows before and after the
-//! changed one. For frames by RANGE the same holds of distances in values of the order key. More rows than
-//! these do no harm. So rows are counted in distinct values of the leading order key, and an index finds the
-//! next one.
+//! Suppose that each call sees at most `b` rows before its own row and `a` rows after it. A changed row then
+//! changes the values of at most `a` rows before it and `b` rows after it. The calls of these rows see at
+//! most `a + b` rows before and after the changed row. For frames by RANGE the same is true of distances in
+//! the order key. Reading more rows than these is correct too. Instead of rows, the plan therefore counts
+//! distinct values of the leading order key, since an index finds the next value.
 
 use super::{Join, Map, Reduce, Rel, Widen, Window, same};
 use crate::agg::{self, AggCall};
@@ -17,17 +17,16 @@ use crate::types::{Datum, Interval, Type};
 use crate::window::{Reach, WindowCall};
 use std::sync::Arc;
 
-/// The rows of its input that a window needs around a change.
+/// The range of input rows that a window needs around a changed row.
 pub(super) struct Near {
-    /// The position of the leading order key.
+    /// The position of the leading order key in the window's input.
     value: usize,
-    /// The distance that covers every call.
+    /// The reach that covers the reach of each of the window's calls.
     reach: Reach,
 }
 
 impl Near {
-    /// Returns `None` where no number bounds the reach of a call, or where no index could find the rows near
-    /// a change.
+    /// Returns `None` where a call's reach is unbounded, or where no index could find the rows near a change.
     pub(super) fn of(window: &Window, graph: &Graph) -> Option<Near> {
         let all = |all: Reach, call: &WindowCall| call.reach().and_then(|reach| all.and(reach));
         let reach = window.calls().iter().try_fold(Reach::default(), all)?;
@@ -39,7 +38,7 @@ impl Near {
         (told && far && is_looked_up(graph, window.input(), read)).then_some(Near { value, reach })
     }
 
-    /// Returns the current rows near the changed ones of the same partition.
+    /// Returns the current rows of each changed row's partition that are near this row.
     pub(super) fn rows(&self, window: &Window, cx: &mut Differ<'_>) -> Result<NodeId> {
         let (current, change) = (cx.after(window.input())?, cx.delta(window.input())?);
         let (partition, n) = (window.partition(), window.partition().len());
@@ -56,7 +55,7 @@ impl Near {
         if values > 0 {
             let wide = Widen::new(ranges, current, partition.to_vec(), self.value, values);
             ranges = cx.graph.add(wide)?;
-            // From a row at the end of the widened range, a call may look as far again by distance.
+            // A call over the row at the end of the widened range may look one more distance beyond this end.
             ranges = self.stretched(cx.graph, ranges, n)?;
         }
         let wide = cx.graph.schema(ranges).clone();
@@ -71,7 +70,8 @@ impl Near {
         cx.graph.add(Map::columns(near, &schema, &all))
     }
 
-    /// Extends ranges, whose ends are columns `n` and `n + 1`, by the distance that calls look.
+    /// Extends ranges, whose ends are columns `n` and `n + 1`, by the greatest distance at which calls see
+    /// rows.
     fn stretched(&self, graph: &mut Graph, ranges: NodeId, n: usize) -> Result<NodeId> {
         let Some(by) = &self.reach.distance else { return Ok(ranges) };
         let schema = graph.schema(ranges);
@@ -83,7 +83,7 @@ impl Near {
     }
 }
 
-/// Returns the aggregates that return the least and the greatest value of a type.
+/// Returns the aggregates that compute the least and the greatest value of a type.
 fn extremes(ty: &Type) -> Option<[Arc<FuncSig>; 2]> {
     let [least, greatest] = ["min", "max"].map(|name| agg::resolve(name, std::slice::from_ref(ty)));
     Some([least?, greatest?]).filter(|ends| ends.iter().all(|sig| sig.ret == *ty))
@@ -95,12 +95,12 @@ enum Direction {
     Up,
 }
 
-/// The days of a thousand years, rounded up.
+/// The number of days in a thousand years, rounded up.
 const MILLENNIUM: i32 = 365_250;
 const MICROS_OF_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// Moves `end` by at least `by`; to the end of the type where `end` is so near to it that the sum could
-/// raise.
+/// Moves `end` by at least `by`. If the sum could raise, because `end` is near the limit of the type, the
+/// limit is taken instead.
 fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     let ty = end.ty();
     let (by, [down, up]) = safe(ty, by)?;
@@ -116,9 +116,10 @@ fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     Some(Expr::new(ExprKind::Case { whens, otherwise: literal(limit) }, ty.clone()))
 }
 
-/// Returns a value that is at least `by` and can be added to values of type `ty`. With it, for down and for
-/// up, the last value to which it can be added, and the value beyond all others. Returns `None` where nothing
-/// can be added to the type, or where `by` is too large to be worth it.
+/// Returns an amount that is at least `by` and can be added to values of type `ty`. The two pairs are for
+/// subtraction and for addition. Each pair has the last value at which the operation cannot raise, and the
+/// limit of the type. Returns `None` where the type has no addition, or where `by` is so large that reading
+/// near rows would not pay.
 fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     let by = match by {
         Datum::Interval(by) => Expr::literal(Datum::Interval(exact(ty, *by)?), Type::Interval),
@@ -148,9 +149,9 @@ fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     Some((by, ends))
 }
 
-/// Returns an interval in days and hours that is at least as long as `by`, wherever it begins. A month has at
-/// most 31 days, and a day is longer or shorter where clocks are set. Returns `None` where it is longer than
-/// a millennium.
+/// Returns an interval in days and microseconds that is at least as long as `by`, on whatever date `by`
+/// begins. A month has at most 31 days. A day may be longer or shorter than 24 hours where clocks are set
+/// forward or back. Returns `None` where the interval is longer than a thousand years.
 fn exact(ty: &Type, by: Interval) -> Option<Interval> {
     let days = by.months.checked_mul(31)?.checked_add(by.days)?;
     let set = i32::from(*ty == Type::Timestamptz && days > 0);
@@ -159,8 +160,8 @@ fn exact(ty: &Type, by: Interval) -> Option<Interval> {
     (by.days.checked_add(whole)? < MILLENNIUM).then_some(by)
 }
 
-/// Whether `node` consists of tables or states, possibly joined, and an index on one of them can find its
-/// rows by `columns`.
+/// Whether `node` consists of tables and states, possibly joined, and an index on one of them can find the
+/// rows of `node` by `columns`.
 fn is_looked_up(graph: &Graph, node: NodeId, columns: Vec<usize>) -> bool {
     let mut stack = vec![(node, columns)];
     while let Some((node, columns)) = stack.pop() {

@@ -1,4 +1,4 @@
-//! −: every weight with the other sign.
+//! −: the negation of a relation, which changes the sign of every weight.
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
@@ -7,7 +7,7 @@ use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// `−R`
+/// The negation `−R`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Negate {
     input: NodeId,

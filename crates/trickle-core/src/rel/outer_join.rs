@@ -1,4 +1,4 @@
-//! ⟕ and ⟗: joins that keep rows without a partner.
+//! ⟕ and ⟗: joins that also give the rows without a partner.
 
 use super::{
     Class, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate, join_keys,
@@ -13,8 +13,9 @@ use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// `L ⟕on R`: the pairs on which `on` is true, and each row of L without a partner beside NULLs. `⟗` also has
-/// the rows of R without a partner. (A right join is a left join with its sides exchanged.)
+/// `L ⟕on R`: the pairs for which `on` is true, and each row of L without a partner, padded with NULLs. `L
+/// ⟗on R` also has the rows of R without a partner, padded with NULLs. (A right join is a left join with
+/// exchanged sides.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OuterJoin {
     left: NodeId,
@@ -40,24 +41,24 @@ impl OuterJoin {
     pub fn right_input(&self) -> NodeId {
         self.right
     }
-    /// Returns the condition, over the columns of both.
+    /// Returns the condition. It reads the columns of the left input and then the columns of the right input.
     pub fn on(&self) -> &Expr {
         &self.on
     }
-    /// Returns rows of L beside NULLs.
+    /// Returns `rows`, which are rows of L, padded with NULLs for the columns of R.
     fn padded_left(&self, graph: &mut Graph, rows: NodeId) -> Result<NodeId> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         graph
             .add(Map::new(rows, l.identity().into_iter().chain(nulls(&r)).collect()).labelled(labels(&l, &r)))
     }
-    /// Returns `NULL × (R ▷ L)`.
+    /// Returns `NULL × (R ▷ L)`: the rows of R without a partner, padded with NULLs for the columns of L.
     fn lonely_right(&self, graph: &mut Graph) -> Result<NodeId> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let on = swap_sides(&self.on, l.len(), r.len());
         let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
         graph.add(Map::new(lonely, nulls(&l).chain(r.identity()).collect()).labelled(labels(&l, &r)))
     }
-    /// Whether rows of the right side without a partner are kept too.
+    /// Whether the result also has the rows of the right side without a partner.
     pub fn is_full(&self) -> bool {
         self.full
     }
@@ -71,7 +72,7 @@ fn labels(left: &Schema, right: &Schema) -> Vec<std::sync::Arc<str>> {
     left.columns().iter().chain(right.columns()).map(|c| c.label.clone()).collect()
 }
 
-/// Exchanges the columns of the two sides in `on`.
+/// Returns `on` with the columns of its two sides exchanged.
 pub(crate) fn swap_sides(on: &Expr, left: usize, right: usize) -> Expr {
     on.map_columns(|i| if i < left { i + right } else { i - left })
 }
@@ -108,8 +109,8 @@ impl Relational for OuterJoin {
         p.volatility = p.volatility.max(self.on.volatility());
         p.empty = l.props().empty && (!self.full || r.props().empty);
         p.bounded = l.props().bounded && (!self.full || r.props().bounded);
-        // Padding adds a row of NULLs on a side. A dependency within this side survives only where its
-        // determinant has a column that was never NULL.
+        // Padding adds rows that are NULL in all columns of a side. A dependency between columns of this side
+        // stays true only if its determinant has a column that was never NULL.
         p.fds.retain(|f| {
             let inner = |c: usize| if c < by { !self.full } else { false };
             let never_null = |c: usize| {
@@ -131,7 +132,8 @@ impl Relational for OuterJoin {
                 p.add_key(k.clone());
             }
         }
-        // A padded row may share its NULLs with a real one only if a key column of that side can be NULL.
+        // A padded row and a row of a side can agree on a key of this side only if all key columns can be
+        // NULL.
         let sound = |side: &Node| {
             side.props()
                 .keys
@@ -141,7 +143,7 @@ impl Relational for OuterJoin {
                 .collect::<Vec<_>>()
         };
         let (lk, rk) = (sound(l), sound(r));
-        // (l, NULLs) and (NULLs, r) are the same row where both are all NULL.
+        // A row of L that is all NULL and a row of R that is all NULL give the same row when each is padded.
         p.consolidated &= !self.full || !lk.is_empty() || !rk.is_empty();
         for a in if self.full { &lk } else { &l.props().keys } {
             for b in &rk {
@@ -158,14 +160,15 @@ impl Relational for OuterJoin {
         let by = inputs[0].schema().len();
         let keys = join_keys(&self.on, by);
         let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();
-        // Padded rows of the right side have their key on the right. One set of output columns cannot hold
-        // both, so only ⟕ is per key.
+        // Padded rows of the right side have their key in the columns of the right side. Other rows have it
+        // in the columns of the left side. `Class::PerKey` names one set of output columns, so only ⟕ is per
+        // key.
         if self.full || keys.left.is_empty() || !keys.left.iter().all(equality) {
             return Class::Global;
         }
         Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
     }
-    /// Returns `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`; for ⟗ with `NULL × (R ▷ L)` added.
+    /// Returns `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`. For ⟗, `NULL × (R ▷ L)` is added.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
         let lonely = graph.add(SemiJoin::anti(self.left, self.right, self.on.clone()))?;
@@ -181,8 +184,8 @@ impl Relational for OuterJoin {
 }
 
 impl Differentiate for OuterJoin {
-    /// With F the change of `[∃r]` on the rows of L:
-    /// `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL ⋈ F) × NULL`; ⟗ adds `Δ(R ▷ L) × NULL`.
+    /// With F the change of `[∃r]` for the rows of L, `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL
+    /// ⋈ F) × NULL`. For ⟗, `Δ(NULL × (R ▷ L))` is added.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if self.full {
             let left = cx.graph.add(OuterJoin { full: false, ..self.clone() })?;

@@ -7,9 +7,9 @@ use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
-/// `max(w, 0)` on every row; NULLs are equal. Of equal rows with a positive weight the one with the least
-/// images is shown. EXCEPT ALL is the positive part of a difference, and the other set operations follow from
-/// it.
+/// `max(w, 0)` for the weight w of every row. NULL is equal to NULL. Where several rows are equal and have a
+/// positive weight, the row with the least images is shown. EXCEPT ALL is the positive part of a difference,
+/// and the other set operations are derived from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Positive {
     input: NodeId,
@@ -84,7 +84,7 @@ impl Render for Positive {
             let block = cx.open(input, self.input);
             return Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true));
         }
-        // Net weights by image come first, and then one of the remaining images is chosen.
+        // Weights are first summed up by image. Of the images that remain, one is then chosen for each row.
         let input = cx.consolidate(input, self.input);
         let block = cx.open(input, self.input);
         let block = cx.settled_rows(block, self.input, true);

@@ -1,4 +1,4 @@
-//! WITH RECURSIVE: rows derived by a step, round after round.
+//! WITH RECURSIVE: a step derives rows from the rows of the previous round, again and again.
 
 mod change;
 
@@ -9,29 +9,30 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// The rows that a round starts from.
+/// The rule by which the rows are chosen that the next round starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fixpoint {
-    /// UNION ALL: every row that the previous round gave, as often as it gave it.
+    /// UNION ALL: all rows of the previous round, with their weights.
     All,
-    /// UNION: the rows that no earlier round gave.
+    /// UNION: the rows that no earlier round had.
     Distinct,
 }
 
-/// A step `S(W) = π_exprs(W ⋈on T)`: the rows derived from the rows W. It reads W, the rows of the previous
-/// round, once, and beside them a relation T, the *side*, that does not depend on W. So it is linear in each.
+/// A step `S(W) = π_exprs(W ⋈on T)`, which derives rows from the rows W of the previous round. The step reads
+/// W once. Beside W it reads a relation T, the *side*, that does not depend on W. The step is therefore
+/// linear in W and in T.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// The condition, over the columns of W and then of T.
+    /// The condition over a pair: the columns of W, then the columns of T.
     pub on: Expr,
-    /// The columns of the derived rows, over the same columns as `on`.
+    /// The columns of the derived rows, as expressions over a pair.
     pub exprs: Vec<Expr>,
 }
 
-/// With [`Fixpoint::All`] `B + S(B) + S(S(B)) + …`, which ends where a power of S is empty. With
-/// [`Fixpoint::Distinct`] the least set R that holds B and S(R). Where *known* rows are given, less the
-/// *forgotten* ones, the result is the rows reached beyond these. These are the least set R that holds all
-/// rows of B and S(R) that are not known.
+/// The rows that a step derives from a base B. With [`Fixpoint::All`] the result is `B + S(B) + S(S(B)) + …`,
+/// up to the first empty term. With [`Fixpoint::Distinct`] the result is the least set R that contains B and
+/// S(R). With *known* and *forgotten* rows, let K be the known rows that are not forgotten. The result is
+/// then the least set R that contains all rows of B and of S(R) outside K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recursion {
     base: NodeId,
@@ -42,11 +43,12 @@ pub struct Recursion {
 }
 
 impl Recursion {
-    /// Starts from `base`, and applies `step` beside `side`.
+    /// Starts from `base`, and applies `step` to the rows of each round, joined with `side`.
     pub fn new(base: NodeId, side: NodeId, step: Step, fixpoint: Fixpoint) -> Recursion {
         Recursion { base, side, known: None, step, fixpoint }
     }
-    /// Leaves out the rows of `known` that are not in `forgotten`; only for [`Fixpoint::Distinct`].
+    /// Leaves out the rows of `known` that are not in `forgotten`. Known rows are valid only for
+    /// [`Fixpoint::Distinct`].
     #[must_use]
     pub fn beyond(mut self, known: NodeId, forgotten: NodeId) -> Recursion {
         self.known = Some((known, forgotten));
@@ -64,23 +66,24 @@ impl Recursion {
     pub fn step(&self) -> &Step {
         &self.step
     }
-    /// Returns which rows a round starts from.
+    /// Returns the rule for the rows that a round starts from.
     pub fn fixpoint(&self) -> Fixpoint {
         self.fixpoint
     }
-    /// Returns the known rows, which are left out, and the forgotten ones among them, which are not.
+    /// Returns the known rows and the forgotten rows. Known rows are left out, unless they are forgotten.
     pub fn known(&self) -> Option<(NodeId, NodeId)> {
         self.known
     }
-    /// Returns the same operator over another side, where `place(c)` is the column that column `c` of this
-    /// side has there. The first `width` columns of a pair are the row's own, before the side's.
+    /// Returns the same operator with another side. Column `c` of the present side is column `place(c)` of
+    /// `side`. The first `width` columns of a pair belong to the row of the previous round, the other columns
+    /// to the side.
     #[must_use]
     pub fn beside(&self, width: usize, side: NodeId, place: impl Fn(usize) -> usize) -> Recursion {
         let moved = |e: &Expr| e.map_columns(|c| if c < width { c } else { width + place(c - width) });
         let step = Step { on: moved(&self.step.on), exprs: self.step.exprs.iter().map(moved).collect() };
         Recursion { side, step, ..self.clone() }
     }
-    /// Returns all expressions that are computed for a pair.
+    /// Returns all expressions that are computed for a pair: the columns of derived rows, and the condition.
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.step.exprs.iter().chain([&self.step.on])
     }
@@ -118,13 +121,13 @@ impl Relational for Recursion {
         inputs.iter().try_for_each(|i| check_positive("Recursion", i))?;
         match self.fixpoint {
             Fixpoint::All if known.is_empty() => Ok(()),
-            // The recursion would go on from the first of several equal rows.
+            // Of several equal rows, the recursion would continue with the first one only.
             Fixpoint::Distinct if rows.is_exact() => check_keys("Recursion", 0..rows.len(), rows),
             _ => Err(Error::plan("Recursion compares rows that may be equal and written differently")),
         }
     }
-    /// A column may be NULL where the base's may, or where the step's may for rows with these nullable
-    /// columns.
+    /// A column is nullable if it is nullable in the base, or if the step's expression for it is nullable
+    /// over the nullable columns found so far.
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let mut columns = inputs[0].schema().columns().to_vec();
         loop {
@@ -172,7 +175,8 @@ impl Relational for Recursion {
     }
 }
 
-/// The greatest number of rounds of the evaluator. PostgreSQL would run for ever, or until its disk is full.
+/// The greatest number of rounds that the evaluator computes. PostgreSQL would continue for ever, or until
+/// its disk is full.
 const ROUNDS: usize = 1 << 15;
 
 impl Evaluate for Recursion {
@@ -191,7 +195,8 @@ impl Evaluate for Recursion {
             if round.is_empty() {
                 return Ok(out);
             }
-            // A round decides the next one, so a repeated round repeats for ever.
+            // Each round depends only on the round before, so after a round equal to an earlier one the
+            // rounds repeat for ever.
             if round == earlier {
                 break;
             }
@@ -212,7 +217,7 @@ fn endless() -> Error {
 }
 
 impl Recursion {
-    /// Returns the rows that a step derives from the rows of a round.
+    /// Returns the rows that the step derives from the rows of a round.
     fn next(&self, round: &ZSet, matcher: &Matcher<'_>) -> Result<ZSet> {
         let mut next = ZSet::new();
         for (row, w) in round.iter() {
@@ -229,7 +234,7 @@ impl Recursion {
         Ok(next)
     }
 
-    /// Returns the rows that a round starts from.
+    /// Returns the rows with which the next round starts: some or all of the derived rows.
     fn fresh(&self, rows: &ZSet, found: &ZSet, known: &ZSet) -> ZSet {
         match self.fixpoint {
             Fixpoint::All => rows.clone(),
@@ -249,7 +254,7 @@ impl Render for Recursion {
     }
 }
 
-/// Returns the labels of a step's rows, for a map over pairs.
+/// Returns the column labels for derived rows, which a map over pairs computes.
 pub(super) fn labels(rows: &Schema) -> Vec<std::sync::Arc<str>> {
     rows.columns().iter().map(|c: &Column| c.label.clone()).collect()
 }

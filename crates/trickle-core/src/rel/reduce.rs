@@ -1,4 +1,4 @@
-//! γ: one row per group.
+//! γ: one output row for each group.
 
 use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive, extend};
 use crate::agg::AggCall;
@@ -9,9 +9,10 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
-/// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys
-/// there is always exactly one row. NULL keys are equal. Of equal keys, and of equal values that an aggregate
-/// picks from, the one with the least images is shown.
+/// `γ keys; aggs (R)`: for each group that has a row, the key columns and then the aggregates. Without key
+/// columns the result always has exactly one row. NULL keys are equal to each other. Where several keys are
+/// equal, the key with the least images is shown. An aggregate that picks one of several equal values picks
+/// by the same rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     input: NodeId,
@@ -28,11 +29,12 @@ impl Reduce {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the columns of the input that are the group key.
+    /// Returns the positions of the key columns in the input.
     pub fn keys(&self) -> &[usize] {
         &self.keys
     }
-    /// Whether updating the stored groups reads the `i`-th aggregate, whatever other readers need.
+    /// Whether updating the stored groups reads the `i`-th aggregate, even if no reader of the result needs
+    /// it.
     pub(crate) fn upkeep_reads(&self, i: usize) -> bool {
         i == 0 && extend::is_extended(self)
     }

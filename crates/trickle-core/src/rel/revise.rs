@@ -1,4 +1,4 @@
-//! Changes as pairs: the old row and the new row, side by side.
+//! Changes as pairs of an old row and a new row, placed side by side.
 
 use super::{Class, Filter, Map, Rel, Relational, arity, check_columns, check_predicate};
 use crate::delta::Differentiate;
@@ -10,12 +10,12 @@ use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
 use crate::types::Datum;
 use std::sync::Arc;
 
-/// `Σ w × ([has] · is(r) − [had] · was(r))` over the rows r of the input with their weights w: a change,
-/// given as pairs of a row that leaves and a row that takes its place. A pair of two identical rows
-/// contributes nothing.
+/// The change `Σ w × ([has] · is(r) − [had] · was(r))`, over the rows r of the input with their weights w.
+/// For each r, the row `was(r)` leaves, and the row `is(r)` comes in its place. A pair of two identical rows
+/// adds nothing to the change.
 ///
-/// The operator is linear. Where a key of the input passes through both sides, each row of the change occurs
-/// once, without being merged with any other. So the change of groups, or of anything computed from them,
+/// The operator is linear. If a key of the input passes through both sides unchanged, each row of the change
+/// occurs once, without a merge of rows. The change of groups, or of values computed from groups, therefore
 /// takes one pass over the groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revise {
@@ -25,12 +25,12 @@ pub struct Revise {
     labels: Vec<Arc<str>>,
 }
 
-/// One side of a revision: a row, and whether there is one.
+/// One side of a revision: a row, and whether the row exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Side {
-    /// The row, over the columns of the input.
+    /// The values of the row, as expressions over the columns of the input.
     pub row: Vec<Expr>,
-    /// Whether the row is there: true or false, never NULL.
+    /// Whether the row exists: true or false, never NULL.
     pub there: Expr,
 }
 
@@ -49,10 +49,11 @@ impl Side {
     }
 }
 
-/// The greatest size of an expression that counts as cheap, in nodes.
+/// The greatest number of nodes in an expression that counts as cheap.
 const CHEAP: usize = 24;
 
-/// Whether computing the expression twice costs next to nothing: it consists of a few operators.
+/// Whether computing the expression twice costs next to nothing: it has few nodes, and calls only built-in
+/// operators.
 fn is_cheap(e: &Expr) -> bool {
     let mut operators = true;
     e.visit(&mut |e| {
@@ -64,8 +65,8 @@ fn is_cheap(e: &Expr) -> bool {
 }
 
 impl Revise {
-    /// Pairs an old and a new row, for each row of `input`. The rows of both sides have as many columns as
-    /// `labels`.
+    /// Makes a pair of an old and a new row for each row of `input`. The rows of each side have as many
+    /// columns as there are `labels`.
     pub fn new(input: NodeId, was: Side, is: Side, labels: Vec<Arc<str>>) -> Revise {
         Revise { input, was, is, labels }
     }
@@ -73,65 +74,67 @@ impl Revise {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the old rows.
+    /// Returns the side of the old rows.
     pub fn was(&self) -> &Side {
         &self.was
     }
-    /// Returns the new rows.
+    /// Returns the side of the new rows.
     pub fn is(&self) -> &Side {
         &self.is
     }
-    /// Returns the same input with other sides.
+    /// Returns the revision of the same input with other sides.
     #[must_use]
     pub fn with_sides(&self, was: Side, is: Side) -> Revise {
         Revise { was, is, ..self.clone() }
     }
-    /// Returns all expressions over the input.
+    /// Returns all expressions that are computed for a row of the input.
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.was.exprs().chain(self.is.exprs())
     }
-    /// Returns the column of the input that is column `i` of both sides, if there is one.
+    /// Returns the column of the input that both sides show unchanged as their column `i`, if there is one.
     pub(crate) fn kept(&self, i: usize) -> Option<usize> {
         let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
         column(&self.was).filter(|c| column(&self.is) == Some(*c))
     }
-    /// Returns the change that a map makes of this one, a node whose schema is `schema`. Returns `None` where
-    /// an expensive expression would be computed more than once for each row, since a value is both compared
-    /// with the old one and shown.
+    /// Returns the revision that results from mapping the rows of this revision. `schema` is the schema of
+    /// the map. Returns `None` where an expensive expression would be computed more than once for each row.
+    /// The values of a revision are compared with the old values, and are also shown.
     pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Option<Revise> {
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
         let made = Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels };
         let cheap = made.exprs().all(is_cheap);
         cheap.then_some(made)
     }
-    /// Returns the change that a filter makes of this one, whose input's schema is `input`. Returns `None`
-    /// where that would be expensive, as for [`Revise::mapped`], or where the condition can raise, since it
-    /// would be evaluated where there is no row.
+    /// Returns the revision that results from filtering the rows of this revision. `input` is the schema of
+    /// this revision's input. Returns `None` where the condition is expensive, as for [`Revise::mapped`].
+    /// Returns `None` also where the condition can raise, since it would be evaluated for rows that do not
+    /// exist.
     pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Option<Revise> {
         let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
         let fits = [&was, &is].iter().all(|side| is_cheap(&side.there) && !side.there.can_raise());
         fits.then(|| Revise { was, is, ..self.clone() })
     }
-    /// Returns the columns to keep where only those in `read` are read. Columns that pass through both sides
-    /// are kept too, since they tell the rows apart.
+    /// Returns the columns that the revision must show if readers need only those in `read`. Columns of the
+    /// input that pass through both sides are among them, since they tell the rows apart.
     pub(crate) fn shown(&self, read: &ColSet) -> ColSet {
         (0..self.is.row.len()).filter(|i| read.contains(*i) || self.kept(*i).is_some()).collect()
     }
-    /// Returns the expressions that compute the columns `shown`.
+    /// Returns the expressions that the columns `shown` and the two conditions need.
     pub(crate) fn reads(&self, shown: &ColSet) -> impl Iterator<Item = &Expr> {
         let rows = [&self.was, &self.is].into_iter().flat_map(|s| s.row.iter().enumerate());
         let rows = rows.filter(|(i, _)| shown.contains(*i)).map(|(_, e)| e);
         rows.chain([&self.was.there, &self.is.there])
     }
-    /// Returns the same operator over an input with fewer columns, showing the given ones.
+    /// Returns the revision with only the columns `shown`, over an input with fewer columns. `expr` rewrites
+    /// an expression for this input.
     pub(crate) fn over(&self, input: NodeId, shown: &ColSet, expr: impl Fn(&Expr) -> Expr) -> Revise {
         let side =
             |s: &Side| Side { row: shown.iter().map(|i| expr(&s.row[i])).collect(), there: expr(&s.there) };
         let labels = shown.iter().map(|i| self.labels[i].clone()).collect();
         Revise { input, was: side(&self.was), is: side(&self.is), labels }
     }
-    /// Returns the values and conditions with which PostgreSQL computes this change from rows of the input
-    /// with these columns.
+    /// Returns the values and conditions by which PostgreSQL computes this revision. `columns` are the SQL
+    /// expressions for the input's columns.
     pub(crate) fn read(&self, input: &Schema, columns: &[Scalar]) -> Read {
         let values = |side: &Side| side.row.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
         let (was, is) = (values(&self.was), values(&self.is));
@@ -141,7 +144,7 @@ impl Revise {
             differs(was[i].clone(), is[i].clone(), self.is.row[i].ty(), nullable)
         });
         let moved: Vec<Scalar> = moved.collect();
-        // Values are compared, and hence computed, only where both rows are there.
+        // Values are compared only where both rows exist, and hence are computed only there.
         let both = Scalar::and([had.clone(), has.clone()]);
         let changes = match moved.is_empty() {
             true => both.negated(),
@@ -160,17 +163,17 @@ impl Revise {
     }
 }
 
-/// A revision as SQL conditions and values over the rows of its input.
+/// The SQL of a revision: conditions and values over the rows of its input.
 pub(crate) struct Read {
-    /// The old row.
+    /// The values of the old row.
     pub(crate) was: Vec<Scalar>,
-    /// The new row.
+    /// The values of the new row.
     pub(crate) is: Vec<Scalar>,
-    /// The condition that the old row leaves.
+    /// The conditions under which the old row leaves.
     pub(crate) leaves: Vec<Scalar>,
-    /// The condition that the new row comes.
+    /// The conditions under which the new row comes.
     pub(crate) comes: Vec<Scalar>,
-    /// The condition that the old row leaves and no new one comes.
+    /// The conditions under which the old row leaves and no new row comes.
     pub(crate) vanishes: Vec<Scalar>,
 }
 
@@ -188,7 +191,7 @@ impl Relational for Revise {
         let [input] = arity("Revise", inputs)?;
         for side in [&self.was, &self.is] {
             check_predicate("Revise", &side.there, &[input.schema()])?;
-            // SQL negates the condition, so it must not be NULL.
+            // The SQL negates this condition, so NULL would be wrong.
             if side.there.nullable(input.schema()) {
                 return Err(Error::plan("Revise does not know of some row whether it is there"));
             }

@@ -1,4 +1,4 @@
-//! ⋉ and ▷: rows that have, or have no, partner.
+//! ⋉ and ▷: the rows that have a partner, and the rows that have none.
 
 use super::{
     Accumulate, Class, Consolidate, Distinct, Join, Map, Negate, Rel, Relational, Union, arity,
@@ -12,11 +12,11 @@ use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
-/// `L ⋉on R` (EXISTS): the rows of L for which `on` is true with some row of R. `▷` (NOT EXISTS): the rows of
-/// L for which it is true with none. L keeps its weights and may be a change; R is a state.
+/// `L ⋉on R` (EXISTS): the rows of L that have a partner, which is a row of R for which `on` is true. `L ▷on
+/// R` (NOT EXISTS): the rows of L that have no partner. The rows of L keep their weights, and L may be a
+/// change. R must be a state.
 ///
-/// NOT IN is the anti-join whose condition is `(l = r) IS NOT FALSE`, which follows directly from
-/// three-valued logic.
+/// NOT IN is the anti-join with the condition `(l = r) IS NOT FALSE`, as three-valued logic requires.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SemiJoin {
     left: NodeId,
@@ -34,7 +34,8 @@ impl SemiJoin {
     pub fn anti(left: NodeId, right: NodeId, on: Expr) -> SemiJoin {
         SemiJoin { left, right, on, anti: true }
     }
-    /// Makes `R ⋉ K`: the rows of `input` whose columns `cols` equal a row of `keys`, NULL equal to NULL.
+    /// Makes `R ⋉ K`: the rows of `input` whose columns `cols` equal a row of `keys`, with NULL equal to
+    /// NULL.
     pub fn restrict(graph: &Graph, input: NodeId, cols: &[usize], keys: NodeId) -> SemiJoin {
         let (l, k) = (graph.schema(input), graph.schema(keys));
         let on = Expr::and(cols.iter().enumerate().map(|(i, c)| {
@@ -52,11 +53,11 @@ impl SemiJoin {
     pub fn right(&self) -> NodeId {
         self.right
     }
-    /// Returns the condition, over the columns of both.
+    /// Returns the condition. It reads the columns of the left input and then the columns of the right input.
     pub fn on(&self) -> &Expr {
         &self.on
     }
-    /// Whether it keeps the rows without a partner.
+    /// Whether the result has the rows without a partner, and not those with one.
     pub fn is_anti(&self) -> bool {
         self.anti
     }
@@ -105,8 +106,8 @@ impl Relational for SemiJoin {
         }
         Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
     }
-    /// Returns `L ⋈ δ(π_keys R)` for a condition of column equalities alone. Otherwise it goes through the
-    /// rows of L that match, `L ⋈≡ δ(π_L(δL ⋈on R))`; and `L ▷ R = L − L ⋉ R`.
+    /// Returns `L ⋈ δ(π_keys R)` where the condition consists of column equalities. Otherwise returns `L ⋈≡
+    /// δ(π_L(δL ⋈on R))`, a join with the matching rows of L. For the anti-join, returns `L ▷ R = L − L ⋉ R`.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let keys = join_keys(&self.on, l.len());
@@ -149,8 +150,8 @@ impl Relational for SemiJoin {
 }
 
 impl Differentiate for SemiJoin {
-    /// `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed, so with F the change of `[∃r]` (see `flips`):
-    /// `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
+    /// The semi-join `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed. Let F be the change of `[∃r]` (see
+    /// `flips`). Then `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
     fn delta(&self, cx: &mut Differ<'_>, _node: NodeId) -> Result<Option<NodeId>> {
         let Some(flips) = flips(cx, self.left, self.right, &self.on)? else { return Ok(None) };
         let change = cx.delta(self.left)?;
@@ -175,18 +176,19 @@ impl Differentiate for SemiJoin {
     }
 }
 
-/// The rows on which a semi-join's answer changes, by the columns of L that the condition reads.
+/// The values of L for which the existence of a partner changes. They consist of the columns that the
+/// condition reads.
 pub(super) struct Flips {
-    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns, and for their images where the condition may
-    /// tell equal values apart: +1 where the first partner came, −1 where the last left.
+    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of `cols`: +1 where the first partner came, −1 where the last
+    /// partner left. Where the condition may tell equal values apart, it is computed for their images too.
     pub(super) node: NodeId,
     cols: Vec<usize>,
-    /// The images, as expressions over the columns of L.
+    /// The images of `cols`, as expressions over the columns of L.
     images: Vec<Expr>,
 }
 
 impl Flips {
-    /// Returns `L ⋈ F`, with the columns of L.
+    /// Returns `L ⋈ F`, projected to the columns of L.
     pub(super) fn rows(&self, cx: &mut Differ<'_>, left: NodeId) -> Result<NodeId> {
         let (l, f) = (cx.graph.schema(left).clone(), cx.graph.schema(self.node).clone());
         let on = Expr::and(self.cols.iter().enumerate().map(|(i, c)| {
@@ -203,9 +205,11 @@ impl Flips {
     }
 }
 
-/// Computes the flips of `L ⋉on R` by match counts. The candidates C are the values that a changed row of R
-/// matches. The flips are the candidates matched after the change, minus those whose count before, `c′ − Δc`,
-/// was positive. Returns `None` where the condition reads no column of L, or reads one without equality.
+/// Computes the flips of `L ⋉on R` from the number of partners of each value. The candidates are the values
+/// of L that have a changed row of R as a partner. The flips are the candidates with a partner after the
+/// change, minus the candidates with a partner before it. The count before is `c′ − Δc`, from the count c′
+/// after the change. Returns `None` where the condition reads no column of L, or reads a column whose type
+/// has no equality.
 pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr) -> Result<Option<Flips>> {
     let l = cx.graph.schema(left).clone();
     let cols: Vec<usize> = on.columns().into_iter().filter(|c| *c < l.len()).collect();
@@ -239,9 +243,9 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     Ok(Some(Flips { node, cols, images }))
 }
 
-/// Returns the values of columns of L, and of expressions over them, that a changed row of R can match. Where
-/// the condition consists of column equalities alone, the values are read off that row, else off the rows of
-/// L that it matches.
+/// Returns the values that may have a changed row of R as a partner: values of columns of L, and of
+/// expressions over these columns. Where the condition consists of column equalities, the values are read
+/// from the changed row of R. Otherwise they are read from the rows of L that match the changed row.
 fn candidates(
     cx: &mut Differ<'_>,
     left: NodeId,
@@ -307,8 +311,8 @@ impl Render for SemiJoin {
             left.filter.push(condition);
             Body::Open(left)
         } else if !self.anti && self.matches_once(cx.graph()) {
-            // A row has at most one partner, so the pairs are the rows. A join lets PostgreSQL start from the
-            // smaller side.
+            // A row of L has at most one partner, so each pair stands for one row of L. As a join, PostgreSQL
+            // can start from the smaller side.
             cx.join_keeping_left((left, self.left), (right, self.right), &on)
         } else {
             match crate::sql::not_in(&self.on, &left.columns, &right) {
@@ -325,8 +329,8 @@ impl Render for SemiJoin {
 }
 
 impl SemiJoin {
-    /// Returns the condition that a row is not in a recursion's result, where `on` says that all their
-    /// columns are equal.
+    /// Returns the condition that a row of L is not in the result of the recursion R. Requires that `on`
+    /// equates all columns of R.
     fn not_reached(&self, left: &Block, right: &Block, cx: &mut RenderContext<'_>) -> Option<Scalar> {
         let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
         let keys = join_keys(&self.on, l.len());
@@ -340,7 +344,7 @@ impl SemiJoin {
         Some(cx.not_hashed(&row, right))
     }
 
-    /// Whether the equalities of the condition cover a key of the right side.
+    /// Whether the columns of R in the condition's equalities contain a key of R.
     fn matches_once(&self, graph: &Graph) -> bool {
         let keys = join_keys(&self.on, graph.schema(self.left).len());
         graph.props(self.right).is_key(&keys.right.into_iter().collect())

@@ -8,7 +8,7 @@ use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, SetOperator};
 use std::collections::BTreeMap;
 
-/// A set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
+/// A set operation. (UNION ALL is [`Union`], and UNION is the [`Distinct`] of a UNION ALL.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetOpKind {
     /// `INTERSECT [ALL]`
@@ -17,8 +17,9 @@ pub enum SetOpKind {
     Except,
 }
 
-/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without ALL, on presence. NULLs are equal. Of equal
-/// rows of the left side the one with the least images is shown.
+/// With ALL the weights are `min(l, r)` or `max(l − r, 0)`. Without ALL each row of the result has weight 1.
+/// NULL is equal to NULL. Where several rows of the left side are equal, the row with the least images is
+/// shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetOp {
     left: NodeId,
@@ -32,11 +33,11 @@ impl SetOp {
     pub fn new(kind: SetOpKind, all: bool, left: NodeId, right: NodeId) -> SetOp {
         SetOp { left, right, kind, all }
     }
-    /// Returns the operation.
+    /// Returns which operation it is.
     pub fn kind(&self) -> SetOpKind {
         self.kind
     }
-    /// Whether duplicates are kept: `ALL`.
+    /// Whether duplicates count: `ALL`.
     pub fn is_all(&self) -> bool {
         self.all
     }
@@ -94,8 +95,8 @@ impl Relational for SetOp {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone(), all.clone()], output: all }
     }
-    /// Expands EXCEPT ALL to `(L − R)⁺`, with `x⁺ = max(x, 0)` on weights. INTERSECT ALL becomes
-    /// `L − (L − R)⁺`. Without ALL the same holds over the distinct rows of each side.
+    /// Expands EXCEPT ALL to `(L − R)⁺`, with `x⁺ = max(x, 0)` for weights. Expands INTERSECT ALL to `L − (L
+    /// − R)⁺`. Without ALL, the expansion is over the distinct rows of each side.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let (l, r) = match self.all {
             true => (self.left, self.right),
@@ -109,7 +110,8 @@ impl Relational for SetOp {
             SetOpKind::Intersect => {
                 let minus = graph.add(Negate::new(except))?;
                 let least = graph.add(Union::new([l, minus]))?;
-                // No sum is negative; equal rows written differently cancel.
+                // No row has a negative sum of weights. This step cancels equal rows that are written
+                // differently.
                 graph.add(Positive::new(least)).map(Some)
             }
         }

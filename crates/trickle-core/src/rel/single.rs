@@ -1,4 +1,4 @@
-//! The only row of a scalar subquery, and whether there are several.
+//! The only row of a scalar subquery, and whether the subquery has several rows.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
@@ -8,13 +8,13 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
-/// For each value of `keys` its only row, and behind it whether there are several rows; if so, its other
-/// columns are NULL. Without keys there is always one row, all NULL where the input has none. Key columns
-/// come first, `0..keys`.
+/// For each value of the key, the only row, with a last column that says whether there are several rows. If
+/// there are several, the columns outside the key are NULL. Without a key there is always exactly one row,
+/// all NULL where the input has no row. The key is the first `keys` columns of the input.
 ///
-/// A scalar subquery of several rows is an error only where its value is needed. So the expression that reads
-/// the value raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator does not, since it sees
-/// every key.
+/// A scalar subquery with several rows is an error only where its value is needed. The expression that reads
+/// the value therefore raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator raises no error,
+/// since it also computes keys whose value is not needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Single {
     input: NodeId,
@@ -30,7 +30,7 @@ impl Single {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the number of leading columns that are the key.
+    /// Returns the number of key columns, which come first.
     pub fn keys(&self) -> usize {
         self.keys
     }
@@ -69,7 +69,8 @@ impl Relational for Single {
         p
     }
     fn can_raise(&self) -> bool {
-        // The expression that reads the value raises the error of a second row, and not this operator.
+        // An expression above this operator raises the error of a second row. A refresh in which it is raised
+        // becomes a recompute.
         false
     }
 

@@ -1,4 +1,4 @@
-//! A stored result, read instead of recomputed.
+//! A stored result, which is read instead of being recomputed.
 
 use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
@@ -9,8 +9,8 @@ use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
 /// `State(n)` denotes n over the *previous* state of the sources: the contents of a state table until the
-/// refresh that reads it is applied. Reading it instead of recomputing n is the identity, so plans that use
-/// it stay testable.
+/// refresh that reads the table is applied. Reading the state table is equal to recomputing n, so plans that
+/// read it can be tested without stored tables.
 #[derive(Clone, Debug)]
 pub struct State {
     of: NodeId,

@@ -1,4 +1,4 @@
-//! A source table: before, after, or as its change.
+//! A source table: its previous rows, its current rows, or its change.
 
 use super::{Class, Rel, Relational};
 use crate::catalog::TableDef;
@@ -9,14 +9,14 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
-/// The version of a source table that a leaf reads. `Before + Delta = After`.
+/// The version of a source table that a leaf reads. The versions satisfy `Before + Delta = After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// R: the state that the stored results were computed from.
+    /// R: the state of the table from which the stored results were computed.
     Before,
-    /// R′: the current state.
+    /// R′: the current state of the table.
     After,
-    /// ΔR: unconsolidated rows with weights that lead from `Before` to `After`.
+    /// ΔR: rows with weights, not consolidated, that lead from `Before` to `After`.
     Delta,
 }
 
@@ -29,23 +29,23 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads all stored columns of the current state.
+    /// Reads all stored columns of the table's current state.
     pub fn new(def: Arc<TableDef>) -> Table {
         let columns = (0..def.columns.len()).filter(|c| def.columns[*c].is_stored()).collect();
         Table { def, columns, version: Version::After }
     }
-    /// Returns the same columns of another version.
+    /// Returns another version of the table, with the same columns.
     #[must_use]
     pub fn at(&self, version: Version) -> Table {
         Table { version, ..self.clone() }
     }
-    /// Keeps only the columns at these positions of the current projection.
+    /// Returns the table with only the columns at these positions of the current projection.
     #[must_use]
     pub fn select(&self, positions: impl Iterator<Item = usize>) -> Table {
         Table { columns: positions.filter_map(|p| self.columns.get(p)).copied().collect(), ..self.clone() }
     }
-    /// Returns the same table without names: the table is known by its identity, the columns by their
-    /// numbers.
+    /// Returns the same table without names: its identity stands for the table's name, and numbers stand for
+    /// the columns' names.
     #[must_use]
     pub(crate) fn unnamed(&self) -> Table {
         let mut def =
@@ -56,11 +56,11 @@ impl Table {
         }
         Table { def: Arc::new(def), ..self.clone() }
     }
-    /// Returns the table.
+    /// Returns the definition of the table.
     pub fn def(&self) -> &Arc<TableDef> {
         &self.def
     }
-    /// Returns the positions in the table of the columns that are read.
+    /// Returns the columns that are read, as positions in the table.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
@@ -102,7 +102,8 @@ impl Relational for Table {
         let state = self.version != Version::Delta;
         let mut p = Props {
             non_negative: state,
-            // The previous state is the current one minus the change, so it is signed until consolidated.
+            // The previous state is computed as the current state minus the change, so its rows have negative
+            // weights too until they are consolidated.
             positive: self.version == Version::After,
             reads_delta: self.version == Version::Delta,
             bounded: self.version == Version::Delta,
@@ -171,8 +172,8 @@ impl Render for Table {
         match self.version {
             Version::After => Ok(Fragment::open(cx.current(self), true, cx.is_consolidated())),
             Version::Delta => Ok(Fragment::open(cx.change(self)?, false, false)),
-            // Rows of this one relation can be looked up in an index only where both arms have exactly the
-            // same types.
+            // PostgreSQL can look up rows in this union by an index only if the columns of its two arms have
+            // exactly the same types.
             Version::Before => {
                 let mut minus = cx.change(self)?;
                 minus.weight = minus.weight.negated();

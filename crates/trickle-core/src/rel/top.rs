@@ -11,19 +11,19 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Pr
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::window::{self, OrderKey};
 
-/// The rows to take of an ordered partition.
+/// The rows that are taken from an ordered partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// The number of rows that are skipped first.
+    /// The number of rows that are skipped at the beginning.
     pub offset: u64,
-    /// The number of rows taken after these; `None` for all.
+    /// The number of rows that are taken after the skipped rows; `None` for all rows.
     pub limit: Option<u64>,
-    /// Whether rows that are equal to the last one under ORDER BY are taken too (`WITH TIES`).
+    /// Whether also the rows are taken that are equal to the last taken row under ORDER BY (`WITH TIES`).
     pub ties: bool,
 }
 
-/// A slice of each partition of the input, in the given order, with the columns of the input. The order tells
-/// all rows apart that differ, so that there is one result.
+/// A slice of each partition of the input. The result has the columns of the input. The order must
+/// distinguish all different rows, so that exactly one result is right.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Top {
     input: NodeId,
@@ -33,9 +33,9 @@ pub struct Top {
 }
 
 impl Top {
-    /// Takes `slice` of each partition.
+    /// Takes `slice` from each partition.
     pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, slice: Slice) -> Top {
-        // Where no row is taken, there is no last row that others could be equal to.
+        // Without a taken row there is no last row, and so no rows equal to a last row.
         let slice = Slice { ties: slice.ties && slice.limit != Some(0), ..slice };
         Top { input, partition, order, slice }
     }
@@ -43,7 +43,7 @@ impl Top {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the columns that tell partitions apart.
+    /// Returns the columns by whose values rows are put into partitions.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
@@ -51,7 +51,7 @@ impl Top {
     pub fn order(&self) -> &[OrderKey] {
         &self.order
     }
-    /// Returns the rows to take.
+    /// Returns the slice that is taken from each partition.
     pub fn slice(&self) -> Slice {
         self.slice
     }
@@ -106,13 +106,13 @@ impl Relational for Top {
     }
 }
 
-/// Over stored rows: `Δ = redone + extended − old`. A partition is redone from the current rows if a stored
-/// row left. Otherwise it is the first rows of the stored ones and those that came. Rows that left beyond the
-/// last stored row change nothing.
+/// Computes the delta over the stored result: `Δ = redone + extended − old`. If a stored row of a partition
+/// left, the partition is redone from the current rows. Otherwise its new result is taken from its stored
+/// rows and the rows that came. Rows that left from beyond the last stored row change nothing.
 impl Differentiate for Top {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        // Rows that came and left are told apart by value. So a row that is only written differently would
-        // count as neither.
+        // Rows that came and rows that left are told apart by value. A row of which only the image changed
+        // would be in neither of the two sets.
         let told = |c: &Column| c.ty.is_exact() && c.ty.has_equality();
         let told = cx.graph.schema(self.input).columns().iter().all(told);
         if self.slice.offset > 0 || self.slice.limit.is_none() || !told {
@@ -133,9 +133,9 @@ impl Differentiate for Top {
         let lost = lost(cx.graph, left, old)?;
         let current = cx.after(self.input)?;
         let candidates = cx.graph.add(Union::new([old, came]))?;
-        // The partitions that are not extended are redone.
+        // Partitions that lost a stored row are redone; the others are extended.
         let (redone, kept) = match self.partition.as_slice() {
-            // The condition stands outside, so that an index gives the first rows.
+            // The semi-join is above `first`, so that an index finds the first rows.
             [] => {
                 let first = cx.graph.add(self.with_inputs(&[current]))?;
                 let spoiled = Expr::bool(true);
@@ -158,7 +158,7 @@ impl Differentiate for Top {
     }
 }
 
-/// Returns the rows of `left` that equal a row of `old`.
+/// Returns the rows of `left` that equal a row of `old`, with NULL equal to NULL.
 fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
     let on = same(graph.schema(left), &all, graph.schema(old), &all);

@@ -1,4 +1,4 @@
-//! The change of stored totals: each group beside its stored row.
+//! The change of stored totals: each changed group beside its stored row.
 
 use super::{Accumulate, Map, OuterJoin, Revise, Side};
 use crate::agg::Acc;
@@ -10,14 +10,14 @@ use crate::graph::{Graph, NodeId, Schema};
 use crate::types::Datum;
 use std::sync::Arc;
 
-/// The greatest number of nullable keys with which stored groups are looked up one by one. Each nullable key
-/// doubles the text, since `=` finds no NULL.
+/// The greatest number of nullable key columns with which stored groups are looked up one by one. Each
+/// nullable key column doubles the SQL text, since `=` finds no NULL.
 const NULLABLE: usize = 1;
 
-/// Returns the change of `node`, which is `totals`. Its previous result is stored in `parts`, and `d` holds
-/// the change of its totals. The change is `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` for each
-/// total. Returns `None` where a stored group cannot be found by equality of plain columns, or cannot be told
-/// from a missing one.
+/// Returns the change of the accumulation `totals`, whose node is `node`. The previous totals are stored in
+/// `parts`, and `d` is the change of the totals. The returned change is `revise(d ⟕ part₁ ⟕ part₂ …)`, with
+/// `new = old + d` for each total. Returns `None` where a stored group cannot be found by equality of plain
+/// columns. Returns `None` also where a stored group cannot be told from a missing group.
 pub(super) fn beside_stored(
     totals: &Accumulate,
     graph: &mut Graph,
@@ -57,16 +57,17 @@ pub(super) fn beside_stored(
 
 /// The changes of groups beside the stored rows of these groups.
 struct LookedUp {
-    /// The columns of the change, then the columns of each stored part.
+    /// The rows: the columns of the change, then the columns of each stored part.
     rows: NodeId,
-    /// Whether the group is stored.
+    /// Whether the group of a row is stored in one of the parts.
     had: Expr,
-    /// For each total, its column in every part that stores it. In a group of another part the total is 0.
+    /// For each total, its column in each of the parts that store the total. If a group is stored in another
+    /// part, the total is 0 for this group.
     totals: Vec<Vec<Expr>>,
 }
 
-/// Looks up the changed groups: `d ⟕ part₁ ⟕ part₂ …` by the keys, which are the first columns of `schema`,
-/// the schema of the totals.
+/// Looks up the changed groups by key: `d ⟕ part₁ ⟕ part₂ …`. `schema` is the schema of the totals, and its
+/// first columns are the key.
 fn looked_up(
     graph: &mut Graph,
     schema: &Schema,
@@ -94,8 +95,8 @@ fn looked_up(
     Ok(Some(LookedUp { rows, had: Expr::or(had), totals }))
 }
 
-/// Returns a column of a part's row that is NULL exactly where the lookup found no row. Returns `None` where
-/// there is no such column, or where a key is not a plain column.
+/// Returns a column of a part's row that is NULL exactly where the lookup found no stored row. Returns `None`
+/// where the part has no such column, or where a key is not a plain column.
 fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     let stored = graph.schema(part.stored);
     let plain = part.row[..keys].iter().all(|e| e.as_column().is_some());
@@ -103,8 +104,8 @@ fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     plain.then(|| part.row.iter().position(never_null)).flatten()
 }
 
-/// Whether a group has a total that is not 0, given its totals. Its count of rows decides, where it is one of
-/// them.
+/// Whether a group has a total other than 0, where `values` are the totals of the group. If the totals of a
+/// state include a count of rows, this count alone decides.
 fn has_rows(totals: &Accumulate, graph: &Graph, values: &[Expr]) -> Expr {
     let some = |t: &Expr| {
         let sig = FuncSig::comparison("<>", t.ty().clone(), t.ty().clone());

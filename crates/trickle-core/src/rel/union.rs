@@ -1,4 +1,4 @@
-//! +: the sum of relations (UNION ALL).
+//! +: the sum of relations, which is UNION ALL.
 
 use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
@@ -9,7 +9,8 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::Datum;
 
-/// `R₁ + R₂ + …`: weights add up. There is at least one input, and all have the same column types.
+/// `R₁ + R₂ + …`: the weights of equal rows add up. There is at least one input, and all inputs have the same
+/// column types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Union {
     inputs: Vec<NodeId>,
@@ -78,7 +79,7 @@ impl Relational for Union {
     }
 }
 
-/// A fact about all values of a column of a summand.
+/// A fact that is known about all values in a column of a summand.
 #[derive(PartialEq)]
 enum Known<'n> {
     Null,
@@ -102,7 +103,7 @@ impl Known<'_> {
         }
     }
 
-    /// Whether no value of the one column is a value of the other.
+    /// Whether the two facts exclude a common value of the two columns.
     fn differs(&self, other: &Known<'_>) -> bool {
         match (self, other) {
             (Known::Null, Known::Value(_) | Known::NotNull)
@@ -113,12 +114,12 @@ impl Known<'_> {
     }
 }
 
-/// The greatest number of summands for which keys are derived, since every two of them are compared.
+/// The greatest number of summands for which a key is derived, since each pair of summands is compared.
 const COMPARED: usize = 1_000;
 
-/// Returns the key of a sum whose summands are disjoint: constants, or NULL in one and NOT NULL in another,
-/// tell every two summands apart. Those columns and a key of each summand are then a key of the sum, since
-/// rows that agree on them are of one summand.
+/// Returns a key of a sum whose summands are disjoint. Some column must tell each pair of summands apart: by
+/// different constants, or by NULL in one summand and NOT NULL in the other. These columns and a key of each
+/// summand are together a key of the sum: rows that agree on these columns come from the same summand.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
     if inputs.len() > COMPARED {
         return None;

@@ -1,4 +1,4 @@
-//! Constant rows.
+//! Relations of constant rows.
 
 use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
@@ -9,7 +9,7 @@ use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
-/// A bag of constant rows, whose expressions read no column. Without rows it is the empty relation.
+/// A bag of constant rows. The expressions in the rows read no column. Without rows it is the empty relation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Values {
     schema: Schema,
@@ -17,15 +17,15 @@ pub struct Values {
 }
 
 impl Values {
-    /// Makes rows of the given columns.
+    /// Makes a relation with the columns `columns` and the rows `rows`.
     pub fn new(columns: impl IntoIterator<Item = Column>, rows: Vec<Vec<Expr>>) -> Values {
         Values { schema: Schema::new(columns), rows: rows.into() }
     }
-    /// Denotes the relation of this schema without rows.
+    /// Makes the empty relation with this schema.
     pub fn empty(schema: Schema) -> Values {
         Values { schema, rows: Arc::from([]) }
     }
-    /// Makes one row without columns: the neutral element of the product.
+    /// Makes a relation with one row and no columns, the neutral element of the product.
     pub fn unit() -> Values {
         Values { schema: Schema::new([]), rows: Arc::from([Vec::new()]) }
     }

@@ -1,4 +1,4 @@
-//! Ranges of order values, widened to neighbouring values, for window frames that count rows.
+//! Ranges of order values, widened to neighbouring values, for window functions whose frames count rows.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
@@ -9,13 +9,14 @@ use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
 use crate::types::{Datum, Type};
 
-/// Ranges of values, one for each row of `ranges`: the columns of a partition, then the least and the
-/// greatest value. Each range is widened to the `by`-th value below and above it. Only values in column
-/// `value` of those rows of `rows` count that are in the same partition, equal values once. Where there are
-/// fewer values, the range is widened as far as there are any. Partitions are equal with NULL equal to NULL.
+/// Ranges of values, one for each row of `ranges`. A row has the columns of a partition, then the least value
+/// and the greatest value. Each range is widened downwards and upwards by `by` values. The values are those
+/// in column `value` of the rows in the range's partition. Equal values count once. Where a direction has
+/// fewer than `by` values, the range is widened to the last value of this direction. Partitions are compared
+/// with NULL equal to NULL.
 ///
-/// Values are counted, not rows. So the result is the same for any relation with the same values outside of
-/// the range.
+/// The operator counts values, not rows. The result is therefore the same for every relation `rows` that has
+/// the same values outside of the ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Widen {
     ranges: NodeId,
@@ -26,13 +27,13 @@ pub struct Widen {
 }
 
 impl Widen {
-    /// Widens `ranges` by values of column `value` of `rows`. The columns `partition` of `rows` match the
+    /// Widens `ranges` by values in column `value` of `rows`. The columns `partition` of `rows` match the
     /// leading columns of `ranges`.
     pub fn new(ranges: NodeId, rows: NodeId, partition: Vec<usize>, value: usize, by: u64) -> Widen {
         Widen { ranges, rows, partition, value, by }
     }
 
-    /// Returns the same operator, with another number of values to widen by.
+    /// Returns the same operator with another number of values by which ranges are widened.
     #[must_use]
     pub fn by(self, by: u64) -> Widen {
         Widen { by, ..self }
@@ -42,24 +43,25 @@ impl Widen {
     pub fn ranges(&self) -> NodeId {
         self.ranges
     }
-    /// Returns the rows that have the values to widen to.
+    /// Returns the rows whose values bound the widened ranges.
     pub fn rows(&self) -> NodeId {
         self.rows
     }
-    /// Returns the columns of `rows` that tell partitions apart.
+    /// Returns the columns of `rows` by whose values rows are put into partitions.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
-    /// Returns the column that holds the values.
+    /// Returns the column of `rows` that has the order values.
     pub fn value(&self) -> usize {
         self.value
     }
-    /// Returns the number of values to widen by.
+    /// Returns the number of values by which a range is widened in each direction.
     pub fn values(&self) -> u64 {
         self.by
     }
 
-    /// Returns the condition that a range and a row are of one partition, over the columns of both.
+    /// Returns the condition that a range and a row belong to the same partition. It reads the columns of
+    /// `ranges` and then of `rows`.
     fn on(&self, ranges: &Schema, rows: &Schema) -> Expr {
         let places: Vec<usize> = (0..self.partition.len()).collect();
         same(ranges, &places, rows, &self.partition)

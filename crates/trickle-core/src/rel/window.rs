@@ -1,4 +1,4 @@
-//! Window functions: each row with values over other rows of its partition.
+//! Window functions: each row with values that are computed over rows of its partition.
 
 use super::near::Near;
 use super::{Class, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
@@ -10,12 +10,12 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Pr
 use crate::sql::{Fragment, Render, RenderContext, over};
 use crate::window::{OrderKey, WindowCall};
 
-/// The rows of the input, each with the value of every call behind its columns. A partition consists of the
-/// rows that agree on `partition`, NULL equal to NULL.
+/// The rows of the input. Behind its own columns, each row has the value of every call. A partition consists
+/// of the rows that agree on the columns `partition`, with NULL equal to NULL.
 ///
-/// ORDER BY may leave open an order among rows that a call sees ([`crate::window::Order`]). Any such order is
-/// right, but a plan must not depend on it. So the code that builds a window adds order keys that tell the
-/// rows apart.
+/// ORDER BY may leave the order of some rows open, although a call depends on their order
+/// ([`crate::window::Order`]). SQL allows any such order, but the result of a plan must not depend on the
+/// choice. The code that builds a window therefore adds order keys that settle the order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     input: NodeId,
@@ -33,7 +33,7 @@ impl Window {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the columns that tell partitions apart.
+    /// Returns the columns by whose values rows are put into partitions.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
@@ -45,7 +45,7 @@ impl Window {
     pub fn calls(&self) -> &[WindowCall] {
         &self.calls
     }
-    /// Whether a change affects only the values of rows near it, and an index can find these rows.
+    /// Whether a changed row affects only the values of rows near it, and an index can find these rows.
     pub fn is_local(&self, graph: &Graph) -> bool {
         Near::of(self, graph).is_some()
     }
@@ -93,7 +93,7 @@ impl Relational for Window {
         let mut p = inputs[0].props().clone();
         let width = inputs[0].schema().len();
         p.positive = true;
-        // Equal rows may get different values, and different rows equal ones.
+        // Equal input rows may get different values, and different input rows may get equal ones.
         p.consolidated = !p.keys.is_empty();
         let exprs = self.calls.iter().flat_map(WindowCall::exprs);
         p.volatility = exprs.map(Expr::volatility).fold(p.volatility, Ord::max);
@@ -127,10 +127,10 @@ impl Relational for Window {
 }
 
 impl Differentiate for Window {
-    /// Where the reach of every call is bounded, with N the rows near a change (`rel/near.rs`):
-    /// `Δ = windows(N′) − windows(N′ − ΔR)`. In N, a row whose values change has all rows that its calls look
-    /// at. The values of other rows may be wrong at the edges of N. There the rows are the same before and
-    /// after, so the wrong values cancel.
+    /// Requires that the reach of every call is bounded. With N the rows near a change (`rel/near.rs`), `Δ =
+    /// windows(N′) − windows(N′ − ΔR)`. A row whose values change has in N all the rows that its calls see.
+    /// Rows at the edges of N may get wrong values. The rows that these values depend on do not change, so
+    /// the wrong values cancel in the difference.
     fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
         let Some(near) = Near::of(self, cx.graph) else { return Ok(None) };
         let after = near.rows(self, cx)?;
@@ -142,8 +142,9 @@ impl Differentiate for Window {
     }
 }
 
-/// Where a stored map shows its window's partition, the map itself is per key and its own previous rows are
-/// stored. So the window's rows are not stored: `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
+/// Requires a stored map that shows the partition of the window below it. The map is then per key, and its
+/// own previous rows are stored. The window's rows therefore need not be stored: `Δ = map(windows(R′ ⋉ K)) −
+/// State(map) ⋉ K`.
 pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let below = cx.graph.shared(map.input());
     let Rel::Window(w) = below.rel() else { return Ok(None) };
@@ -164,7 +165,8 @@ pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Opti
     cx.difference(after, before).map(Some)
 }
 
-/// Returns the columns of the map that show the window's partition.
+/// Returns the columns of the map that show the window's partition; `None` where a column of the partition is
+/// not shown.
 pub(crate) fn shown_partition(map: &Map, w: &Window) -> Option<Vec<usize>> {
     let place = |c: &usize| map.exprs().iter().position(|e| e.as_column() == Some(*c));
     w.partition.iter().map(place).collect()

@@ -1,8 +1,9 @@
-//! Join conditions in a form that PostgreSQL can hash and can look up in an index.
+//! Join conditions in a form for which PostgreSQL can use a hash table or an index.
 //!
-//! `IS NOT DISTINCT FROM` allows neither (2.8 s where equality took 14 ms). Where a side is never NULL, `=`
-//! is written. Where both may be NULL, rows are split into disjoint patterns by which of their keys are NULL.
-//! The condition of each pattern is a conjunction of `=` and `IS NULL`.
+//! For `IS NOT DISTINCT FROM` PostgreSQL can use neither of them (a join took 2.8 s, and 14 ms with
+//! equality). If one operand of such a condition is never NULL, `=` is written instead. If both operands may
+//! be NULL, the rows are split into disjoint patterns, by which of their keys are NULL. In each pattern the
+//! condition is a conjunction of `=` and `IS NULL`.
 
 use super::ast::Scalar;
 use super::expr::scalar;
@@ -10,29 +11,31 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::Schema;
 use std::cell::LazyCell;
 
-/// The greatest number of NULL-safe keys that are split into one pattern per subset.
+/// The greatest number of NULL-safe keys for which each subset of NULL keys is a pattern.
 const SPLIT: usize = 3;
 
-/// A join condition over the columns of a left and a right side.
+/// A join condition that reads the columns of a left side and then of a right side.
 pub(crate) struct Condition {
     plain: Vec<Expr>,
-    /// NULL-safe equalities between nullable expressions, the left side's expression first.
+    /// The NULL-safe equalities between expressions that may be NULL. The expression of the left side comes
+    /// first.
     safe: Vec<(Expr, Expr)>,
 }
 
-/// One case of a condition. It covers the rows of the left side that satisfy `nulls` and `not_nulls`; each
-/// row is in exactly one pattern. `both` is the condition on the pairs.
+/// One of the disjoint cases of a join condition. A pattern has the rows of the left side that satisfy
+/// `nulls` and `not_nulls`. Each row is in exactly one pattern. A row of the pattern has the partners for
+/// which `both` is true.
 pub(crate) struct Pattern {
-    /// Keys of the left side that are NULL.
+    /// The conditions that say which keys of the left side are NULL.
     pub(crate) nulls: Vec<Scalar>,
-    /// Keys of the left side that are not NULL; implied by `both`.
+    /// The conditions that say which keys of the left side are not NULL. They follow from `both`.
     pub(crate) not_nulls: Vec<Scalar>,
-    /// The conditions under which a pair matches.
+    /// The conditions under which a row of the pattern and a row of the right side match.
     pub(crate) both: Vec<Scalar>,
 }
 
 impl Condition {
-    /// Splits `on`, which is over the columns of `left` and then of `right`.
+    /// Splits the condition `on`, which reads the columns of `left` and then of `right`.
     pub(crate) fn new(on: &Expr, left: &Schema, right: &Schema) -> Condition {
         let width = left.len();
         let mut condition = Condition { plain: Vec::new(), safe: Vec::new() };
@@ -58,12 +61,12 @@ impl Condition {
         condition
     }
 
-    /// Whether one conjunction expresses the whole condition.
+    /// Whether one pattern, and so one conjunction, is the whole condition.
     pub(crate) fn is_simple(&self) -> bool {
         self.safe.is_empty()
     }
 
-    /// Returns the number of disjoint patterns.
+    /// Returns the number of disjoint patterns of the condition.
     pub(crate) fn patterns(&self) -> usize {
         match self.safe.len() {
             n if n <= SPLIT => 1 << n,
@@ -71,7 +74,7 @@ impl Condition {
         }
     }
 
-    /// Returns pattern number `index`, over the columns of both sides.
+    /// Returns the pattern with number `index`. `columns` are the columns of both sides.
     pub(crate) fn pattern(&self, index: usize, columns: &[Scalar]) -> Pattern {
         let both = self.plain.iter().map(|e| scalar(e, columns)).collect();
         let mut pattern = Pattern { nulls: Vec::new(), not_nulls: Vec::new(), both };

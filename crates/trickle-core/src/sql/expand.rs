@@ -1,4 +1,4 @@
-//! Rendering of functions in FROM.
+//! Rendering of function calls in FROM.
 
 use super::ast::{FromItem, JoinKind, Scalar, TableCall};
 use super::expr::function;
@@ -8,7 +8,8 @@ use super::render::RenderContext;
 use crate::rel::Expand;
 
 impl RenderContext<'_> {
-    /// Puts the rows of a block beside the rows of the functions, which read the items before them.
+    /// Puts the rows of function calls beside the rows of a block. The calls may read the FROM items of the
+    /// block.
     pub(crate) fn expanded(&mut self, block: Block, e: &Expand) -> Block {
         let mut names = NameSet::new();
         let width = block.columns.len();

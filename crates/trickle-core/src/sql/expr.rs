@@ -1,4 +1,4 @@
-//! Renders typed expressions of the plan as SQL over the columns of a block.
+//! Renders the typed expressions of a plan as SQL over the columns of a block.
 
 use super::ast::{
     Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Param, Query, Scalar, Select, SelectItem, SetExpr,
@@ -15,7 +15,7 @@ fn name(sig: &FuncSig) -> Qualified {
     Qualified { schema: sig.schema.as_ref().map(Ident::from), name: Ident::from(&sig.name) }
 }
 
-/// Renders `expr`, with column `i` read as `columns[i]`.
+/// Renders `expr`; `columns[i]` is the SQL for column `i`.
 pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
     let one = |e: &Expr| Box::new(scalar(e, columns));
     let all = |es: &[Expr]| es.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
@@ -33,8 +33,8 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::And(terms) => Scalar::And(all(terms)),
         ExprKind::Or(terms) => Scalar::Or(all(terms)),
         ExprKind::Not(e) => Scalar::Not(one(e)),
-        // IS NULL would test the fields of a composite value. PostgreSQL takes IS DISTINCT FROM NULL as a
-        // test of the value itself.
+        // For a composite value, `IS NULL` would test the fields of the value. PostgreSQL reads `IS DISTINCT
+        // FROM NULL` as a test of the value itself.
         ExprKind::Is { arg, test: IsTest::Null, negated } if arg.ty().may_have_fields() => {
             let null = Box::new(Scalar::null(Type::Unknown));
             Scalar::Distinct { left: one(arg), right: null, negated: !negated }
@@ -54,7 +54,7 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Quantified { op, arg, array, all } => {
             Scalar::Quantified { arg: one(arg), op: name(op), array: one(array), all: *all }
         }
-        // An empty ARRAY[] has no type of its own.
+        // PostgreSQL cannot derive a type for an empty `ARRAY[]`.
         ExprKind::Array(items) if items.is_empty() => Scalar::Array(Vec::new()).cast(expr.ty().clone()),
         ExprKind::Array(items) => Scalar::Array(all(items)),
         ExprKind::Row(items) => Scalar::Row(all(items)),
@@ -71,14 +71,13 @@ pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scal
     if sig.form.is_empty() { Scalar::Call(name(sig), args) } else { Scalar::Form(sig.form.clone(), args) }
 }
 
-/// Renders `(SELECT r FROM (SELECT a, …) AS r(name, …))`, the only row value whose fields have names of their
-/// own.
+/// Renders `(SELECT r FROM (SELECT a, …) AS r(name, …))`. Only such a row value has fields with chosen names.
 fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     let mut names = NameSet::new();
     let columns: Vec<Ident> = sig.columns.iter().map(Ident::from).collect();
     columns.iter().for_each(|c| names.reserve(c.clone()));
-    // The alias contains a space, since a column with the alias's name in an enclosing query would take
-    // precedence.
+    // The alias contains a space. A column of an enclosing query with the name of the alias would otherwise
+    // take precedence over the alias.
     let alias = names.fresh("trickle row");
     let items = values.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
     let one = Query::select(Select { items, ..Select::default() });
@@ -91,8 +90,8 @@ fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     })))
 }
 
-/// Renders a scalar subquery of two rows. PostgreSQL runs it, and raises 21000, only where its value is
-/// needed.
+/// Renders a scalar subquery of two rows. PostgreSQL runs the subquery, and raises 21000, only where the
+/// value of the subquery is needed.
 fn two_rows(ty: &Type) -> Scalar {
     let rows = FromItem::Subquery {
         query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
@@ -117,8 +116,8 @@ fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {
     keys.iter().map(key).collect()
 }
 
-/// Renders an aggregate call over the rows of a block. Rows with equal keys of its ORDER BY come in the order
-/// of the keys' images.
+/// Renders the call of an aggregate over the rows of a block. Rows with equal keys in the call's ORDER BY
+/// come in the order of the keys' images.
 pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
     if let Some(extreme) = extreme(call, columns) {
         return extreme;
@@ -145,7 +144,8 @@ fn called(call: &AggCall, columns: &[Scalar]) -> Aggregate {
     }
 }
 
-/// Renders ORDER BY with these keys. A repeated key is left out, since it orders nothing more.
+/// Renders the keys of an ORDER BY. A key that occurs a second time is left out, since it does not change the
+/// order.
 pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: &[Scalar]) -> Vec<OrderBy> {
     let mut order: Vec<OrderBy> = Vec::new();
     for k in keys {
@@ -159,8 +159,8 @@ pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: 
     order
 }
 
-/// Renders a call over a window of the rows of a block. An order by constants makes all rows peers, as no
-/// order does.
+/// Renders a call over a window. The window has rows of a block. Order keys that are constant make all rows
+/// peers, as does a missing ORDER BY.
 pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], columns: &[Scalar]) -> Scalar {
     let column = |c: usize| columns.get(c).cloned();
     let bound = |b: &Bound, unbounded: FrameBound| match b {
@@ -184,7 +184,7 @@ pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], c
     }))
 }
 
-/// Returns a system type of which only the name is used.
+/// Makes a type of PostgreSQL of which only the name is used.
 pub(crate) fn opaque(name: &str) -> OtherType {
     OtherType { sql_name: name.to_owned(), equality: true, hashable: true, ordered: true, exact: true }
 }

@@ -1,4 +1,4 @@
-//! A rendered operator: an open block that its reader may extend, or a closed query.
+//! The SQL of an operator: an open block, which the reader may extend, or a closed query.
 
 use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
 use super::ident::{Ident, MAX_BYTES, NameSet};
@@ -6,63 +6,63 @@ use super::render::Named;
 use crate::error::{Error, Result};
 use crate::graph::Schema;
 
-/// The SQL that computes an operator, with the physical facts that its readers depend on.
+/// The SQL that computes an operator, with the physical facts on which readers rely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fragment {
-    /// The query.
+    /// The query that computes the rows.
     pub body: Body,
-    /// Whether every row carries a weight ≥ 1.
+    /// Whether every row has a weight ≥ 1.
     pub positive: bool,
-    /// Whether each row occurs once, with its whole weight ≠ 0.
+    /// Whether each row occurs once, with its whole weight, and the weight is not 0.
     pub consolidated: bool,
 }
 
-/// The query of a [`Fragment`].
+/// The query of a [`Fragment`], open or closed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Selection, projection and joins: a reader adds to the FROM and WHERE.
+    /// Selections, projections and joins. A reader may add items to FROM and conditions to WHERE.
     Open(Block),
-    /// Grouping, DISTINCT, set operations or lists of rows: a reader selects from it.
+    /// A grouping, a DISTINCT, a set operation or a list of rows. A reader can only select from this query.
     Closed(Closed),
 }
 
-/// A block `SELECT columns, weight FROM from WHERE filter` that is not closed yet.
+/// An unfinished query `SELECT columns, weight FROM from WHERE filter`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// The FROM items; no items mean one row without columns.
+    /// The FROM items. A block without items has one row without columns.
     pub from: Vec<FromItem>,
-    /// Conjuncts of WHERE.
+    /// The conjuncts of WHERE.
     pub filter: Vec<Scalar>,
-    /// The output columns over the FROM items.
+    /// The output columns, as expressions over the FROM items.
     pub columns: Vec<Scalar>,
-    /// The weight of a row.
+    /// The weight of a row, over the FROM items.
     pub weight: Weight,
 }
 
-/// A complete query with named columns.
+/// A complete query whose columns have names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// The query.
+    /// The query without common table expressions.
     pub set: SetExpr,
-    /// The names of its columns.
+    /// The names of the query's columns.
     pub names: Names,
-    /// Whether the last column is the weight; otherwise each row counts once.
+    /// Whether the last column is the weight. If it is not, each row counts once.
     pub weighted: bool,
 }
 
-/// The weight of a row: a sign and a product of `bigint` factors.
+/// The weight of a row: a product of `bigint` factors, with a sign.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weight {
     negative: bool,
     factors: Vec<Scalar>,
 }
 
-/// The unique column names of a relation, and a further name for its weight.
+/// The unique column names of a relation, and one more name for the weight column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The column names by position.
+    /// The column names, in the order of the columns.
     pub columns: Vec<Ident>,
-    /// The name of the weight column.
+    /// The name of the weight's column.
     pub weight: Ident,
 }
 
@@ -102,14 +102,14 @@ impl Weight {
             (Some(p), true) => p.minus(),
         }
     }
-    /// Returns the column that holds the weight, if it is a bare column.
+    /// Returns the weight's column, if the weight consists of one column and has a positive sign.
     pub(crate) fn as_column(&self) -> Option<&Ident> {
         match self.factors.as_slice() {
             [Scalar::Column { name, .. }] if !self.negative => Some(name),
             _ => None,
         }
     }
-    /// Returns the sum of the weights of a group, as an aggregate of a number type.
+    /// Returns the sum of the weights of a group, as an aggregate whose type is `bigint` or `numeric`.
     pub fn sum(&self) -> Scalar {
         match (self.factors.is_empty(), self.negative) {
             (true, false) => Scalar::aggregate("count", Vec::new()),
@@ -117,7 +117,7 @@ impl Weight {
             (false, _) => Scalar::aggregate("sum", vec![self.scalar()]),
         }
     }
-    /// Returns the sum of the weights of a group that is not empty, as `bigint`.
+    /// Returns the sum of the weights of a group that has rows, as `bigint`.
     pub fn total(&self) -> Scalar {
         if self.factors.is_empty() { self.sum() } else { self.sum().cast(crate::types::Type::Int8) }
     }
@@ -127,13 +127,13 @@ impl Weight {
 }
 
 impl Names {
-    /// Makes names of the labels of a schema, made unique.
+    /// Makes unique names from the labels of a schema.
     pub fn of(schema: &Schema) -> Names {
         let columns = schema.columns();
         let fits = |l: &str| !matches!(l, "" | "w") && l.len() <= MAX_BYTES && !l.contains('\0');
         let unique = |i: usize| columns[..i].iter().all(|c| c.label != columns[i].label);
         if columns.len() <= 16 && (0..columns.len()).all(|i| fits(&columns[i].label) && unique(i)) {
-            // For most schemas, the labels are the names.
+            // In most schemas, the labels can be the names.
             let columns = columns.iter().map(|c| Ident::from(&c.label)).collect();
             return Names { columns, weight: Ident::fixed("w") };
         }
@@ -141,7 +141,7 @@ impl Names {
         let columns = schema.columns().iter().map(|c| set.fresh_like(&Ident::from(&c.label))).collect();
         Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
     }
-    /// Uses exactly these names.
+    /// Makes names for columns that are called exactly `columns`.
     pub fn given(columns: Vec<Ident>) -> Names {
         let mut set = NameSet::new();
         columns.iter().for_each(|c| set.reserve(c.clone()));
@@ -150,7 +150,7 @@ impl Names {
 }
 
 impl Block {
-    /// Reads all columns of a FROM item.
+    /// Makes a block that reads the columns `columns` of a FROM item.
     pub fn reading(item: FromItem, alias: &Ident, columns: &[Ident]) -> Block {
         Block {
             from: vec![item],
@@ -160,7 +160,7 @@ impl Block {
         }
     }
 
-    /// Returns the pairs of rows of both blocks.
+    /// Returns a block of all pairs of a row of this block and a row of the other block.
     #[must_use]
     pub fn join(mut self, other: Block) -> Block {
         self.from.extend(other.from);
@@ -170,13 +170,13 @@ impl Block {
         self
     }
 
-    /// Closes the block: writes it as a query, with a weight column if `weighted` (else the weight must be
-    /// 1).
+    /// Writes the block as a complete query, with a weight column if `weighted`. If not `weighted`, the
+    /// weight must be 1.
     pub fn close(self, names: Names, weighted: bool) -> Closed {
         Closed { set: self.under(&names, weighted), names, weighted }
     }
 
-    /// Returns the query of [`Block::close`].
+    /// Returns the query that [`Block::close`] writes.
     pub(crate) fn under(self, names: &Names, weighted: bool) -> SetExpr {
         let weight = weighted.then(|| SelectItem::new(self.weight.scalar(), names.weight.clone()));
         let columns = self.columns.into_iter().zip(&names.columns);
@@ -190,7 +190,7 @@ impl Block {
         Select { items, from: self.from, filter: self.filter, ..Select::default() }
     }
 
-    /// Returns the FROM items side by side as one item; `None` where there are none.
+    /// Returns the cross join of the FROM items; `None` where the block has no items.
     pub(crate) fn tree(&self) -> Option<FromItem> {
         self.from.iter().cloned().reduce(|left, right| FromItem::Join {
             kind: JoinKind::Cross,
@@ -200,13 +200,13 @@ impl Block {
         })
     }
 
-    /// Whether the block drops rows of its FROM items, by a condition or by joining.
+    /// Whether the block may drop rows of its FROM items, by a condition or by a join.
     pub(crate) fn narrows(&self) -> bool {
         !self.filter.is_empty() || !matches!(self.from.as_slice(), [] | [FromItem::Relation { .. }])
     }
 
-    /// Whether computing the block again costs nothing: it consists of bare columns of a relation, or of
-    /// constants.
+    /// Whether computing the block again costs nothing: the block consists of bare columns of one relation,
+    /// or of constants.
     pub(crate) fn is_plain(&self) -> bool {
         let cheap = match self.from.as_slice() {
             [] => self.columns.iter().all(Scalar::is_atom),
@@ -216,8 +216,8 @@ impl Block {
         cheap && self.filter.is_empty()
     }
 
-    /// Returns the common table expression that the block reads unchanged, apart from its weight; `None`
-    /// where it does more.
+    /// Returns the common table expression whose columns the block reads unchanged. The block's weight may be
+    /// any. Returns `None` where the block does more.
     pub(crate) fn as_relation(&self) -> Option<Named> {
         let [FromItem::Relation { name, .. }] = self.from.as_slice() else { return None };
         let column = |s: &Scalar| if let Scalar::Column { name, .. } = s { Some(name.clone()) } else { None };
@@ -226,13 +226,14 @@ impl Block {
             .then(|| Named { relation: name.name.clone(), columns })
     }
 
-    /// Whether the block only reads the columns of one FROM item as they are.
+    /// Whether the block reads the columns of one FROM item and does not compute others.
     pub(crate) fn is_bare(&self) -> bool {
         self.from.len() == 1 && self.columns.iter().all(|c| matches!(c, Scalar::Column { .. }))
     }
 }
 
-/// Makes a query of the SELECT. One without output columns gets a constant, so that its rows can be counted.
+/// Makes a query from a SELECT. A SELECT without output columns gets a constant as output column, so that its
+/// rows can be counted.
 fn counted(mut select: Select, weight: &Ident) -> SetExpr {
     if select.items.is_empty() {
         select.items.push(SelectItem::new(Scalar::int4(1), weight.clone()));
@@ -241,14 +242,14 @@ fn counted(mut select: Select, weight: &Ident) -> SetExpr {
 }
 
 impl Closed {
-    /// Makes a closed query of a SELECT with these names.
+    /// Makes a closed query from a SELECT whose columns have these names.
     pub fn select(select: Select, names: Names, weighted: bool) -> Closed {
         Closed { set: counted(select, &names.weight), names, weighted }
     }
 }
 
 impl Closed {
-    /// Makes the query return each row once.
+    /// Adds DISTINCT, so that the query returns each row once.
     pub fn distinct(&mut self) {
         if let SetExpr::Select(select) = &mut self.set {
             select.distinct = true;
@@ -257,25 +258,25 @@ impl Closed {
 }
 
 impl Fragment {
-    /// Makes a fragment of an open block.
+    /// Makes a fragment from an open block.
     pub fn open(block: Block, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Open(block), positive, consolidated }
     }
-    /// Makes a fragment of a closed query.
+    /// Makes a fragment from a closed query.
     pub fn closed(closed: Closed, positive: bool, consolidated: bool) -> Fragment {
         Fragment { body: Body::Closed(closed), positive, consolidated }
     }
-    /// Whether rows may carry a weight other than the constant 1.
+    /// Whether rows may have a weight other than the constant 1.
     pub fn is_weighted(&self) -> bool {
         match &self.body {
             Body::Open(block) => !block.weight.is_one(),
             Body::Closed(closed) => closed.weighted,
         }
     }
-    /// Fails where a row may carry a weight below 1.
+    /// Fails where a row of the fragment may have a weight below 1.
     ///
     /// # Errors
-    /// Where the plan breaks the contract of `op`.
+    /// An error if the plan breaks the contract of `op`, which needs positive weights.
     pub fn require_positive(&self, op: &str) -> Result<()> {
         if self.positive {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Rendering of closed queries: groups, sums of relations, set operations.
+//! Rendering of closed queries: groupings, sums of relations, set operations.
 
 use super::ast::{Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
 use super::expr::scalar;
@@ -9,7 +9,8 @@ use crate::expr::{Expr, Subscript};
 use crate::graph::{NodeId, Schema};
 use crate::types::{Datum, Numeric, Type};
 
-/// Renders `Σ w × value` over the rows of a group that pass the filter; 0 where there is none.
+/// Renders `Σ w × value` over the rows of a group that pass the accumulator's filter. The result is 0 where
+/// no row passes.
 pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
     let filter = acc.filter.as_ref().map(|f| Box::new(scalar(f, &block.columns)));
     let never_null = match &acc.value {
@@ -22,7 +23,7 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
         Some(value) if block.weight.is_one() => Scalar::aggregate("sum", vec![scalar(value, &block.columns)]),
         Some(value) => {
             let wide = match value.ty() {
-                // The sum of bigints may overflow as a bigint, but not as a numeric.
+                // A sum of bigints may overflow in type `bigint`, but not in type `numeric`.
                 Type::Int8 => scalar(value, &block.columns).cast(Type::Numeric(None)),
                 _ => scalar(value, &block.columns),
             };
@@ -37,21 +38,21 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
         _ => Scalar::int4(0),
     };
     let total = if never_null { sum } else { sum.coalesce(zero) };
-    // count returns a bigint without a cast.
+    // The aggregate `count` returns a `bigint`, so no cast is needed.
     if acc.value.is_none() && block.weight.is_one() { total } else { total.cast(acc.ty.clone()) }
 }
 
-/// The criterion by which rows are the same.
+/// The criterion by which two rows count as the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Same {
-    /// Rows are the same if they are equal.
+    /// Two rows are the same if they are equal under `=`, with NULL equal to NULL.
     Value,
-    /// Rows are the same if they are written alike.
+    /// Two rows are the same if they are written alike.
     Image,
 }
 
-/// Returns an expression that tells `value` apart from equal values that are written differently; `None`
-/// where there are none. See [`Expr::image`].
+/// Returns an expression that differs for equal values that are written differently. Returns `None` where
+/// equal values of the type are always written alike. The expression is rendered from [`Expr::image`].
 pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     if ty.is_exact() {
         return None;
@@ -59,11 +60,11 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
-/// Returns the condition that two values of a type are written differently.
+/// Returns the condition that two values of a type differ in value or in the way they are written.
 pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar {
     let differ = |a: Scalar, b: Scalar| match nullable {
         true => a.same_as(b).negated(),
-        // For a type that is not built in, only the operator = is known.
+        // Of a type that is not built in, the engine knows only the operator `=`.
         false if matches!(ty, Type::Other(_)) => a.equals(b).negated(),
         false => a.op("<>", b),
     };
@@ -74,8 +75,8 @@ pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar
     Scalar::or([differ(a, b)].into_iter().chain(images))
 }
 
-/// Returns the value of a column in a group of one row; NULL for no row. An array of arrays would have two
-/// dimensions, so arrays are converted to text and back.
+/// Returns the value of a column in a group of at most one row, and NULL for no row. Arrays are converted to
+/// text and back, since `array_agg` of arrays would return an array of two dimensions.
 fn only(value: Scalar, ty: &Type) -> Scalar {
     let first = |v: Scalar| {
         let all = Scalar::aggregate("array_agg", vec![v]);
@@ -88,9 +89,9 @@ fn only(value: Scalar, ty: &Type) -> Scalar {
 }
 
 impl RenderContext<'_> {
-    /// Renders `SELECT keys, values … GROUP BY keys HAVING having`, with the names of the node being
-    /// rendered. It groups by the positions of output columns, so that a constant or an expression is written
-    /// and computed only once.
+    /// Renders `SELECT keys, values … GROUP BY keys HAVING having`. The columns have the names of the node
+    /// that is being rendered. The query groups by the positions of output columns. A constant or an
+    /// expression is thus written and computed only once.
     pub(crate) fn grouped(
         &mut self,
         block: Block,
@@ -100,7 +101,7 @@ impl RenderContext<'_> {
     ) -> Closed {
         let names = self.output();
         if keys.is_empty() && values.is_empty() {
-            // Without an aggregate, only HAVING makes it one group.
+            // If no value has an aggregate, only a HAVING makes the query return one group.
             having.push(Scalar::bool(true));
         }
         let keyed = keys.iter().filter_map(|k| block.columns.get(*k)).cloned();
@@ -113,7 +114,8 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
     }
 
-    /// Adds values over windows behind the columns of a block. Rows must count once.
+    /// Adds the values of calls over windows behind the columns of a block. Each row of the block must have
+    /// weight 1.
     pub(crate) fn windowed(&mut self, block: Block, values: Vec<Scalar>) -> Closed {
         let names = self.output();
         let columns = block.columns.iter().cloned().chain(values);
@@ -121,8 +123,9 @@ impl RenderContext<'_> {
         Closed::select(block.select(items), names, false)
     }
 
-    /// Merges the rows that are the same under `same`, and adds their weights up. Keeps those whose sum is
-    /// `op` 0. Columns without an equality operator are compared by their text, and converted back from it.
+    /// Merges the rows that `same` counts as the same, and adds up their weights. A row stays if its sum
+    /// satisfies `sum op 0`; other rows are dropped. Values of a column without an equality operator are
+    /// grouped by their text, and converted back from the text.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
@@ -148,7 +151,7 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, true)
     }
 
-    /// Returns the rows of a fragment that computes `of`, each once with its whole weight.
+    /// Returns a fragment with each row of node `of` once, with its whole weight.
     pub(crate) fn consolidate(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         if fragment.consolidated {
             return fragment;
@@ -158,8 +161,8 @@ impl RenderContext<'_> {
         Fragment::closed(self.merged(block, of, Same::Image, "<>"), positive, true)
     }
 
-    /// Returns the only row for each value of the first `keys` columns, and whether there are several. With
-    /// `once`, there never are.
+    /// Renders, for each value of the first `keys` columns, the only row, and whether there are several rows.
+    /// With `once`, each value has at most one row.
     pub(crate) fn single(&mut self, block: Block, of: NodeId, keys: usize, once: bool) -> Body {
         if once && keys > 0 {
             let columns = block.columns.iter().cloned().chain([Scalar::bool(false)]).collect();
@@ -192,13 +195,14 @@ impl RenderContext<'_> {
         Body::Closed(self.grouped(block, &keys, values, Vec::new()))
     }
 
-    /// Returns the sum of blocks with the same columns. A weight column has the type `bigint` in all of them.
+    /// Returns the sum of blocks that have the same columns. A weight column has the type `bigint` in every
+    /// block.
     pub(crate) fn union(&mut self, arms: Vec<Block>, names: Names, weighted: bool) -> Closed {
         let sets = arms.into_iter().map(|b| b.under(&names, weighted)).collect();
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
-    /// Returns the sum of fragments, each of which computes the given node.
+    /// Returns the sum of fragments. Each fragment computes the node beside it.
     pub(crate) fn union_all(&mut self, inputs: Vec<(Fragment, &NodeId)>) -> Closed {
         let names = self.output();
         let weighted = inputs.iter().any(|(f, _)| f.is_weighted());
@@ -220,8 +224,8 @@ impl RenderContext<'_> {
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
-    /// Renders INTERSECT or EXCEPT of two positive blocks. Without ALL, weights are ignored; with ALL, rows
-    /// are repeated by weight.
+    /// Renders INTERSECT or EXCEPT of two blocks with positive weights. Without ALL, weights are ignored.
+    /// With ALL, each row is repeated as often as its weight says.
     pub(crate) fn set_op(
         &mut self,
         op: SetOperator,

@@ -1,4 +1,4 @@
-//! Identifiers, and their quoting.
+//! Identifiers, and the quotes around them.
 
 use crate::hash::FastMap;
 use std::borrow::{Borrow, Cow};
@@ -8,8 +8,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A name of a table, column, function …; any text is possible. The name is stored without quotes, and
-/// printed with quotes where it needs them.
+/// The name of an object or a column, which may be any text. The name is stored without quotes. It is printed
+/// with quotes where PostgreSQL needs them.
 #[derive(Clone)]
 pub struct Ident(Name);
 
@@ -19,29 +19,30 @@ enum Name {
     Shared(Arc<str>),
 }
 
-/// A name with its schema. Without a schema, PostgreSQL looks the name up.
+/// A name, possibly with a schema. PostgreSQL looks up a name without a schema in the search path and among
+/// common table expressions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qualified {
-    /// The schema.
+    /// The schema, if the name is qualified.
     pub schema: Option<Ident>,
-    /// The name.
+    /// The name within the schema.
     pub name: Ident,
 }
 
-/// The greatest length of a name in PostgreSQL, in bytes.
+/// The greatest number of bytes in a name of PostgreSQL.
 pub const MAX_BYTES: usize = 63;
 
 impl Ident {
-    /// Makes an identifier of a name as it is stored in the catalog.
+    /// Makes an identifier from a name in the form in which PostgreSQL's catalog stores it.
     pub fn new(name: impl AsRef<str>) -> Ident {
         Ident(Name::Shared(Arc::from(name.as_ref())))
     }
-    /// Makes a name that the engine itself chose.
+    /// Makes an identifier from a name that the engine itself chose.
     pub const fn fixed(name: &'static str) -> Ident {
         Ident(Name::Fixed(name))
     }
-    /// Returns the name followed by `suffix`. The name is shortened where PostgreSQL would otherwise cut off
-    /// the suffix.
+    /// Returns the identifier that consists of this name and `suffix`. The name is shortened where PostgreSQL
+    /// would otherwise cut off a part of the suffix.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Ident {
         suffixed(self.as_str(), suffix)
@@ -53,15 +54,15 @@ impl Ident {
             Name::Shared(name) => name,
         }
     }
-    /// Whether PostgreSQL reads the bare name as this name: it is in lower case, and no keyword except an
-    /// unreserved one.
+    /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case, and
+    /// must not be a keyword, except an unreserved one.
     pub fn is_plain(&self) -> bool {
         let name = self.as_str();
         let Some(first) = name.bytes().next() else { return false };
         if KINDS[usize::from(first)] != LETTER {
             return false;
         }
-        // No keyword contains a digit.
+        // No keyword contains a digit, so only a name of letters can be a keyword.
         match name.bytes().fold(0, |all, b| all | KINDS[usize::from(b)]) {
             LETTER => !is_keyword(name),
             all => all & OTHER == 0,
@@ -76,7 +77,7 @@ const DIGIT: u8 = 2;
 /// A byte that an unquoted name may not contain.
 const OTHER: u8 = 4;
 
-/// The kind of each byte within a name.
+/// The kind of each byte: `LETTER`, `DIGIT` or `OTHER`.
 const KINDS: [u8; 256] = {
     let mut kinds = [OTHER; 256];
     let mut b = 0;
@@ -91,11 +92,11 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Names are compared by their texts, wherever these are stored.
+/// Two identifiers are equal if their texts are equal, whether or not these are stored at one address.
 impl PartialEq for Ident {
     fn eq(&self, other: &Ident) -> bool {
         let (a, b) = (self.as_str(), other.as_str());
-        // Copies of a name share its text.
+        // Copies of an identifier share their text, so the addresses are compared first.
         std::ptr::eq(a, b) || a == b
     }
 }
@@ -127,11 +128,12 @@ impl fmt::Debug for Ident {
 }
 
 impl Qualified {
-    /// Makes `schema.name`.
+    /// Makes the qualified name `schema.name`.
     pub fn new(schema: impl AsRef<str>, name: impl AsRef<str>) -> Qualified {
         Qualified { schema: Some(Ident::new(schema)), name: Ident::new(name) }
     }
-    /// Makes a name without a schema: the name of a CTE, or of an object that the search path finds.
+    /// Makes a name without a schema: the name of a common table expression, or of an object that the search
+    /// path finds.
     pub fn bare(name: Ident) -> Qualified {
         Qualified { schema: None, name }
     }
@@ -164,35 +166,36 @@ impl fmt::Display for Qualified {
     }
 }
 
-/// The first number that is added to a name.
+/// The first number that is appended to a name in use.
 const FIRST: usize = 2;
 
-/// The names that are in use. Each is given out once.
+/// The set of the names that are in use. The set returns each name at most once.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
-    /// The names, each with the next number to try after it.
+    /// The names in use. Each has the number that is tried next when the name is wanted again.
     taken: FastMap<Ident, usize>,
 }
 
 impl NameSet {
-    /// Makes an identifier of a name as it is stored in the catalog.
+    /// Makes an empty set of names.
     pub fn new() -> NameSet {
         NameSet::default()
     }
-    /// Reserves a name, so that it is not given out.
+    /// Marks a name as in use, so that the set does not return it.
     pub fn reserve(&mut self, name: Ident) {
         self.taken.entry(name).or_insert(FIRST);
     }
-    /// Returns `wanted`, followed by a number where it is in use. The name is never empty, and never longer
-    /// than PostgreSQL keeps.
+    /// Returns `wanted`, or `wanted` with a number behind it where `wanted` is in use. The returned name is
+    /// not empty, and is at most as long as PostgreSQL allows.
     pub fn fresh(&mut self, wanted: &str) -> Ident {
         self.give(wanted, || Ident::new(wanted))
     }
-    /// Like [`NameSet::fresh`], but shares the text of `wanted` where it can be the name.
+    /// Returns a name like [`NameSet::fresh`]. Where the name is `wanted` itself, the two share their text.
     pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
         self.give(wanted.as_str(), || wanted.clone())
     }
-    /// Gives out a name; `whole` makes an identifier of `wanted` as it is.
+    /// Returns a name and marks it as in use. `whole` makes the identifier where the name is `wanted`
+    /// unchanged.
     fn give(&mut self, wanted: &str, whole: impl FnOnce() -> Ident) -> Ident {
         let kept = clip(if wanted.is_empty() { "column" } else { wanted }, MAX_BYTES);
         while let Some(next) = self.taken.get_mut(&*kept) {
@@ -215,8 +218,8 @@ fn suffixed(name: &str, suffix: &str) -> Ident {
     Ident::new([&*kept, suffix].concat())
 }
 
-/// Returns the longest prefix of at most `bytes` bytes that ends between two characters. NUL is left out,
-/// since no name may contain it.
+/// Returns the longest prefix of `name` that has at most `bytes` bytes and ends between two characters. NUL
+/// characters are left out, since PostgreSQL allows them in no name.
 fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     match name.contains('\0') {
         false => name[..name.floor_char_boundary(bytes)].into(),
@@ -224,8 +227,8 @@ fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     }
 }
 
-/// The keywords that are not unreserved in some PostgreSQL from 15 to 18 (manual, appendix C). `quote_ident`
-/// quotes these. Sorted.
+/// The keywords that are not unreserved in at least one of PostgreSQL 15 to 18 (manual, appendix C).
+/// PostgreSQL's function `quote_ident` quotes these keywords. The list is sorted.
 #[rustfmt::skip]
 const KEYWORDS: &[&str] = &[
     "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization",
@@ -249,14 +252,14 @@ const KEYWORDS: &[&str] = &[
     "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable",
 ];
 
-/// The position in the list where the keywords with each first letter start.
+/// For each letter, the position in the list of the first keyword that begins with this letter.
 const STARTS: [usize; 27] = {
     let mut starts = [KEYWORDS.len(); 27];
     let mut i = KEYWORDS.len();
     while i > 0 {
         i -= 1;
         let mut letter = (KEYWORDS[i].as_bytes()[0] - b'a') as usize + 1;
-        // Letters without keywords start where the next letter does.
+        // A letter without keywords has the position of the next letter.
         while letter > 0 {
             letter -= 1;
             starts[letter] = i;

@@ -1,4 +1,4 @@
-//! Rendering of joins of blocks.
+//! Rendering of joins between blocks.
 
 use super::ast::{FromItem, JoinKind, Query, Scalar, SelectItem};
 use super::condition::{Condition, Pattern};
@@ -9,26 +9,27 @@ use super::render::RenderContext;
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::NodeId;
 
-/// The way in which rows without a partner are found.
+/// The method by which rows without a partner are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// By a plan of PostgreSQL's choice, such as an anti-join, which may hash all of the right side.
+    /// PostgreSQL chooses the method. It may choose an anti-join, which may hash the whole right side.
     AsPlanned,
-    /// By an index lookup for each row. An OFFSET keeps PostgreSQL from making an anti-join of it.
+    /// An index lookup is made for each row. An OFFSET in the subquery keeps PostgreSQL from turning the
+    /// subquery into an anti-join.
     ByRow,
 }
 
-/// One operand of a join: its block, and the node that it computes.
+/// An operand of a join: its block, and the node that the block computes.
 type Side = (Block, NodeId);
 
-/// Returns the weight of rows that an outer join may have padded: a missing partner counts once.
+/// Returns the weight of the rows that an outer join pads. A missing partner has weight 1.
 fn padded(weight: Weight) -> Weight {
     if weight.is_one() { weight } else { Weight::of(weight.scalar().coalesce(Scalar::int8(1))) }
 }
 
 impl RenderContext<'_> {
-    /// Renders each pattern of a condition with `each`, and adds up the results. With one pattern the block
-    /// stays open; with several, both sides are read once per pattern.
+    /// Renders each pattern of a condition with `each`, and returns the sum of the results. For one pattern
+    /// the result is an open block. For several patterns, both operands are read once for each pattern.
     fn per_pattern(
         &mut self,
         (left, l): Side,
@@ -54,12 +55,12 @@ impl RenderContext<'_> {
         Body::Closed(self.union(arms, names, weighted))
     }
 
-    /// Renders `left ⋈ right`; changes come first in FROM.
+    /// Renders `left ⋈ right`. An operand that reads a change comes first in FROM.
     pub(crate) fn join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         self.per_pattern(left, right, on, |cx| cx.output(), Self::pairs)
     }
 
-    /// Renders `left ⋉ right` where a row has at most one partner.
+    /// Renders `left ⋉ right` as a join. Each row of `left` must have at most one partner.
     pub(crate) fn join_keeping_left(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let width = left.0.columns.len();
         self.per_pattern(
@@ -88,14 +89,14 @@ impl RenderContext<'_> {
         block
     }
 
-    /// Renders the rows of `left` with a partner in `right`, or without one.
+    /// Renders the rows of `left` that have a partner in `right`. If `anti`, renders the rows that have none.
     pub(crate) fn exists(&mut self, left: Side, right: Side, on: &Condition, anti: bool) -> Body {
         let of = left.1;
         let names = move |cx: &Self| Names::of(cx.graph().schema(of));
         self.per_pattern(left, right, on, names, |_, (mut left, _), (mut right, _), pattern| {
             left.filter.extend(pattern.nulls);
             if anti {
-                // A row that has a NULL in one of these keys is in another pattern.
+                // A row with a NULL in one of these keys belongs to another pattern.
                 left.filter.extend(pattern.not_nulls);
             }
             right.filter.extend(pattern.both);
@@ -105,8 +106,8 @@ impl RenderContext<'_> {
         })
     }
 
-    /// Renders the rows of `left` without a partner in `right`. `left` is read once, whichever keys may be
-    /// NULL, so it may be large.
+    /// Renders the rows of `left` that have no partner in `right`. `left` is read only once, even if keys may
+    /// be NULL, so `left` may be large.
     pub(crate) fn unmatched(&mut self, (mut left, _): Side, (right, r): Side, on: &Condition) -> Body {
         let right = self.shareable(right, r);
         let none = self.no_partner(&left.columns, &right, on, Lookup::AsPlanned, |_, _| Vec::new());
@@ -114,8 +115,9 @@ impl RenderContext<'_> {
         Body::Open(left)
     }
 
-    /// Returns the conditions that a row has no partner in `right` that satisfies `more` too. There is one
-    /// condition for each pattern, so that each can be a lookup.
+    /// Returns conditions that together say that a row has no partner in `right`. Only rows of `right` that
+    /// satisfy `more` too count as partners. Each pattern has a condition of its own, so that each condition
+    /// can be tested by a lookup.
     pub(super) fn no_partner(
         &mut self,
         row: &[Scalar],
@@ -138,16 +140,16 @@ impl RenderContext<'_> {
         all
     }
 
-    /// Makes the block an operand that an outer join may pad: its columns must come out of a relation and not
-    /// be computed after it. Conditions with a subquery stay inside, where they are a semi-join of this side
-    /// alone.
+    /// Makes the block an operand that an outer join may pad. The columns of such an operand must be bare
+    /// columns of a relation, since an expression computed after the join might not be NULL in padded rows. A
+    /// condition with a subquery stays inside the relation, where it is a semi-join of this operand alone.
     fn operand(&mut self, block: Block, of: NodeId) -> Block {
         let simple = |f: &Scalar| !matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if block.is_bare() && block.filter.iter().all(simple) { block } else { self.enclosed(block, of) }
     }
 
-    /// Renders `left ⟕ right`. The conditions of the right side go into ON, and the left side's go into
-    /// WHERE.
+    /// Renders `left ⟕ right`. The conditions of `right` become part of ON, and the conditions of `left` stay
+    /// in WHERE.
     pub(crate) fn left_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let right = (self.operand(right.0, right.1), right.1);
         let left = if left.0.from.is_empty() { (self.enclosed(left.0, left.1), left.1) } else { left };
@@ -165,8 +167,8 @@ impl RenderContext<'_> {
         )
     }
 
-    /// Renders `left ⟗ right` by a condition with a plain equality between columns, which PostgreSQL can
-    /// hash.
+    /// Renders `left ⟗ right` for a condition that contains a plain equality between columns. PostgreSQL can
+    /// use a hash table for such a condition.
     pub(crate) fn full_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
         let left = (self.enclosed(left.0, left.1), left.1);
         let right = (self.enclosed(right.0, right.1), right.1);
@@ -182,8 +184,8 @@ impl RenderContext<'_> {
         )
     }
 
-    /// Renders `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, by any condition. `swapped` is `on`
-    /// with the sides exchanged.
+    /// Renders `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, which works for every condition.
+    /// `swapped` is the condition `on` with the two sides exchanged.
     pub(crate) fn full_join_by_parts(
         &mut self,
         (left, l): Side,
@@ -205,8 +207,8 @@ impl RenderContext<'_> {
     }
 }
 
-/// Joins two blocks, each with FROM items, into one item. The conditions of the right block are left out,
-/// since they belong in `on`.
+/// Joins two blocks into one FROM item. Each block must have FROM items. The conditions of the right block
+/// are not used here: the caller puts them into `on`.
 fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     let from = match (left.tree(), right.tree()) {
         (Some(a), Some(b)) => {
@@ -218,9 +220,9 @@ fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     Block { from, filter: left.filter, columns, weight: left.weight.times(padded(right.weight)) }
 }
 
-/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for the condition `(a = b AND …) IS NOT FALSE` of an
-/// anti-join. Both have the same three-valued logic, but PostgreSQL can hash NOT IN. `None` for any other
-/// condition.
+/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for an anti-join with the condition `(a = b AND …) IS NOT
+/// FALSE`. The two forms have the same three-valued logic, but only for NOT IN can PostgreSQL use a hash
+/// table. Returns `None` for a condition of another form.
 pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar> {
     let ExprKind::Is { arg, test: IsTest::False, negated: true } = on.kind() else { return None };
     let width = left.len();

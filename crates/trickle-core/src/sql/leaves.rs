@@ -1,4 +1,4 @@
-//! Rendering of leaves: tables, changes, stored results, constants.
+//! Rendering of leaves: tables, changes, stored results and constant rows.
 
 use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr};
 use super::expr::scalar;
@@ -41,8 +41,9 @@ impl RenderContext<'_> {
             _ => weight.clone().cast(Type::Int8),
         });
         let Some(counted) = changes.counted else { return Ok(block) };
-        // The planner expects an equation between expressions over one row to hold for one row in 200. So its
-        // estimate is low, whatever statistics it has of the buffer.
+        // The planner expects that an equation between two expressions over the same row is true for one row
+        // in 200. With this equation the planner's estimate for the buffer is low, whatever statistics the
+        // buffer has.
         block.filter.push(weight.clone().equals(weight.op("*", Scalar::int4(1))));
         let Closed { set: read, names, .. } = block.close(self.output(), true);
         let rows = self.expecting(read, counted);
@@ -54,10 +55,10 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Adds to weighted rows, of which the planner expects next to none, an arm without rows. Of this arm the
-    /// planner expects as many rows as were counted: n rows from `generate_series(1, n)`, and that a
-    /// condition without columns holds. The arm's values are NULL, but the planner cannot see that, so no
-    /// reader's condition removes the arm.
+    /// Adds an arm without rows to weighted rows for which the planner's estimate is close to 0. For this arm
+    /// the planner expects as many rows as were counted: it expects n rows from `generate_series(1, n)`, and
+    /// expects that a condition without columns is true. The values of the arm are NULL, but the planner
+    /// cannot know this. So the planner does not remove the arm because of a reader's condition.
     fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
         let (floor, n) = (self.alias("floor"), Ident::fixed("n"));
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
@@ -93,7 +94,7 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Makes constant rows.
+    /// Makes a block of constant rows.
     pub(crate) fn constant(&mut self, rows: &[Vec<Expr>]) -> Block {
         let mut block =
             Block { from: Vec::new(), filter: Vec::new(), columns: Vec::new(), weight: Weight::one() };
@@ -130,7 +131,7 @@ fn pick(columns: &[Ident], positions: &[usize]) -> Vec<Ident> {
     positions.iter().filter_map(|p| columns.get(*p)).cloned().collect()
 }
 
-/// Returns the select list of `SELECT 1`, for subqueries where only the existence of rows matters.
+/// Returns the select list of `SELECT 1`, for a subquery of which only the existence of rows matters.
 pub(super) fn one() -> Vec<SelectItem> {
     vec![SelectItem { expr: Scalar::int4(1), name: None }]
 }

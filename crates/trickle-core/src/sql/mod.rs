@@ -1,9 +1,11 @@
-//! SQL text for PostgreSQL: the typed tree, the rendering of plans, the printer. All SQL is made here.
+//! SQL for PostgreSQL: the typed syntax tree, the rendering of plans, and the printer. Only this module makes
+//! SQL text.
 //!
-//! [`render_query`] and [`render_delta`] turn a plan into a typed tree ([`ast`]), with names made from the
-//! labels of the plan; [`print()`] writes it. Physical facts are typed. A [`Fragment`] says which [`Weight`]
-//! its rows carry, whether it is positive (no weight below 1) and whether it is consolidated (each row once,
-//! weight ≠ 0). After each operator, these facts are checked against the plan's.
+//! The functions [`render_query`] and [`render_delta`] turn a plan into a typed syntax tree ([`ast`]), with
+//! names made from the labels of the plan. The function [`print()`] writes the tree as text. Physical facts
+//! have types. A [`Fragment`] says which [`Weight`] its rows have. It also says whether it is positive (no
+//! weight below 1) and consolidated (each row once, weight ≠ 0). After each operator is rendered, these facts
+//! are compared with the facts that the plan claims.
 
 pub mod ast;
 mod condition;
@@ -44,12 +46,13 @@ pub(crate) use joins::not_in;
 
 use crate::error::Result;
 
-/// The way in which PostgreSQL computes an operator.
+/// The SQL by which PostgreSQL computes an operator.
 pub trait Render {
-    /// Renders the operator over rendered inputs, which are in the order of
+    /// Renders the operator. `inputs` are its rendered inputs, in the order of
     /// [`Relational::inputs`](crate::rel::Relational::inputs).
     ///
     /// # Errors
-    /// An input that is not positive where the operator needs it, or a source that the context does not know.
+    /// An error where an input is not positive although the operator needs it to be. An error where the
+    /// context does not know a source.
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment>;
 }

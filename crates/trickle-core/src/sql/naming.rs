@@ -1,10 +1,10 @@
-//! Makes readable names for the parts of a plan from the names of their tables.
+//! Makes readable names for the nodes of a plan, from the names of the tables that they read.
 
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
 use std::sync::Arc;
 
-/// Wanted names for the nodes of a plan; they are not unique.
+/// The names that the nodes of a plan should get. Several nodes may have the same name.
 pub(super) struct Naming<'g> {
     graph: &'g Graph,
     named: NodeMap<Named>,
@@ -13,12 +13,12 @@ pub(super) struct Naming<'g> {
 #[derive(Clone)]
 struct Named {
     name: Arc<str>,
-    /// The source tables below the node, each once, in the order in which they are read.
+    /// The source tables that the node reads, in order of reading. Each occurs once.
     tables: Arc<[Arc<str>]>,
 }
 
 impl<'g> Naming<'g> {
-    /// Names these nodes, which are in an order with inputs before their readers.
+    /// Makes names for `nodes`, in which inputs must come before their readers.
     pub(super) fn new(graph: &'g Graph, nodes: &[NodeId]) -> Naming<'g> {
         let mut naming = Naming { graph, named: NodeMap::new() };
         for id in nodes {
@@ -85,7 +85,7 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Join(_) | Rel::OuterJoin(_) => {
             let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
             match tables {
-                // Joins of a table with itself would repeat its name again and again.
+                // A join of a table with itself would otherwise repeat the table's name for each occurrence.
                 [only] if sides.len() > 48.max(3 * only.len()) => format!("{only}_with_itself"),
                 _ => short(sides, tables),
             }
@@ -120,13 +120,13 @@ fn grouped(what: &str, graph: &Graph, id: NodeId, keys: usize) -> String {
     if keys == 0 { what.to_owned() } else { format!("{what}_by_{}", labels(graph, id, keys)) }
 }
 
-/// Returns the labels of a node's first columns.
+/// Returns the labels of up to `count` first columns of a node, and of at most three.
 fn labels(graph: &Graph, id: NodeId, count: usize) -> String {
     let columns = graph.schema(id).columns().iter().take(count.min(3));
     columns.map(|c| &*c.label).collect::<Vec<_>>().join("_")
 }
 
-/// Shortens a long name to its first table and the number of further ones.
+/// Shortens a long name to its first table and the number of the other tables.
 fn short(name: String, tables: &[Arc<str>]) -> String {
     match (name.len() > 48, tables) {
         (true, [first, rest @ ..]) if !rest.is_empty() => format!("{first}_and_{}_more", rest.len()),

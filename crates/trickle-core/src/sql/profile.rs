@@ -1,31 +1,31 @@
-//! The capabilities of a server, as data. They choose among texts of equal meaning.
+//! The capabilities of a server, as data. A capability only chooses between SQL texts of equal meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// A server's version and capabilities. A capability only chooses between texts that mean the same.
+/// The version of a server, and its capabilities. No capability has an influence on results.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The major version: `server_version_num` divided by 10,000.
+    /// The major version, which is `server_version_num` divided by 10,000.
     pub major: u32,
-    /// `MERGE` (15).
+    /// Whether the server has `MERGE` (since 15).
     pub merge: bool,
-    /// `MERGE … RETURNING` and `WHEN NOT MATCHED BY SOURCE` (17).
+    /// Whether the server has `MERGE … RETURNING` and `WHEN NOT MATCHED BY SOURCE` (since 17).
     pub merge_returning: bool,
-    /// `RETURNING old.*, new.*` (18).
+    /// Whether the server has `RETURNING old.*, new.*` (since 18).
     pub returning_old_new: bool,
-    /// `WITH x AS [NOT] MATERIALIZED` (12).
+    /// Whether the server has `WITH x AS [NOT] MATERIALIZED` (since 12).
     pub cte_materialized: bool,
-    /// `UNIQUE NULLS NOT DISTINCT` (15).
+    /// Whether the server has `UNIQUE NULLS NOT DISTINCT` (since 15).
     pub nulls_not_distinct: bool,
-    /// Statement triggers with transition tables (10).
+    /// Whether the server has statement triggers with transition tables (since 10).
     pub statement_triggers: bool,
-    /// Whether tables are spread over nodes by a declared key.
+    /// Whether the server spreads the rows of a table over nodes, by a key that the table declares.
     pub distribution_key: bool,
 }
 
 impl Profile {
-    /// Returns the profile of PostgreSQL in this major version.
+    /// Returns the profile of PostgreSQL with this major version.
     pub fn postgres(major: u32) -> Profile {
         Profile {
             major,
@@ -41,7 +41,8 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// Returns the profile of the oldest supported PostgreSQL, whose texts run on every later one.
+    /// Returns the profile of the oldest PostgreSQL that trickle supports. Texts for this version run on
+    /// every later version.
     fn default() -> Profile {
         Profile::postgres(15)
     }

@@ -14,16 +14,16 @@ use crate::graph::{NodeId, Schema};
 use crate::rel::{Fixpoint, Recursion};
 use crate::types::Type;
 
-/// The known rows, which a recursion leaves out, and the forgotten ones among them, which it does not.
+/// The known rows, which a recursion leaves out unless they are forgotten, and the forgotten rows.
 struct Known {
     known: (Block, NodeId),
     forgotten: (Block, NodeId),
 }
 
 impl RenderContext<'_> {
-    /// Reads `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`. PostgreSQL requires
-    /// that the query of a step names `r` only once, so its conditions are never split into the arms of a
-    /// sum.
+    /// Renders `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`, and returns a
+    /// block that reads `r`. PostgreSQL requires that the query of the step names `r` only once. The step's
+    /// condition is therefore not split into patterns, which would be arms of a sum.
     pub(crate) fn recursion(&mut self, rec: &Recursion, inputs: Vec<Fragment>) -> Result<Block> {
         let mut inputs = inputs.into_iter();
         let mut next = |cx: &mut Self, of: NodeId| {
@@ -34,7 +34,8 @@ impl RenderContext<'_> {
         if rec.fixpoint() == Fixpoint::Distinct {
             (base.weight, side.weight) = (Weight::one(), Weight::one());
         }
-        // A subquery's condition on the side's rows is tested before these are paired.
+        // If a condition on the side's rows has a subquery, the condition is tested before these rows are
+        // paired with others.
         let query = |f: &Scalar| matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if side.filter.iter().any(query) {
             side = self.enclosed(side, rec.side());
@@ -81,7 +82,8 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Renders an arm with exactly the types that the columns of both arms must have.
+    /// Renders an arm of the UNION. Its columns get exactly the types that the columns of both arms must
+    /// have.
     fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&Known>) -> SetExpr {
         let schema = self.schema();
         if let Some(known) = known {
@@ -96,8 +98,8 @@ impl RenderContext<'_> {
         set
     }
 
-    /// Returns the conditions that a row is not among the known rows, or is among the forgotten ones of them.
-    /// There is one condition for each pattern of NULLs in its columns, so that each is a lookup.
+    /// Returns conditions that together say that a row is not known, or is known and forgotten. Each pattern
+    /// of NULLs in the columns has a condition of its own, so that each condition can be tested by a lookup.
     fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &Known) -> Vec<Scalar> {
         let (k, f) = (self.graph().schema(known.known.1), self.graph().schema(known.forgotten.1));
         let (outer, inner) = (same(schema, k), same(k, f));
@@ -111,9 +113,9 @@ impl RenderContext<'_> {
         })
     }
 
-    /// Returns the condition that a row equals no row of `right`, tested with a hash table of all its
-    /// columns; none may be NULL. PostgreSQL cannot know how many rows a recursion returns, and where it
-    /// expects few, it would compare each row with each.
+    /// Returns the condition that a row equals no row of `right`. PostgreSQL tests it with a hash table of
+    /// all columns of `right`, none of which may be NULL. PostgreSQL cannot know how many rows a recursion
+    /// returns. If it expected few rows, it would otherwise compare each row with each row of `right`.
     pub(crate) fn not_hashed(&mut self, row: &[Scalar], right: &Block) -> Scalar {
         let right = self.copy_block(right);
         let columns = right.columns.clone();
@@ -123,10 +125,10 @@ impl RenderContext<'_> {
     }
 }
 
-/// Makes PostgreSQL expect a tenth of the rows in a round that it would expect otherwise, which is ten times
-/// the rows of the base. The rows get a limit that is never reached, and whose value PostgreSQL does not
-/// know. So the few rows of a change look up their partners in an index, if there is one, instead of hashing
-/// the whole side.
+/// Makes PostgreSQL expect a tenth of the rows that it would otherwise expect in a round. Otherwise its
+/// estimate is ten times the rows of the base. The rows get a limit that is never reached. PostgreSQL does
+/// not know the value of the limit when it plans. For the few rows of a change, PostgreSQL then looks up the
+/// partners in an index, if there is one, and does not hash the whole side.
 fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {
     let columns = names.columns.iter().chain(weighted.then_some(&names.weight));
     let items = columns.map(|c| SelectItem::new(Scalar::column(alias, c), c.clone())).collect();
@@ -137,13 +139,14 @@ fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromI
     FromItem::Subquery { query: Box::new(query), alias: alias.clone(), columns: Vec::new(), lateral: false }
 }
 
-/// Returns the equality of whole rows, NULL equal to NULL.
+/// Returns the condition that two whole rows are equal, with NULL equal to NULL.
 fn same(left: &Schema, right: &Schema) -> Condition {
     let pairs = (0..left.len()).map(|i| left.expr(i).same_as(right.expr(i).shifted(left.len())));
     Condition::new(&Expr::and(pairs), left, right)
 }
 
-/// Casts the value to its type with its modifier, which PostgreSQL does not always derive for an expression.
+/// Casts a value to its type with the type's modifier, since PostgreSQL does not derive the modifier of every
+/// expression.
 fn pinned(value: Scalar, ty: &Type) -> Scalar {
     let modified = matches!(
         ty.element().unwrap_or(ty),

@@ -1,4 +1,4 @@
-//! Renders a graph as a tree: the driver, and the context that operators render with.
+//! The rendering of a graph as a syntax tree, and the context in which operators are rendered.
 
 use super::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
@@ -12,11 +12,12 @@ use crate::graph::{Graph, NodeId, NodeMap, Schema};
 use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 
-/// Renders the plan under `root`, which denotes a state, as a query that returns each row as often as its
-/// weight says. The output columns have the names `output`.
+/// Renders the plan under `root` as a query. The plan must denote a state, and the query returns each row as
+/// often as the row's weight says. The output columns of the query have the names `output`.
 ///
 /// # Errors
-/// Those of the operators. An error if the plan denotes a change, or if the number of names is wrong.
+/// Errors of the operators. An error if the plan denotes a change, or if the number of names is not the
+/// number of columns.
 pub fn render_query(
     graph: &Graph,
     root: NodeId,
@@ -42,11 +43,12 @@ pub fn render_query(
     Ok(cx.finish(closed))
 }
 
-/// Renders the plan under `root` as a query for weighted rows. The output columns have the names `output`.
-/// Behind them is the weight, a `bigint` named `w`, or differently if `w` is an output name.
+/// Renders the plan under `root` as a query that returns weighted rows. The output columns of the query have
+/// the names `output`. A last column is the weight, a `bigint`. Its name is `w`, or another name if `w` is
+/// one of `output`.
 ///
 /// # Errors
-/// Those of the operators. An error if the number of names is wrong.
+/// Errors of the operators. An error if the number of names is not the number of columns.
 pub fn render_delta(
     graph: &Graph,
     root: NodeId,
@@ -65,50 +67,51 @@ pub fn render_delta(
     Ok(cx.finish(closed))
 }
 
-/// A relation in a common table expression.
+/// A common table expression, with its columns in the order of the plan's columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// The common table expression.
+    /// The name of the common table expression.
     pub relation: Ident,
-    /// Its columns, in the order of the plan's.
+    /// The names of the columns, in the order of the plan's columns.
     pub columns: Vec<Ident>,
 }
 
-/// A rendered change.
+/// A change, in the form in which it was rendered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rendered {
     /// The change as weighted rows.
     Rows {
-        /// The rows.
+        /// The common table expression with the rows.
         rows: Named,
-        /// The column that holds the weights, `bigint`.
+        /// The column of the rows' weights, of type `bigint`.
         weight: Ident,
     },
-    /// The change as pairs of an old and a new row, each pair once.
+    /// The change as pairs of an old and a new row, with each pair once.
     Pairs {
-        /// The input of the revision.
+        /// The common table expression with the input of the revision.
         input: Named,
-        /// Its schema.
+        /// The schema of the input.
         schema: Schema,
-        /// The revision.
+        /// The revision, which makes the pairs from rows of the input.
         revise: Revise,
     },
 }
 
-/// Several changes as common table expressions of one statement.
+/// Several changes, rendered as common table expressions of one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// The common table expressions, each after those that it reads.
+    /// The common table expressions. Each stands after the ones that it reads.
     pub ctes: Vec<Cte>,
-    /// For each root, how it is read.
+    /// The rendered change of each root, in the order of the roots.
     pub roots: Vec<Rendered>,
 }
 
-/// Renders several changes. Parts that they share are computed once. `in_pairs` says for a root whether its
-/// reader takes pairs of an old and a new row.
+/// Renders several changes as common table expressions of one statement. Parts that several changes share are
+/// computed once. `in_pairs` returns, for the position of a root and its revision, whether the root's reader
+/// wants pairs of an old and a new row.
 ///
 /// # Errors
-/// Those of the operators.
+/// Errors of the operators.
 pub fn render_changes(
     graph: &Graph,
     roots: &[NodeId],
@@ -145,11 +148,11 @@ pub fn render_changes(
     Ok(Changed { ctes: cx.ctes, roots: changes })
 }
 
-/// Renders several plans that denote states as relations of one statement. Each row occurs as often as its
-/// weight says. Parts that the plans share are computed once.
+/// Renders several plans, each of which denotes a state, as common table expressions of one statement. Each
+/// row occurs as often as its weight says. Parts that the plans share are computed once.
 ///
 /// # Errors
-/// Those of the operators.
+/// Errors of the operators.
 pub fn render_states(
     graph: &Graph,
     roots: &[NodeId],
@@ -222,7 +225,7 @@ fn render<'a>(
         cx.node = id;
         let mut fragment = node.op().render(inputs, &mut cx)?;
         let props = node.props();
-        // An empty relation is positive and consolidated, however it is written.
+        // An empty relation is positive and consolidated, whatever its SQL is.
         fragment.positive |= props.empty;
         fragment.consolidated |= props.empty;
         if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
@@ -255,15 +258,15 @@ pub struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Returns the plan.
+    /// Returns the graph that contains the plan.
     pub fn graph(&self) -> &'a Graph {
         self.graph
     }
-    /// Returns the node being rendered.
+    /// Returns the node that is being rendered.
     pub fn node(&self) -> NodeId {
         self.node
     }
-    /// Returns the sources of the leaves.
+    /// Returns the sources from which the leaves are read.
     pub fn sources(&self) -> &'a dyn Sources {
         self.sources
     }
@@ -271,16 +274,16 @@ impl<'a> RenderContext<'a> {
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
-    /// Returns the columns of the node being rendered.
+    /// Returns the columns of the node that is being rendered.
     pub fn schema(&self) -> &'a Schema {
         self.graph.schema(self.node)
     }
-    /// Returns the column names for the node being rendered.
+    /// Returns column names for the node that is being rendered.
     pub fn output(&self) -> Names {
         Names::of(self.schema())
     }
 
-    /// Returns an alias that is not used elsewhere in the statement.
+    /// Returns an alias that occurs nowhere else in the statement.
     pub fn alias(&mut self, wanted: &str) -> Ident {
         self.aliases.fresh(wanted)
     }
@@ -289,7 +292,7 @@ impl<'a> RenderContext<'a> {
         self.aliases.fresh_like(wanted)
     }
 
-    /// Adds a common table expression and returns its name.
+    /// Adds a common table expression to the statement and returns its name.
     pub fn cte(&mut self, wanted: &Arc<str>, mut query: Query, materialized: Option<bool>) -> Ident {
         super::tidy::tidy(&mut query.body);
         let name = self.cte_names.fresh_like(&Ident::from(wanted));
@@ -303,7 +306,7 @@ impl<'a> RenderContext<'a> {
         name
     }
 
-    /// Returns a name for a common table expression of the node being rendered.
+    /// Returns an unused name for a common table expression of the node that is being rendered.
     pub(super) fn fresh_cte(&mut self) -> Ident {
         let wanted = self.wanted(self.node);
         self.cte_names.fresh_like(&Ident::from(&wanted))
@@ -317,8 +320,9 @@ impl<'a> RenderContext<'a> {
         self.naming.name(of)
     }
 
-    /// Makes a common table expression of the block, which computes `of`. Returns it with its weight column,
-    /// which it has if `weighted`.
+    /// Makes a common table expression from a block that computes the node `of`. Returns the common table
+    /// expression, and a name for its weight column. The common table expression has this column if
+    /// `weighted`.
     fn relation(&mut self, block: Block, of: NodeId, weighted: bool) -> (Named, Ident) {
         let names = Names::of(self.graph.schema(of));
         if let Some(named) = block.as_relation() {
@@ -334,7 +338,8 @@ impl<'a> RenderContext<'a> {
         (Named { relation, columns: names.columns }, names.weight)
     }
 
-    /// Returns a block that reads a closed query through a common table expression named after `of`.
+    /// Returns a block that reads a closed query through a common table expression. The expression is named
+    /// after the node `of`.
     pub(super) fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
         let wanted = self.wanted(of);
         let name = self.cte(&wanted, Query::new(closed.set), materialized);
@@ -347,10 +352,9 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// Returns the fragment as a block that can be extended. `of` is the node that it computes. A query over
-    /// the change is computed once, in a common table expression. Otherwise, where PostgreSQL expects a
-    /// change of one or two rows, it would compute the inner side of a join again for each row of the outer
-    /// side.
+    /// Returns the fragment as an open block. The fragment computes the node `of`. A closed query whose size
+    /// the change bounds is computed once, in a common table expression. Otherwise, if PostgreSQL expects a
+    /// change of one or two rows, it would compute the query again for each row of a join's outer side.
     pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
         match fragment.body {
             Body::Open(block) => block,
@@ -361,7 +365,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns a block without conditions of its own that reads columns of a single relation as they are.
+    /// Returns a block that only reads columns of one relation and has no conditions of its own.
     pub fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
         if block.is_bare() && block.filter.is_empty() {
             return block;
@@ -371,8 +375,8 @@ impl<'a> RenderContext<'a> {
         self.enclose(closed, of, None)
     }
 
-    /// Returns a block in which expensive expressions that more than one of `readers` reads are computed
-    /// once, below.
+    /// Returns a block in which expensive columns that are read more than once are computed once, in a common
+    /// table expression. The reads are by `readers`, and, if `kept`, as columns of the result.
     pub fn fit<'e>(
         &mut self,
         block: Block,
@@ -400,21 +404,22 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// Returns the rows of node `of`, whose weights are positive, each repeated as often as its weight says
-    /// and with weight 1.
+    /// Returns the rows of the node `of` with weight 1, each repeated as often as its weight said. All
+    /// weights must be positive.
     #[must_use]
     pub fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
         let props = self.graph.props(of);
-        // A key has only one row, once its rows are merged.
+        // A key has only one row once the rows are merged, so the row's weight is 1.
         if props.consolidated && props.non_negative && !props.keys.is_empty() {
             block.weight = Weight::one();
         }
         if block.weight.is_one() { block } else { self.repeated(block) }
     }
 
-    /// Repeats rows as often as their positive weights say. Most rows occur once. The planner expects 1,000
-    /// rows from a series whose end is a column. It expects an equation between expressions over one row to
-    /// hold for one row in 200, so that five rows are left.
+    /// Repeats each row as often as its weight says. All weights must be positive. Most rows have weight 1,
+    /// so the planner should expect few copies. The planner expects 1,000 rows from a series whose end is a
+    /// column. It expects an equation between expressions over one row to be true for one row in 200, so five
+    /// rows are left in its estimate.
     pub(super) fn repeated(&mut self, mut block: Block) -> Block {
         let (alias, n) = (self.alias("copy"), Ident::fixed("n"));
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
@@ -426,14 +431,15 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// Returns the body, which computes the node being rendered, as a block.
+    /// Returns the body as an open block. The body computes the node that is being rendered.
     pub(crate) fn opened(&mut self, body: Body) -> Block {
         let node = self.node;
         self.open(Fragment { body, positive: false, consolidated: false }, node)
     }
 
-    /// Closes the fragment where an expression that was just added is volatile, and otherwise returns it
-    /// unchanged. A reader that is fused with it could compute the expression more than once per row.
+    /// Closes the fragment if one of the expressions `added` is volatile. Otherwise returns the fragment
+    /// unchanged. A reader that extended the open block could compute a volatile expression more than once
+    /// for each row.
     pub(crate) fn once_per_row<'e>(
         &mut self,
         added: impl IntoIterator<Item = &'e Expr>,
@@ -449,47 +455,47 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the inputs, of which there must be `N`.
+    /// Returns the inputs as an array. Fails unless there are exactly `N` inputs.
     pub(crate) fn arity<const N: usize>(&self, inputs: Vec<Fragment>) -> Result<[Fragment; N]> {
         let found = inputs.len();
         <[Fragment; N]>::try_from(inputs)
             .map_err(|_| Error::internal(format!("{found} rendered inputs where there are {N}")))
     }
 
-    /// Returns [`Props::is_one_per_value`](crate::graph::Props::is_one_per_value) of an input.
+    /// Returns [`Props::is_one_per_value`](crate::graph::Props::is_one_per_value) for an input.
     pub(crate) fn is_one_per_value(&self, input: NodeId) -> bool {
         self.graph.props(input).is_one_per_value(self.graph.schema(input))
     }
 
-    /// Computes the rows of node `of` before any condition on them is tested. PostgreSQL evaluates the
-    /// cheaper conditions of one SELECT first (manual, 4.2.14). So a condition that raises could meet rows
-    /// that another one drops.
+    /// Computes the rows of the node `of` before a reader's conditions on these rows are tested. Within one
+    /// SELECT, PostgreSQL tests cheaper conditions first (manual, 4.2.14). Without this fence, a condition
+    /// that raises could be tested on rows that another condition drops.
     pub(crate) fn fenced(&mut self, block: Block, of: NodeId) -> Block {
         let weighted = !block.weight.is_one();
         let closed = block.close(Names::of(self.graph.schema(of)), weighted);
         self.enclose(closed, of, Some(true))
     }
 
-    /// Whether the plan states that the node being rendered has each row once.
+    /// Whether the plan states that the node that is being rendered has each row once.
     pub(crate) fn is_consolidated(&self) -> bool {
         self.graph.props(self.node).consolidated
     }
 
-    /// Whether the plan states that the node being rendered denotes a state.
+    /// Whether the plan states that the node that is being rendered denotes a state.
     pub(crate) fn is_state(&self) -> bool {
         self.graph.props(self.node).non_negative
     }
 
-    /// Returns a block that can be read twice through [`RenderContext::copy_block`]. Only a block that costs
-    /// nothing to compute is computed twice.
+    /// Returns a block that can be read a second time through [`RenderContext::copy_block`]. A block is
+    /// computed twice only if computing it costs nothing.
     pub fn shareable(&mut self, block: Block, of: NodeId) -> Block {
         let fragment = self.shared(Fragment::open(block, false, false), of);
         self.open(fragment, of)
     }
 
-    /// Prepares a fragment that has several readers. Plain reads of a relation are repeated. A query that
-    /// reads a change is computed once. A query over states alone stays visible to the planner, which may
-    /// start from an index.
+    /// Returns a fragment in the form in which several readers can read it. A plain read of a relation is
+    /// repeated for each reader. A query that reads a change is computed once. A query over states alone
+    /// stays visible to the planner. The planner may then start from an index.
     fn shared(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         let Fragment { body, positive, consolidated } = fragment;
         let (closed, flat) = match body {
@@ -518,11 +524,11 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns a copy of the block with aliases of its own. A subquery may occur in it more than once, so
-    /// each alias has one new name.
+    /// Returns a copy of the block with aliases of its own. A subquery may occur more than once in the block,
+    /// so all occurrences of an alias get the same new name.
     pub fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
-        // There are only a few, so a linear search is faster than hashing.
+        // A block has only a few aliases, so a linear search is faster than hashing.
         let mut renamed: Vec<(Ident, Ident)> = Vec::new();
         let find = |renamed: &[(Ident, Ident)], a: &Ident| {
             renamed.iter().find(|(old, _)| old == a).map(|(_, new)| new.clone())
@@ -564,7 +570,7 @@ impl<'a> RenderContext<'a> {
     }
 }
 
-/// Whether the planner pulls the query up into its reader.
+/// Whether the planner pulls a query up into the query that reads it.
 fn is_flat(set: &SetExpr) -> bool {
     match set {
         SetExpr::Select(s) => {
@@ -576,7 +582,7 @@ fn is_flat(set: &SetExpr) -> bool {
     }
 }
 
-/// Counts the nodes of an expression.
+/// Returns the number of nodes in an expression.
 fn size(s: &Scalar) -> usize {
     let mut n = 0;
     let mut copy = s.clone();
@@ -584,7 +590,7 @@ fn size(s: &Scalar) -> usize {
     n
 }
 
-/// Returns the query with other output names.
+/// Returns the query with other names for its output columns.
 pub(super) fn rename(set: SetExpr, names: &Names, weighted: bool) -> SetExpr {
     match set {
         SetExpr::Select(mut select) => {

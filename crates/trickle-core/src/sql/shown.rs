@@ -1,9 +1,10 @@
-//! Chooses which of several equal values a group shows: the one with the least image ([`Expr::image`]).
+//! Chooses which of several equal values a group shows: the value with the least image ([`Expr::image`]).
 //!
-//! PostgreSQL may show any of them. So before rows are grouped, all rows of a group get the values of the row
-//! that is to be shown, and PostgreSQL has no other value to pick. A window function does this for values of
-//! every type, in the space of a sort. An aggregate over texts would have to read the values back, and an
-//! array of a group would take more space. The window is rendered only where a type needs it.
+//! Without this choice, PostgreSQL may show any of the equal values. Before rows are grouped, all rows of a
+//! group therefore get the values of the row that is to be shown. PostgreSQL then has no other value to
+//! choose. A window function does this for values of every type, and needs the space of a sort. An aggregate
+//! over texts would have to convert texts back to values, and an array of each group would need more space.
+//! The window is rendered only where equal values of a type may be written differently.
 
 use super::ast::{OrderBy, Scalar, Select, SelectItem, SetOperator};
 use super::expr::scalar;
@@ -15,7 +16,7 @@ use crate::graph::{Column, NodeId, Schema};
 use crate::rel::{identify, image};
 use crate::types::Type;
 
-/// A class of rows that are equal in the values `among`, in the order `order`.
+/// A class of rows that agree on the values `among`. The rows of the class are ordered by `order`.
 struct Class {
     among: Vec<Scalar>,
     order: Vec<OrderBy>,
@@ -23,7 +24,7 @@ struct Class {
 
 impl Class {
     fn new(among: &[Expr], order: Vec<Scalar>, columns: &[Scalar]) -> Class {
-        // Values that cannot be sorted are told apart by their text.
+        // Values of a type that has no order are grouped by their text.
         let sortable = |e: &Expr| match scalar(e, columns) {
             value if e.ty().is_ordered() => value,
             value => value.cast(Type::Text),
@@ -35,15 +36,15 @@ impl Class {
         }
     }
 
-    /// Returns `value` of the first row of the class.
+    /// Returns an expression for `value` in the first row of the class.
     fn first(&self, value: Scalar) -> Scalar {
         Scalar::first(value, self.among.clone(), self.order.clone())
     }
 }
 
 impl RenderContext<'_> {
-    /// Returns the rows of `block`, which computes `of`, with the same image for all rows that are equal.
-    /// With `signed`, rows with a weight below 1 count as absent.
+    /// Returns the rows of `block`, in which all equal rows get the same image. The block computes the node
+    /// `of`. With `signed`, rows with a weight below 1 count as absent.
     pub(crate) fn settled_rows(&mut self, block: Block, of: NodeId, signed: bool) -> Block {
         let all: Vec<usize> = (0..block.columns.len()).collect();
         let (mut block, keys) = self.settled_keys(block, of, &all, signed);
@@ -51,8 +52,8 @@ impl RenderContext<'_> {
         block
     }
 
-    /// Adds columns to the rows of `block` that show the columns `keys` with the same image for all rows that
-    /// are equal there. Returns the positions of these columns too.
+    /// Adds columns to `block` that show the columns `keys`. Rows that are equal in `keys` have the same
+    /// image in the added columns. Returns the new block, and the positions of the added columns.
     pub(crate) fn settled_keys(
         &mut self,
         block: Block,
@@ -64,8 +65,8 @@ impl RenderContext<'_> {
         (block, keys)
     }
 
-    /// Does the same for groups: for their keys, and for the values that the calls pick among equal ones.
-    /// Returns also the calls over the new block.
+    /// Gives all rows of a group the same image of the keys, and of the values that `calls` pick from several
+    /// equal ones. Returns the new block, the positions of the keys in it, and the calls over its columns.
     pub(crate) fn settled_groups(
         &mut self,
         block: Block,
@@ -102,8 +103,8 @@ impl RenderContext<'_> {
             let among: Vec<Expr> = keys.iter().cloned().chain(picked.iter().map(|e| counted(e))).collect();
             let order = images.iter().map(|i| scalar(i, &block.columns)).collect();
             let class = Class::new(&among, order, &block.columns);
-            // DISTINCT requires that an expression that it orders by is an argument, and not only equal to
-            // one.
+            // If a call has DISTINCT, each key of its ORDER BY must be an argument. A key that only equals an
+            // argument is an error.
             let mut made: Vec<(&Expr, usize)> = Vec::new();
             for e in &picked {
                 if self.image(of, e).is_some() && made.iter().all(|(known, _)| known != e) {
@@ -119,8 +120,8 @@ impl RenderContext<'_> {
         (self.with_columns(block, columns, &Schema::new(wide), of), shown, calls)
     }
 
-    /// Renders INTERSECT or EXCEPT of rows whose equal ones may be written differently. The result has the
-    /// images of the left side.
+    /// Renders INTERSECT or EXCEPT where equal rows may be written differently. The rows of the result have
+    /// the images of the left side.
     pub(crate) fn set_op_by_value(
         &mut self,
         op: SetOperator,
@@ -144,8 +145,8 @@ impl RenderContext<'_> {
         let mut columns = block.columns.clone();
         let right_alone = block.columns[width].clone().equals(Scalar::int4(0));
         let keys: Vec<usize> = (0..width).collect();
-        // Each side may have images of its own in a column, even if the other side has only one image for
-        // each value.
+        // A column of one side may have several images for a value even if the other side's column has only
+        // one.
         let images: Vec<Option<Expr>> = keys.iter().map(|c| schema.expr(*c).image()).collect();
         for (c, first) in settled(&block, &schema, &keys, &images, Some(right_alone)) {
             columns[c] = first;
@@ -175,22 +176,24 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, all)
     }
 
-    /// Returns the image of an expression over `of`; `None` where its equal values are written alike.
+    /// Returns the image of an expression over the node `of`. Returns `None` where equal values of the
+    /// expression are always written alike.
     fn image(&self, of: NodeId, e: &Expr) -> Option<Expr> {
         e.as_column().map_or_else(|| e.image(), |c| image(self.graph(), of, c))
     }
 
-    /// Whether the call may pick any of several equal values that may be written differently.
+    /// Whether the call may pick any of several equal values, and these may be written differently.
     fn picks(&self, of: NodeId, call: &AggCall) -> bool {
         ranked(call).is_none() && call.picked().any(|e| self.image(of, e).is_some())
     }
 
-    /// Returns a block whose columns can be written several times at no cost.
+    /// Returns a block whose columns are columns or constants, so that writing them several times costs
+    /// nothing.
     fn plain(&mut self, block: Block, of: NodeId) -> Block {
         if block.columns.iter().all(Scalar::is_atom) { block } else { self.enclosed(block, of) }
     }
 
-    /// Replaces the columns of `block`, and closes it.
+    /// Replaces the columns of `block`, and returns a block that reads the result.
     fn with_columns(&mut self, block: Block, columns: Vec<Scalar>, schema: &Schema, of: NodeId) -> Block {
         let weighted = !block.weight.is_one();
         let closed = Block { columns, ..block }.close(Names::of(schema), weighted);
@@ -198,9 +201,9 @@ impl RenderContext<'_> {
     }
 }
 
-/// Returns, for each of the columns `keys` that has an image, the value to show for all rows that are equal
-/// in all of `keys`. The first row in the order of `last` (false first) and then of the images has that
-/// value.
+/// Returns, for each of the columns `keys` that has an image, the value that all rows with equal `keys` are
+/// to show. The value is the one of the first row in the order of `last` (false first) and then of the
+/// images.
 fn settled(
     block: &Block,
     schema: &Schema,
@@ -215,14 +218,15 @@ fn settled(
     open.map(|i| (i, class.first(block.columns[keys[i]].clone()))).collect()
 }
 
-/// Returns the number whose extremum the call is, and a second number that orders its images.
+/// Returns, for `min` and `max` of inexact numbers, the number that is compared, and a second number that
+/// orders equal numbers by image.
 fn ranked(call: &AggCall) -> Option<(&Expr, Expr)> {
     let value = call.args.first().filter(|e| call.is_extremum() && !e.is_exact())?;
     value.rank().map(|rank| (value, rank))
 }
 
-/// Renders `min` or `max` of numbers. Pairs of the number and its image's number compare in the right order,
-/// and need no sort.
+/// Renders `min` or `max` of numbers of an inexact type. Pairs of the number and the second number compare in
+/// the right order, so no sort is needed.
 pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     let (value, rank) = ranked(call)?;
     let (value, rank) = (scalar(value, columns), scalar(&rank, columns));
@@ -238,7 +242,7 @@ pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     Some(Scalar::Subscript(Box::new(pair), vec![Subscript::Index(Scalar::int4(1))]))
 }
 
-/// Returns `e` where the filter is true, and NULL elsewhere.
+/// Returns an expression whose value is `e` where the filter is true, and NULL elsewhere.
 fn only_where(filter: Option<&Expr>, e: Expr) -> Expr {
     let Some(filter) = filter else { return e };
     let (ty, otherwise) = (e.ty().clone(), Expr::null(e.ty().clone()));

@@ -1,4 +1,4 @@
-//! The sources that the leaves of a plan are read from.
+//! The relations from which the leaves of a plan are read.
 
 use super::ast::{Param, Query, Scalar, Select, SelectItem};
 use super::ident::{Ident, Qualified};
@@ -9,55 +9,58 @@ use crate::types::Type;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
-/// A relation whose columns correspond, by position, to the columns of a table or node.
+/// A relation with a column for each column of a table or node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
-    /// Its name.
+    /// The name of the relation.
     pub name: Qualified,
-    /// For each column of the table or node, the column of this relation.
+    /// The column of this relation for each column of the table or node, in order.
     pub columns: Vec<Ident>,
 }
 
-/// A relation that holds weighted row images of a table.
+/// A relation of weighted row images of a table: rows that came and rows that left, exactly as they were
+/// written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The relation. For each column of the table it names the column here.
+    /// The relation, with the column for each column of the table.
     pub relation: Relation,
-    /// The column that holds the weight; it is never NULL.
+    /// The column of the rows' weights, which is never NULL.
     pub weight: Ident,
     /// The type of the weight column.
     pub weight_type: Type,
-    /// The rows that count.
+    /// The rows of the relation that count.
     pub window: Window,
-    /// The number of rows counted in the window; NULL where they were not counted. It corrects the planner's
-    /// estimate. For a buffer that was never analysed, the planner expects hundreds of rows, and so it reads
-    /// a whole table of some ten thousand. For a buffer that was analysed while empty it expects one row, and
-    /// so it tries all pairs. The result of the read does not depend on it.
+    /// The number of rows that were counted in the window. The value is NULL where they were not counted. The
+    /// number corrects the planner's estimate. For a buffer that was never analysed, the planner expects
+    /// hundreds of rows, and would therefore read a whole table of some ten thousand rows. For a buffer that
+    /// was analysed while empty, the planner expects one row, and would therefore try all pairs. The number
+    /// has no influence on the rows that are read.
     pub counted: Option<Scalar>,
 }
 
-/// The rows of a change buffer that a refresh reads.
+/// The rows of a change buffer that one refresh reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// All rows.
+    /// All rows of the buffer.
     All,
-    /// The rows that are not in the stored frontier of this source. Their transaction is not visible in the
-    /// frontier's snapshot, or it is the one that stored the frontier and they were written after the
-    /// frontier's command. The snapshot of the reading statement is the upper bound.
+    /// The new rows of the source: the rows that the stored frontier does not contain. A row is new if its
+    /// transaction is not visible in the frontier's snapshot. A row is also new if its transaction stored the
+    /// frontier and wrote the row after the frontier's command. The upper bound is the snapshot of the
+    /// statement that reads the buffer.
     Frontier {
-        /// The source that the frontier belongs to.
+        /// The source whose frontier it is.
         source: TableId,
-        /// The column that holds the writing transaction, `xid8`.
+        /// The buffer's column with the transaction that wrote the row, of type `xid8`.
         xid: Ident,
     },
 }
 
-/// A stored result.
+/// The relation that stores the result of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The relation. For each column of the node it names the column here.
+    /// The relation, with the column for each column of the node.
     pub relation: Relation,
-    /// The column that holds a weight ≥ 1; `None` where every row counts once.
+    /// The column of weights ≥ 1. With `None`, every row counts once.
     pub weight: Option<Ident>,
 }
 
@@ -66,9 +69,9 @@ static PG_SNAPSHOT: LazyLock<Type> =
 static TID: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("tid"))));
 static XID8: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("xid8"))));
 
-/// Maps the leaves of a plan to relations.
+/// A map from the leaves of a plan to relations.
 pub trait Sources {
-    /// Returns the relation with the current rows of a table.
+    /// Returns the relation that has the current rows of a table.
     fn table(&self, def: &TableDef) -> Relation {
         Relation {
             name: Qualified { schema: Some(Ident::from(&def.schema)), name: Ident::from(&def.name) },
@@ -76,26 +79,27 @@ pub trait Sources {
         }
     }
 
-    /// Returns conditions on `alias` that restrict the current rows of a table that a leaf reads; empty for
-    /// all rows.
+    /// Returns conditions on `alias` that restrict the current rows that a leaf reads. The list is empty
+    /// where the leaf reads all rows of its table.
     fn conditions(&self, _leaf: NodeId, _alias: &Ident) -> Vec<Scalar> {
         Vec::new()
     }
 
-    /// Returns the relation with the change of a table.
+    /// Returns the relation that has the change of a table.
     ///
     /// # Errors
-    /// An error where the table is not captured.
+    /// An error where changes of the table are not captured.
     fn changes(&self, def: &TableDef) -> Result<Changes>;
 
-    /// Returns the relation with the stored result of a node.
+    /// Returns the relation that stores the result of a node.
     ///
     /// # Errors
-    /// An error where the node is not stored.
+    /// An error where the result of the node is not stored.
     fn state(&self, of: NodeId) -> Result<Stored>;
 }
 
-/// The change buffers `<schema>.changes_<oid>`, bounded by frontiers, and the declared stored results.
+/// Sources that consist of change buffers `<schema>.changes_<oid>`, bounded by frontiers, and of declared
+/// stored results.
 #[derive(Clone, Debug)]
 pub struct BufferSources {
     schema: Ident,
@@ -103,7 +107,7 @@ pub struct BufferSources {
 }
 
 impl BufferSources {
-    /// Makes sources with buffers in `schema` and without stored results.
+    /// Makes sources with change buffers in `schema`, and without stored results.
     pub fn new(schema: impl AsRef<str>) -> BufferSources {
         BufferSources { schema: Ident::new(schema), states: HashMap::new() }
     }
@@ -113,12 +117,13 @@ impl BufferSources {
         self.states.insert(of, stored);
         self
     }
-    /// Returns the buffer of a table.
+    /// Returns the name of a table's change buffer.
     pub fn buffer(&self, table: TableId) -> Qualified {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(format!("changes_{table}")) }
     }
-    /// Returns the buffer's column for a table's column. The buffer's own columns are `xid` and `w`. A user's
-    /// column with such a name gets one more leading underscore, so that different columns never collide.
+    /// Returns the name of the buffer's column for a table's column. The buffer has columns `xid` and `w` of
+    /// its own. A user's column with such a name, after any underscores, gets one more underscore in front.
+    /// Different columns therefore have different names in the buffer.
     pub fn buffer_column(name: &Arc<str>) -> Ident {
         match name.trim_start_matches('_') {
             "xid" | "w" => Ident::new(format!("_{name}")),
@@ -149,8 +154,8 @@ impl Sources for BufferSources {
     }
 }
 
-/// Sources with an upper bound for the number of changed rows of each table, which the planner is told. For
-/// tables without a bound it is told none.
+/// Sources that tell the planner an upper bound for the number of changed rows of each table. For a table
+/// without a bound the planner gets no number.
 #[derive(Debug)]
 pub struct Expecting<'w, S> {
     sources: S,
@@ -158,7 +163,7 @@ pub struct Expecting<'w, S> {
 }
 
 impl<'w, S: Sources> Expecting<'w, S> {
-    /// Reads everything else as from `sources`.
+    /// Makes sources that are like `sources`, except for the expected numbers of changed rows.
     pub fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
         Expecting { sources, expected }
     }
@@ -180,15 +185,15 @@ impl<S: Sources> Sources for Expecting<'_, S> {
     }
 }
 
-/// Sources that read one leaf only in a range of row addresses (`tid`), from value 0 up to, but not
-/// including, value 1.
+/// Sources in which one leaf is read only in a range of row addresses (`tid`). The range begins at parameter
+/// value 0 and ends before parameter value 1.
 pub struct Ranged<'s> {
     sources: &'s dyn Sources,
     leaf: NodeId,
 }
 
 impl<'s> Ranged<'s> {
-    /// Reads everything else as from `sources`.
+    /// Makes sources that are like `sources`, except for the rows that `leaf` reads.
     pub fn new(sources: &'s dyn Sources, leaf: NodeId) -> Ranged<'s> {
         Ranged { sources, leaf }
     }
@@ -201,7 +206,7 @@ impl Sources for Ranged<'_> {
     fn conditions(&self, leaf: NodeId, alias: &Ident) -> Vec<Scalar> {
         let mut all = self.sources.conditions(leaf, alias);
         if leaf == self.leaf {
-            // No user's column can have the name of this system column.
+            // The name of this system column cannot be the name of a user's column.
             let place = Scalar::column(alias, &Ident::fixed("ctid"));
             let bound = |n| Scalar::Param(Param::Value(n), TID.clone());
             all.extend([place.clone().op(">=", bound(0)), place.op("<", bound(1))]);
@@ -216,14 +221,14 @@ impl Sources for Ranged<'_> {
     }
 }
 
-/// Returns `(SELECT value)`, which a statement computes once.
+/// Returns the subquery `(SELECT value)`, which PostgreSQL computes once for the statement.
 fn once(value: Scalar) -> Scalar {
     let items = vec![SelectItem { expr: value, name: None }];
     Scalar::Subquery(Box::new(Query::select(Select { items, ..Select::default() })))
 }
 
 impl Window {
-    /// Returns the conditions on a row of the buffer under `alias`.
+    /// Returns the conditions for a row of the buffer to be in the window. `alias` is the buffer's alias.
     pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
         let Window::Frontier { source, xid } = self else { return Vec::new() };
         let xid = Scalar::column(alias, xid);
@@ -231,11 +236,12 @@ impl Window {
         let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
         let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
-        // For most rows, two numbers decide, which are read from the text once and not for each row.
+        // For most rows two numbers decide, which are read from the snapshot's text once, and not again for
+        // each row.
         let bound = |name| once(Scalar::call(name, vec![low.clone()]));
         let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));
-        // The transaction that stored the frontier may look visible in its own snapshot, so it is tested
-        // first.
+        // The transaction that stored the frontier may look visible in its own snapshot, so this transaction
+        // is tested first.
         let after = Scalar::Case {
             whens: vec![
                 (xid.clone().equals(once(own)), written.op(">", command)),

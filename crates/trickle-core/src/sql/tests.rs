@@ -1,4 +1,4 @@
-//! Printed texts, each reviewed and run on PostgreSQL 15.
+//! The printed texts of plans. Each text was reviewed, and was run on PostgreSQL 15.
 
 use super::ast::{Query, Scalar, Select, SelectItem, Statement};
 use super::*;

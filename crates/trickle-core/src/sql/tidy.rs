@@ -1,13 +1,13 @@
-//! Removes numbers from aliases that do not need them.
+//! Drops numbers from aliases that are unique without a number.
 //!
-//! While a plan is rendered, every alias of the statement is different, so that blocks can be merged and
-//! copied freely. Once a SELECT is complete, only the aliases within it must differ.
+//! While a plan is rendered, all aliases of a statement are different, so that blocks can be merged and
+//! copied freely. In a complete SELECT, only the aliases of this SELECT must be different from each other.
 
 use super::ast::{FromItem, Scalar, Select, SetExpr, Visitor, walk_select};
 use super::ident::Ident;
 use std::cell::Cell;
 
-/// Shortens the aliases of a complete query.
+/// Shortens the aliases in a complete query.
 pub(super) fn tidy(set: &mut SetExpr) {
     match set {
         SetExpr::Select(select) => tidy_select(select),
@@ -28,7 +28,7 @@ struct Shorter {
 }
 
 fn tidy_select(select: &mut Select) {
-    // There are only a few, so a linear search is faster than hashing.
+    // A SELECT has only a few aliases, so a linear search is faster than hashing.
     let mut found = Vec::new();
     select.from.iter().for_each(|f| shorter(f, &mut found));
     if found.is_empty() {
@@ -50,8 +50,9 @@ fn tidy_select(select: &mut Select) {
     walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut { rename } });
 }
 
-/// Collects the aliases of a FROM item that are visible in its SELECT and could be shorter, except those that
-/// are the relation's own name. The first of several with the same short form gets it.
+/// Collects the aliases of a FROM item that are visible in its SELECT and have a shorter form. An alias that
+/// is the relation's own name is left out. Of several aliases with the same shorter form, the first gets this
+/// form.
 fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     match item {
         FromItem::Relation { name, alias } if name.name == *alias => {}
@@ -70,7 +71,7 @@ fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     }
 }
 
-/// Returns an alias without its number: `orders` for `orders_2`.
+/// Returns an alias without its number, such as `orders` for `orders_2`.
 pub(super) fn without_number(alias: &str) -> &str {
     match alias.rsplit_once('_') {
         Some((name, n)) if !name.is_empty() && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,

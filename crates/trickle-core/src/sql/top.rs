@@ -1,4 +1,5 @@
-//! Rendering of the first rows of an order: of all rows, of each partition, or beyond a value.
+//! Rendering of the first rows in an order: first of all rows, first of each partition, or first beyond a
+//! value.
 
 use super::ast::{FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr};
 use super::condition::Condition;
@@ -12,9 +13,9 @@ use crate::types::{Datum, Type};
 use crate::window::{OrderKey, WindowCall, WindowFrame, asked, resolve};
 
 impl RenderContext<'_> {
-    /// Renders the slice of `block`, whose rows count once. A slice of all rows is `ORDER BY … LIMIT`, for
-    /// which PostgreSQL uses an index or a heap of that many rows. A slice of partitions selects rows by
-    /// their number in the partition.
+    /// Renders a slice of `block`, whose rows must have weight 1. A slice of all rows is written as `ORDER BY
+    /// … LIMIT`, for which PostgreSQL uses an index, or a heap of as many rows as the limit. A slice of each
+    /// partition is written as a condition on the row's number in its partition.
     pub(crate) fn top(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let constant = |k: &OrderKey| matches!(block.columns.get(k.column), Some(Scalar::Literal(..)));
@@ -26,9 +27,11 @@ impl RenderContext<'_> {
     fn limited(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let names = self.output();
-        // With ties only the leading keys count, and the rows beyond the limit are equal in them.
+        // With ties, only the keys of the query's ORDER BY count. Rows beyond the limit are returned if they
+        // equal the last row in these keys.
         let keys = if slice.ties { asked(top.order()) } else { top.order() };
-        // A constant orders nothing, and a bare integer would be the position of a column.
+        // A constant key does not change the order, and an integer constant would be read as the position of
+        // a column.
         let constant = |k: &&OrderKey| matches!(block.columns.get(k.column), Some(Scalar::Literal(..)));
         let order_by = sorted(keys.iter().filter(|k| !constant(k)), &block.columns);
         let closed = block.close(names.clone(), false);
@@ -94,10 +97,10 @@ impl RenderContext<'_> {
 }
 
 impl RenderContext<'_> {
-    /// Returns, for each pattern of `on`, the value of column `value` of `rows` that is the last of the next
-    /// `by` values. The count goes down (`<`) or up (`>`) from column `end` of `range`. The result is NULL
-    /// where the pattern has no such value. PostgreSQL reads an index on the partition and the value only
-    /// that far.
+    /// Returns, for each pattern of `on`, the value at which a range ends after it is widened by `by` values
+    /// of column `value` of `rows`. The values are counted downwards (`<`) or upwards (`>`), starting beyond
+    /// column `end` of `range`. The result is NULL where the pattern has no value beyond `end`. PostgreSQL
+    /// reads an index on the partition and the value only up to the returned value.
     pub(crate) fn nth_beyond(
         &mut self,
         (range, end, op): (&[Scalar], usize, &'static str),
@@ -111,7 +114,7 @@ impl RenderContext<'_> {
             let mut rows = self.copy_block(rows);
             let pattern = on.pattern(index, &[range, &rows.columns].concat());
             let expr = rows.columns[value].clone();
-            // Rows outside the pattern are not searched for.
+            // Rows outside of the pattern are excluded before they are searched.
             let about = pattern.nulls.into_iter().chain(pattern.not_nulls);
             rows.filter.extend(about.chain(pattern.both));
             rows.filter.push(expr.clone().op(op, range[end].clone()));

@@ -1,12 +1,13 @@
-//! Arithmetic in the proleptic Gregorian calendar. Days count from 2000-01-01, as in PostgreSQL's `date`.
+//! Arithmetic in the proleptic Gregorian calendar. A day is numbered by its distance from 2000-01-01, as in
+//! PostgreSQL's `date`.
 
-/// The microseconds in a day.
+/// The number of microseconds in a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
-/// The microseconds in an hour.
+/// The number of microseconds in an hour.
 pub(crate) const HOUR: i64 = 3_600_000_000;
-/// The microseconds in a minute.
+/// The number of microseconds in a minute.
 pub(crate) const MINUTE: i64 = 60_000_000;
-/// The microseconds in a second.
+/// The number of microseconds in a second.
 pub(crate) const SECOND: i64 = 1_000_000;
 
 /// The first day in the range of `date`: 4714-11-24 BC.
@@ -18,11 +19,11 @@ pub(crate) const END_MICROS: i64 = 9_223_371_331_200_000_000;
 /// The first moment in the range of `timestamp`.
 pub(crate) const FIRST_MICROS: i64 = FIRST_DAY * DAY;
 
-/// The days from 0000-03-01 to 2000-01-01.
+/// The number of days from 0000-03-01 to 2000-01-01.
 const SHIFT: i64 = 730_425;
 
-/// Returns the day number of a date in astronomical years (0 is 1 BC). Months outside 1..=12 carry into the
-/// year.
+/// Returns the day number of a date. The year is astronomical: year 0 is 1 BC. Months outside 1..=12 carry
+/// over into the year.
 pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let months = year * 12 + (month - 1) - 2;
     let (y, m) = (months.div_euclid(12), months.rem_euclid(12));
@@ -30,7 +31,7 @@ pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + (153 * m + 2) / 5 + day - 1 - SHIFT
 }
 
-/// Returns the year (astronomical), month and day of a day number.
+/// Returns the astronomical year, the month and the day of a day number.
 pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + SHIFT;
     let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
@@ -58,12 +59,12 @@ pub(crate) fn checked_days(year: i64, month: i64, day: i64) -> Option<i64> {
     valid.then(|| days_from_civil(year, month, day))
 }
 
-/// Returns the weekday, from 0 for Sunday to 6.
+/// Returns the weekday of a day number: 0 for Sunday to 6 for Saturday.
 pub(crate) fn weekday(days: i64) -> i64 {
     (days + 6).rem_euclid(7)
 }
 
-/// Returns the ISO 8601 year and week.
+/// Returns the year and the week of a day number, as ISO 8601 numbers them.
 pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     // A week belongs to the year that contains its Thursday.
     let monday = days - (weekday(days) + 6) % 7;
@@ -71,7 +72,7 @@ pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     (year, (monday + 3 - days_from_civil(year, 1, 1)) / 7 + 1)
 }
 
-/// Splits a timestamp into the day and the microseconds within it.
+/// Splits a timestamp into its day number and the microseconds since midnight.
 pub(crate) fn split(micros: i64) -> (i64, i64) {
     (micros.div_euclid(DAY), micros.rem_euclid(DAY))
 }

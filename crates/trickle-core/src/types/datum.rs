@@ -1,55 +1,56 @@
-//! SQL values. The order and equality of `Datum` itself are *structural*: they compare the image of the
-//! value, so 1.0 and 1.00 differ. SQL's comparison, under which they are equal, is in [`crate::eval`].
+//! The values of SQL types. The order and the equality of `Datum` are *structural*: values are compared by
+//! image, so 1.0 and 1.00 differ. Under SQL's comparison 1.0 and 1.00 are equal; [`crate::eval`] implements
+//! this comparison.
 
 use super::Numeric;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// One SQL value.
+/// A value of an SQL type.
 #[derive(Clone, Debug)]
 pub enum Datum {
-    /// SQL NULL, of any type.
+    /// NULL, of whatever type.
     Null,
     /// `boolean`
     Bool(bool),
-    /// `smallint`, `integer` and `bigint`; the type of the expression tells which.
+    /// `smallint`, `integer` or `bigint`. The type of the expression says which of them.
     Int(i64),
     /// `numeric`
     Numeric(Arc<Numeric>),
-    /// `real` and `double precision`
+    /// `real` or `double precision`. The type of the expression says which of them.
     Float(f64),
-    /// `text`, `varchar`, `char(n)` (blank-padded) and `json`, and the text of values of types that the
-    /// evaluator does not know.
+    /// `text`, `varchar`, `char(n)` (padded with blanks) or `json`. Values of types that the evaluator does
+    /// not know are stored as their text too.
     Text(Arc<str>),
     /// `bytea`
     Bytes(Arc<[u8]>),
-    /// Days since 2000-01-01.
+    /// A `date`: the number of days since 2000-01-01.
     Date(i32),
-    /// Microseconds since midnight.
+    /// A `time`: the number of microseconds since midnight.
     Time(i64),
-    /// Microseconds since 2000-01-01 00:00, for both `timestamp` and `timestamptz` (UTC).
+    /// A `timestamp`, or a `timestamptz` in UTC: the number of microseconds since 2000-01-01 00:00.
     Timestamp(i64),
     /// `interval`
     Interval(Interval),
     /// `uuid`
     Uuid(u128),
-    /// `jsonb`: object keys sorted and unique, numbers as numeric text.
+    /// `jsonb`: the keys of objects are sorted and unique, and numbers are stored as numeric text.
     Json(Arc<serde_json::Value>),
-    /// A one-dimensional array (lower bound 1); elements share one type.
+    /// A one-dimensional array with lower bound 1. Its elements have the same type.
     Array(Arc<[Datum]>),
-    /// A row value.
+    /// A row of values.
     Record(Arc<[Datum]>),
 }
 
-/// An interval as PostgreSQL stores it, in three separate parts.
+/// An interval in three separate parts, as PostgreSQL stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval {
-    /// Whole months.
+    /// The number of whole months.
     pub months: i32,
-    /// Whole days.
+    /// The number of whole days.
     pub days: i32,
-    /// Microseconds.
+    /// The number of microseconds.
     pub micros: i64,
 }
 
@@ -59,12 +60,12 @@ impl Datum {
         Datum::Text(Arc::from(s.as_ref()))
     }
 
-    /// Whether this is NULL.
+    /// Whether the value is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Datum::Null)
     }
 
-    /// Returns a rank that separates the variants in the structural order.
+    /// Returns the rank of the value's variant in the structural order, in which variants are compared first.
     fn rank(&self) -> u8 {
         match self {
             Datum::Null => 0,

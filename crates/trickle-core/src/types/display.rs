@@ -1,4 +1,5 @@
-//! Writes values as PostgreSQL does: output functions, ISO dates, UTC, `postgres` intervals, shortest floats.
+//! Writes values as PostgreSQL writes them: output functions, ISO dates, UTC, `postgres` intervals, shortest
+//! floats.
 
 use super::calendar::{HOUR, MINUTE, SECOND, civil_from_days, split};
 use super::{Datum, Interval, Type};
@@ -8,8 +9,8 @@ use std::fmt::{self, Write as _};
 impl Datum {
     /// Returns the text that PostgreSQL's output function returns; `None` for NULL.
     ///
-    /// The type tells facts that the value alone does not: whether it is `timestamptz` (written in UTC) or
-    /// `real`, also for elements.
+    /// The type says facts that the value does not have: whether the value, or an element of it, is a
+    /// `timestamptz` (written in UTC) or a `real`.
     pub fn to_text(&self, ty: &Type) -> Option<String> {
         Some(match (self, ty) {
             (Datum::Null, _) => return None,
@@ -45,8 +46,8 @@ impl Datum {
     }
 }
 
-/// Writes PostgreSQL's text output, and `NULL` for NULL. A timestamp is written without zone, since the value
-/// does not know its type.
+/// Writes the text that PostgreSQL's output function returns, and `NULL` for NULL. A timestamp is written
+/// without a time zone, since the value does not contain its type.
 impl fmt::Display for Datum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_text(&Type::Unknown).as_deref().unwrap_or("NULL"))
@@ -68,7 +69,7 @@ fn date_text(days: i32) -> String {
     }
 }
 
-/// Returns the date, and separately ` BC`, which is written after the time.
+/// Returns the text of a date, and ` BC` or an empty text, which is written after the time.
 fn civil_text(days: i64) -> (String, &'static str) {
     let (y, m, d) = civil_from_days(days);
     let (year, bc) = if y > 0 { (y, "") } else { (1 - y, " BC") };
@@ -80,7 +81,7 @@ fn time_text(micros: i64) -> String {
     format!("{h:02}:{m:02}:{}", seconds_text(s))
 }
 
-/// Returns seconds with two digits before the point, and after it as many as needed.
+/// Returns the text of seconds: two digits before the point, and as many digits after it as the value needs.
 fn seconds_text(micros: i64) -> String {
     let mut text = format!("{:02}.{:06}", micros / SECOND, micros % SECOND);
     let kept = text.trim_end_matches('0').trim_end_matches('.').len().max(2);
@@ -88,7 +89,7 @@ fn seconds_text(micros: i64) -> String {
     text
 }
 
-/// Writes a timestamp without zone.
+/// Returns the text of a timestamp without a time zone.
 pub(crate) fn timestamp_text(t: i64) -> String {
     match t {
         i64::MAX => "infinity".to_owned(),
@@ -101,7 +102,7 @@ pub(crate) fn timestamp_text(t: i64) -> String {
     }
 }
 
-/// Writes an interval in the `postgres` style.
+/// Returns the text of an interval in the `postgres` style.
 pub(crate) fn interval_text(i: Interval) -> String {
     let mut out = String::new();
     let mut before = false;
@@ -128,7 +129,8 @@ pub(crate) fn interval_text(i: Interval) -> String {
     out
 }
 
-/// Returns the shortest text that reads back as the same float; exponents are written as by C's `%g`.
+/// Returns the shortest text that reads back as the same float. Exponents are written as C's `%g` writes
+/// them.
 pub(crate) fn float_text(x: f64, single: bool) -> String {
     if x.is_nan() {
         return "NaN".to_owned();
@@ -154,7 +156,7 @@ fn uuid_text(u: u128) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Writes an array such as `{1,NULL,"a b"}`.
+/// Returns the text of an array, such as `{1,NULL,"a b"}`.
 pub(crate) fn array_text(items: &[Datum], element: &Type) -> String {
     let items: Vec<String> = items
         .iter()
@@ -177,7 +179,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
-/// Writes a record such as `(1,,"a b")`.
+/// Returns the text of a record, such as `(1,,"a b")`.
 fn record_text(fields: &[Datum], types: &[Type]) -> String {
     let fields: Vec<String> = fields
         .iter()
@@ -196,7 +198,7 @@ fn record_text(fields: &[Datum], types: &[Type]) -> String {
     format!("({})", fields.join(","))
 }
 
-/// Returns the text in double quotes, with `escape` before each special character.
+/// Returns the text in double quotes. `escape` stands before each character for which `special` is true.
 fn quoted(text: &str, special: impl Fn(char) -> bool, escape: char) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -209,7 +211,8 @@ fn quoted(text: &str, special: impl Fn(char) -> bool, escape: char) -> String {
     out
 }
 
-/// Writes a jsonb: keys ordered by length, then by bytes; a space after `:` and `,`.
+/// Returns the text of a jsonb. Keys are ordered by length and then by bytes, and a space follows each `:`
+/// and `,`.
 pub(crate) fn jsonb_text(value: &Value) -> String {
     let mut out = String::new();
     write_jsonb(&mut out, value);
@@ -241,7 +244,7 @@ fn write_jsonb(out: &mut String, value: &Value) {
     }
 }
 
-/// Returns the pairs of an object in jsonb's key order.
+/// Returns the pairs of a JSON object in the order in which jsonb stores their keys.
 pub(crate) fn sorted_pairs(map: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut pairs: Vec<_> = map.iter().collect();
     pairs.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.as_bytes().cmp(b.as_bytes())));

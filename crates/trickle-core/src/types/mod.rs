@@ -1,4 +1,4 @@
-//! SQL types and values: the possible contents of a column, independent of any query.
+//! SQL types and their values, independent of any query.
 
 pub(crate) mod calendar;
 mod datum;
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// A PostgreSQL type, with the type modifiers that change values.
+/// A PostgreSQL type. It includes the type modifiers that change values.
 ///
-/// Two types are equal iff PostgreSQL stores the same values under them. So `numeric` and `numeric(10,2)`
-/// differ.
+/// Two types are equal if and only if PostgreSQL stores the same values under both. For example, `numeric`
+/// and `numeric(10,2)` differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Type {
     /// `boolean`
@@ -27,7 +27,7 @@ pub enum Type {
     Int4,
     /// `bigint`
     Int8,
-    /// `numeric`, or `numeric(precision, scale)`: the latter fixes the display scale of every value.
+    /// `numeric` or `numeric(precision, scale)`. The latter fixes the display scale of every value.
     Numeric(Option<(u16, i16)>),
     /// `real`
     Float4,
@@ -35,9 +35,9 @@ pub enum Type {
     Float8,
     /// `text`
     Text,
-    /// `character varying`, with its limit in characters
+    /// `character varying`, with its greatest length in characters if it has one
     Varchar(Option<u32>),
-    /// `character(n)`: trailing blanks do not count in comparisons
+    /// `character(n)`: blanks at the end do not count in comparisons
     Bpchar(Option<u32>),
     /// `bytea`
     Bytea,
@@ -53,46 +53,49 @@ pub enum Type {
     Interval,
     /// `uuid`
     Uuid,
-    /// `json`: has no equality operator
+    /// `json`, which has no equality operator
     Json,
     /// `jsonb`
     Jsonb,
-    /// An array of any number of dimensions.
+    /// An array with any number of dimensions; the field is the type of its elements.
     Array(Arc<Type>),
-    /// An anonymous row.
+    /// The type of an anonymous row, with the types of its fields.
     Record(Arc<[Type]>),
-    /// A literal whose type the context has not decided yet.
+    /// The type of a literal before the context decides about it.
     Unknown,
-    /// Any other type, with the facts about it that the engine needs.
+    /// Another type, with the facts about it that the engine needs.
     Other(Arc<OtherType>),
 }
 
-/// A type that is not built into the engine, such as an extension type, enum, domain, range or composite
-/// type.
+/// A type that is not built into the engine, such as an enum, a domain, a range, a composite type or a type
+/// of an extension.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OtherType {
-    /// Its name, ready to be parsed by PostgreSQL (schema-qualified and quoted where needed).
+    /// The name of the type, in the form in which PostgreSQL parses it: schema-qualified and quoted where
+    /// necessary.
     pub sql_name: String,
-    /// Whether the type has an operator `=` (json, xml and point have none).
+    /// Whether the type has an operator `=`. (The types json, xml and point have none.)
     pub equality: bool,
     /// Whether the type has a hash operator class.
     pub hashable: bool,
     /// Whether the type has a default btree operator class.
     pub ordered: bool,
-    /// Whether equal values are always identical (false for citext and nondeterministic collations).
+    /// Whether equal values of the type are always identical. (Not so for citext, and for texts under
+    /// nondeterministic collations.)
     pub exact: bool,
 }
 
-/// The separator between a type and a collation that it has instead of its own.
+/// The text between a type and its collation in the name of a type that has another collation than its own.
 const COLLATE: &str = " COLLATE ";
 
 impl Type {
-    /// Returns the name under which PostgreSQL parses this type, e.g. `bigint`, `numeric(10,2)`, `text[]`.
+    /// Returns the name from which PostgreSQL parses this type, such as `bigint`, `numeric(10,2)` or
+    /// `text[]`.
     pub fn sql_name(&self) -> String {
         self.to_string()
     }
 
-    /// Returns the type without modifiers: `numeric(10,2)` becomes `numeric`.
+    /// Returns the type without modifiers. For example, `numeric(10,2)` becomes `numeric`.
     #[must_use]
     pub fn base(&self) -> Type {
         match self {
@@ -106,8 +109,9 @@ impl Type {
         }
     }
 
-    /// Returns the type without modifiers, which holds every value of this type under any modifiers, with its
-    /// collation. For `char(3)[]` it is `bpchar[]`, for `time(0) without time zone` the same without `(0)`.
+    /// Returns the type without modifiers. It keeps its collation, and has every value that the type has
+    /// under any modifiers. For `char(3)[]` the result is `bpchar[]`. For `time(0) without time zone` the
+    /// result is the same name without `(0)`.
     #[must_use]
     pub fn unmodified(&self) -> Type {
         if let Some((base, collation)) = self.collation() {
@@ -126,8 +130,8 @@ impl Type {
         }
     }
 
-    /// Returns the type under its own collation, and the name of the collation that it has instead; `None`
-    /// where it has none.
+    /// Returns the type under its own collation, and the name of the other collation that it is under.
+    /// Returns `None` where the type is under its own collation.
     pub fn collation(&self) -> Option<(Type, &str)> {
         match self {
             Type::Other(o) => {
@@ -139,15 +143,15 @@ impl Type {
         }
     }
 
-    /// Returns the same type under its own collation.
+    /// Returns the type under its own collation.
     #[must_use]
     pub fn uncollated(&self) -> Type {
         self.collation().map_or_else(|| self.clone(), |(base, _)| base)
     }
 
-    /// Returns a string type, or an array of one, under the collation of this name, which is ready to be
-    /// parsed by PostgreSQL. Under a nondeterministic collation, equal texts may be written differently.
-    /// Other types are returned unchanged.
+    /// Returns a string type, or an array of a string type, under another collation. `collation` is the
+    /// collation's name in the form in which PostgreSQL parses it. If the collation is not deterministic,
+    /// equal texts may be written differently. Other types are returned unchanged.
     #[must_use]
     pub fn collated(&self, collation: &str, deterministic: bool) -> Type {
         match self.uncollated() {
@@ -163,7 +167,7 @@ impl Type {
         }
     }
 
-    /// Returns `ty` under the collation of this type.
+    /// Returns `ty` under the collation that this type is under.
     #[must_use]
     pub fn recollated(&self, ty: &Type) -> Type {
         match self.collation() {
@@ -172,8 +176,8 @@ impl Type {
         }
     }
 
-    /// Whether PostgreSQL defines `=` on the type, so that it can be grouped, joined and compared as part of
-    /// a row.
+    /// Whether PostgreSQL defines `=` for the type. If so, values can be grouped, joined, and compared as
+    /// parts of rows.
     pub fn has_equality(&self) -> bool {
         match self {
             Type::Json => false,
@@ -184,8 +188,8 @@ impl Type {
         }
     }
 
-    /// Whether its values may be composite. Types that are known by name alone never have an equality, so
-    /// they count.
+    /// Whether values of the type may be composite. Types of which only the name is known have no equality
+    /// here, so they may be composite.
     pub fn may_have_fields(&self) -> bool {
         matches!(self, Type::Record(_)) || matches!(self, Type::Other(o) if !o.equality)
     }
@@ -201,7 +205,7 @@ impl Type {
         }
     }
 
-    /// Whether the type is ordered by `<`.
+    /// Whether PostgreSQL orders the values of the type by `<`.
     pub fn is_ordered(&self) -> bool {
         match self {
             Type::Json => false,
@@ -212,10 +216,10 @@ impl Type {
         }
     }
 
-    /// Whether equal values are always written alike. The exceptions are numeric without a scale (1.0 =
-    /// 1.00), floats (−0 = 0), intervals (1 day = 24 hours), jsonb, and types that contain these. Another is
-    /// bpchar without a length; values of `char(n)` are all padded to n. An
-    /// [`Expr::image`](crate::expr::Expr::image) tells such values apart.
+    /// Whether equal values of the type are always written alike. Not exact are numeric without a scale (1.0
+    /// = 1.00), floats (−0 = 0), intervals (1 day = 24 hours), jsonb, and types that contain one of these.
+    /// Not exact is also bpchar without a length. Values of `char(n)` are all padded to n characters. An
+    /// [`Expr::image`](crate::expr::Expr::image) tells equal values apart that are written differently.
     pub fn is_exact(&self) -> bool {
         match self {
             Type::Numeric(None)
@@ -231,7 +235,7 @@ impl Type {
         }
     }
 
-    /// Whether a table may have a column of this type. Anonymous rows occur in expressions only.
+    /// Whether a table can have a column of this type. Anonymous rows occur only in expressions.
     pub fn is_storable(&self) -> bool {
         match self {
             Type::Record(_) => false,
@@ -240,23 +244,24 @@ impl Type {
         }
     }
 
-    /// Whether it is `smallint`, `integer` or `bigint`.
+    /// Whether the type is `smallint`, `integer` or `bigint`.
     pub fn is_integer(&self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
-    /// Whether it is `real` or `double precision`.
+    /// Whether the type is `real` or `double precision`.
     pub fn is_float(&self) -> bool {
         matches!(self, Type::Float4 | Type::Float8)
     }
 
-    /// Whether it is an integer, numeric or floating-point type.
+    /// Whether the type is an integer type, numeric or a floating-point type.
     pub fn is_number(&self) -> bool {
         self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)
     }
 
-    /// Whether its values are object identifiers, or arrays or records of these. Such values are read and
-    /// written as names that the search path resolves (PostgreSQL manual, Object Identifier Types).
+    /// Whether the type's values are object identifiers, or arrays or records that contain object
+    /// identifiers. Object identifiers are read and written as names that the search path resolves
+    /// (PostgreSQL manual, Object Identifier Types).
     pub fn is_name_by_path(&self) -> bool {
         match self {
             Type::Array(element) => element.is_name_by_path(),
@@ -285,12 +290,12 @@ impl Type {
         }
     }
 
-    /// Whether it is `text`, `varchar` or `char`.
+    /// Whether the type is `text`, `varchar` or `char`.
     pub fn is_string(&self) -> bool {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
-    /// Returns the element type of an array.
+    /// Returns the element type of an array type; `None` for another type.
     pub fn element(&self) -> Option<&Type> {
         match self {
             Type::Array(e) => Some(e),
@@ -298,14 +303,14 @@ impl Type {
         }
     }
 
-    /// Returns an array of this type.
+    /// Returns the type of arrays of this type.
     #[must_use]
     pub fn array(self) -> Type {
         Type::Array(Arc::new(self))
     }
 
-    /// Resolves a built-in type name as PostgreSQL spells or abbreviates it (`int4`, `varchar(3)`, `text[]`,
-    /// …).
+    /// Returns the built-in type with this name, in full or abbreviated as PostgreSQL writes it (`int4`,
+    /// `varchar(3)`, `text[]`, …).
     pub fn parse(name: &str) -> Option<Type> {
         let lower = name.trim().to_ascii_lowercase();
         if let Some(element) = lower.strip_suffix("[]") {
@@ -345,7 +350,7 @@ impl Type {
     }
 }
 
-/// The object identifier types, whose values are written as names.
+/// The object identifier types, whose values are written as the names of objects.
 const NAMES_BY_PATH: [&str; 11] = [
     "regclass",
     "regcollation",
@@ -360,7 +365,7 @@ const NAMES_BY_PATH: [&str; 11] = [
     "regtype",
 ];
 
-/// Returns the properties of a built-in type for which the engine has no variant.
+/// Returns the properties of a built-in type of PostgreSQL for which [`Type`] has no variant.
 fn system(name: &str) -> Option<OtherType> {
     let (equality, hashable, ordered) = match name {
         "xml" | "jsonpath" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "circle" => {
@@ -397,12 +402,13 @@ fn system(name: &str) -> Option<OtherType> {
         "xid" => (true, true, false),
         _ => return None,
     };
-    // Text search queries are ordered by their words alone.
+    // PostgreSQL compares text search queries by their words alone, so equal queries may be written
+    // differently.
     let exact = !matches!(name, "numrange" | "nummultirange" | "tsquery");
     Some(OtherType { sql_name: String::new(), equality, hashable, ordered, exact })
 }
 
-/// Returns a type's name without parentheses and their contents; quoted names are left alone.
+/// Returns the name of a type without parentheses and the text in them. Parentheses in quoted names stay.
 fn without_modifiers(name: &str) -> String {
     let (mut out, mut depth, mut quoted) = (String::new(), 0, false);
     for c in name.chars() {
@@ -417,7 +423,8 @@ fn without_modifiers(name: &str) -> String {
     out
 }
 
-/// Splits `numeric(10,2)` into `numeric` and `[10, 2]`; `timestamp(3) without time zone` keeps its words.
+/// Splits `numeric(10,2)` into `numeric` and `[10, 2]`. For `timestamp(3) without time zone`, the words after
+/// the parentheses stay in the name.
 fn split_modifiers(name: &str) -> Option<(String, Vec<i64>)> {
     let Some((head, rest)) = name.split_once('(') else { return Some((name.trim().to_owned(), Vec::new())) };
     let (inside, tail) = rest.split_once(')')?;

@@ -1,4 +1,4 @@
-//! Exact decimals with PostgreSQL's display scales and special values (src/backend/utils/adt/numeric.c).
+//! Exact decimals with the display scales and special values of PostgreSQL (src/backend/utils/adt/numeric.c).
 
 use crate::error::{Error, Result};
 use num_bigint::{BigInt, Sign};
@@ -9,31 +9,32 @@ use std::fmt;
 
 /// An exact decimal with its display scale, or a special value.
 ///
-/// The derived order and equality are structural (1.0 and 1.00 differ); [`Numeric::compare`] is SQL's.
+/// The derived order and equality are structural: 1.0 and 1.00 differ. [`Numeric::compare`] compares as SQL
+/// does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Numeric {
     /// Negative infinity.
     NegInfinity,
-    /// `unscaled × 10^−scale`, printed with exactly `scale` digits after the point.
+    /// The number `unscaled × 10^−scale`, printed with exactly `scale` digits after the point.
     Finite {
-        /// All digits as one integer.
+        /// All digits of the number, as one integer.
         unscaled: BigInt,
-        /// Digits after the decimal point.
+        /// The number of digits after the decimal point.
         scale: u16,
     },
     /// Positive infinity.
     Infinity,
-    /// NaN: equal to itself and greater than everything.
+    /// NaN, which is equal to itself and greater than all other values.
     NaN,
 }
 
 /// The greatest display scale of a stored value.
 const MAX_SCALE: u32 = 16383;
-/// The greatest display scale of a quotient.
+/// The greatest display scale that a quotient gets.
 const MAX_DISPLAY_SCALE: i64 = 1000;
-/// The least number of significant digits of a quotient.
+/// The least number of significant digits that a quotient gets.
 const MIN_SIGNIFICANT: i64 = 16;
-/// The greatest number of digits before the point.
+/// The greatest number of digits before the decimal point.
 const MAX_INTEGER_DIGITS: u64 = 131_072;
 
 /// Returns `10^n`.
@@ -44,7 +45,7 @@ fn ten(n: u32) -> BigInt {
     }
 }
 
-/// Returns `a / b`, with halves rounded away from zero.
+/// Returns `a / b`, rounded to an integer. Halves are rounded away from zero.
 fn divide_rounded(a: &BigInt, b: &BigInt) -> BigInt {
     let (q, r) = a.div_rem(b);
     if r.abs() * 2 >= b.abs() {
@@ -55,7 +56,7 @@ fn divide_rounded(a: &BigInt, b: &BigInt) -> BigInt {
     }
 }
 
-/// Returns the number of decimal digits of `|n|`; 0 for 0.
+/// Returns the number of decimal digits of `|n|`, and 0 for 0.
 fn digits(n: &BigInt) -> u64 {
     if n.is_zero() {
         return 0;
@@ -63,7 +64,7 @@ fn digits(n: &BigInt) -> u64 {
     if let Some(small) = n.magnitude().to_u64() {
         return u64::from(small.ilog10()) + 1;
     }
-    // Since 0.30103 ≥ log10(2), the estimate is exact or one too high.
+    // 0.30103 is slightly greater than log10(2). The estimate is therefore the number of digits, or one less.
     let estimate = (n.bits() * 30103) / 100_000;
     match u32::try_from(estimate) {
         Ok(e) if *n.magnitude() < *ten(e).magnitude() => estimate,
@@ -86,13 +87,13 @@ impl From<i64> for Numeric {
 }
 
 impl Numeric {
-    /// Makes `unscaled × 10^−scale`.
+    /// Makes the number `unscaled × 10^−scale`.
     ///
     /// # Errors
-    /// 22003 where the value has more than 131072 digits before the point.
+    /// 22003 where the number has more than 131072 digits before the decimal point.
     pub fn finite(unscaled: BigInt, scale: u16) -> Result<Numeric> {
-        // A number has at most as many digits as bits, and more than one for four bits. So digits are counted
-        // only where neither bound decides.
+        // A number has at most as many decimal digits as it has bits, and more than one digit for each four
+        // bits. Digits are counted only where neither of these bounds decides.
         let (bits, most) = (unscaled.bits(), MAX_INTEGER_DIGITS + u64::from(scale));
         if bits > MAX_INTEGER_DIGITS && (bits > 4 * most || digits(&unscaled) > most) {
             return Err(overflow());
@@ -100,7 +101,8 @@ impl Numeric {
         Ok(Numeric::Finite { unscaled, scale })
     }
 
-    /// Compares in SQL's order: by value, whatever the scales. NaN is the greatest and equal to itself.
+    /// Compares two numbers by value, as SQL does; their scales do not count. NaN is equal to NaN and greater
+    /// than all other values.
     pub fn compare(&self, other: &Numeric) -> Ordering {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -110,12 +112,12 @@ impl Numeric {
                     Ordering::Greater => a.cmp(&(b * ten(u32::from(s - t)))),
                 }
             }
-            // The variants are declared in this order.
+            // The variants are declared in SQL's order, from negative infinity to NaN.
             _ => self.cmp(other),
         }
     }
 
-    /// Returns the representative of all values equal to this one, which has no trailing zeros.
+    /// Returns the number without trailing zeros after the point. All equal numbers have the same result.
     #[must_use]
     pub fn normalized(&self) -> Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return self.clone() };
@@ -133,7 +135,7 @@ impl Numeric {
         Numeric::Finite { unscaled: n, scale: s }
     }
 
-    /// Returns −1, 0 or 1; `None` for NaN.
+    /// Returns the sign as −1, 0 or 1; `None` for NaN.
     fn signum(&self) -> Option<i8> {
         match self {
             Numeric::NaN => None,
@@ -155,7 +157,7 @@ impl Numeric {
         }
     }
 
-    /// Whether it is neither NaN nor infinite.
+    /// Whether the value is neither NaN nor infinite.
     pub fn is_finite(&self) -> bool {
         matches!(self, Numeric::Finite { .. })
     }
@@ -177,16 +179,16 @@ impl Numeric {
         if self.signum() == Some(-1) { self.negate() } else { self.clone() }
     }
 
-    /// Returns the sign as a numeric; NaN for NaN.
+    /// Returns the sign as a numeric: −1, 0, 1 or NaN.
     #[must_use]
     pub fn sign(&self) -> Numeric {
         self.signum().map_or(Numeric::NaN, |s| Numeric::from(i64::from(s)))
     }
 
-    /// Returns `self + other`, with the larger scale.
+    /// Returns `self + other`, with the greater of the two scales.
     ///
     /// # Errors
-    /// Overflow (22003).
+    /// 22003 where the result overflows.
     pub fn add(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -205,18 +207,18 @@ impl Numeric {
         }
     }
 
-    /// Returns `self − other`, with the larger scale.
+    /// Returns `self − other`, with the greater of the two scales.
     ///
     /// # Errors
-    /// Overflow (22003).
+    /// 22003 where the result overflows.
     pub fn subtract(&self, other: &Numeric) -> Result<Numeric> {
         self.add(&other.negate())
     }
 
-    /// Returns `self × other`, with the sum of the scales.
+    /// Returns `self × other`, with the sum of the two scales, but at most 16383.
     ///
     /// # Errors
-    /// Overflow (22003).
+    /// 22003 where the result overflows.
     pub fn multiply(&self, other: &Numeric) -> Result<Numeric> {
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
             (self, other)
@@ -233,8 +235,8 @@ impl Numeric {
         Numeric::finite(product, u16::try_from(scale).unwrap_or(u16::MAX))
     }
 
-    /// Returns the weight and value of the first digit in base 10000, as `select_div_scale` uses them; both
-    /// are 0 for zero.
+    /// Returns the weight and the value of the first digit in base 10000, as `select_div_scale` of PostgreSQL
+    /// uses them. Both are 0 for zero.
     fn leading(&self) -> (i64, i64) {
         let Numeric::Finite { unscaled, scale } = self else { return (0, 0) };
         if unscaled.is_zero() {
@@ -242,18 +244,18 @@ impl Numeric {
         }
         let exponent = i64::try_from(digits(unscaled)).unwrap_or(i64::MAX) - 1 - i64::from(*scale);
         let weight = exponent.div_euclid(4);
-        // The value is |v| / 10000^weight, rounded down: the point of the unscaled number is shifted.
+        // The value is |v| / 10000^weight, rounded down, computed by moving the point of the unscaled number.
         let shift = i64::from(*scale) + 4 * weight;
         let power = ten(u32::try_from(shift.abs()).unwrap_or(0));
         let first = if shift >= 0 { unscaled.abs() / power } else { unscaled.abs() * power };
         (weight, first.to_i64().unwrap_or(0))
     }
 
-    /// Returns `self / other` with PostgreSQL's scale for quotients: at least 16 significant digits, and at
-    /// least the scale of each operand.
+    /// Returns `self / other`, with the scale that PostgreSQL gives quotients: at least 16 significant
+    /// digits, and at least the scale of each operand.
     ///
     /// # Errors
-    /// Division by zero (22012).
+    /// 22012 where `other` is zero. 22003 where the result overflows.
     pub fn divide(&self, other: &Numeric) -> Result<Numeric> {
         let zero = || Error::data("22012", "division by zero");
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
@@ -285,10 +287,10 @@ impl Numeric {
         Numeric::finite(quotient, u16::try_from(scale).unwrap_or(0))
     }
 
-    /// Returns the whole part of `self / other`, truncated towards zero.
+    /// Returns the whole part of `self / other`, rounded towards zero.
     ///
     /// # Errors
-    /// Division by zero (22012).
+    /// 22012 where `other` is zero. 22003 where the result overflows.
     pub fn divide_whole(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { .. }, Numeric::Finite { unscaled, .. }) if !unscaled.is_zero() => {
@@ -299,7 +301,7 @@ impl Numeric {
         }
     }
 
-    /// Returns both unscaled numbers at the larger scale, and that scale.
+    /// Returns the unscaled numbers of both values at the greater of the two scales, and this scale.
     fn aligned(&self, other: &Numeric) -> (BigInt, BigInt, u16) {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -310,10 +312,10 @@ impl Numeric {
         }
     }
 
-    /// Returns `self mod other`, with the sign of `self` and the larger scale.
+    /// Returns `self mod other`, with the sign of `self` and the greater of the two scales.
     ///
     /// # Errors
-    /// Division by zero (22012).
+    /// 22012 where `other` is zero.
     pub fn remainder(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::NaN, _) | (_, Numeric::NaN) => Ok(Numeric::NaN),
@@ -329,26 +331,26 @@ impl Numeric {
         }
     }
 
-    /// Rounds to `scale` digits after the point, halves away from zero. A negative scale rounds before the
-    /// point.
+    /// Rounds to `scale` digits after the decimal point. Halves are rounded away from zero. A negative scale
+    /// rounds to digits before the decimal point.
     #[must_use]
     pub fn round(&self, scale: i32) -> Numeric {
         self.rescale(scale, divide_rounded)
     }
 
-    /// Truncates after `scale` digits after the point.
+    /// Drops the digits after the first `scale` digits behind the decimal point.
     #[must_use]
     pub fn truncate(&self, scale: i32) -> Numeric {
         self.rescale(scale, |a, b| a / b)
     }
 
-    /// Returns the least integer that is not below it.
+    /// Returns the least integer that is not less than the value.
     #[must_use]
     pub fn ceiling(&self) -> Numeric {
         self.rescale(0, Integer::div_ceil)
     }
 
-    /// Returns the greatest integer that is not above it.
+    /// Returns the greatest integer that is not greater than the value.
     #[must_use]
     pub fn floor(&self) -> Numeric {
         self.rescale(0, Integer::div_floor)
@@ -368,10 +370,10 @@ impl Numeric {
         Numeric::Finite { unscaled: kept * back, scale: display }
     }
 
-    /// Returns the square root, rounded to PostgreSQL's scale for it.
+    /// Returns the square root, rounded to the scale that PostgreSQL gives square roots.
     ///
     /// # Errors
-    /// 2201F for a negative number.
+    /// 2201F where the number is negative.
     pub fn square_root(&self) -> Result<Numeric> {
         if self.signum() == Some(-1) {
             return Err(Error::data("2201F", "cannot take square root of a negative number"));
@@ -379,17 +381,17 @@ impl Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return Ok(self.clone()) };
         let weight = ((self.leading().0 + 1) * 4).div_euclid(2) - 1;
         let out = (MIN_SIGNIFICANT - weight).max(i64::from(*scale)).clamp(0, MAX_DISPLAY_SCALE);
-        // One more digit than needed is computed and then rounded. A root lies exactly between two digits
-        // only if it ends there.
+        // The root is computed with one digit more than needed, and then rounded. The digits behind the extra
+        // digit have no influence: halves are rounded up, so the extra digit alone decides.
         let shift = u32::try_from(2 * (out + 1) - i64::from(*scale)).unwrap_or(0);
         let root = (unscaled * ten(shift)).sqrt();
         Numeric::finite(divide_rounded(&root, &BigInt::from(10)), u16::try_from(out).unwrap_or(0))
     }
 
-    /// Fits the value into `numeric(precision, scale)`.
+    /// Rounds the value to `numeric(precision, scale)`.
     ///
     /// # Errors
-    /// 22003 where more than `precision − scale` digits stand before the point, and for infinities.
+    /// 22003 for infinities, and where more than `precision − scale` digits stand before the decimal point.
     pub fn with_typmod(&self, precision: u16, scale: i16) -> Result<Numeric> {
         let overflow = |detail: String| Error::data("22003", "numeric field overflow").detail(detail);
         let rounded = match self {
@@ -416,10 +418,10 @@ impl Numeric {
         Ok(rounded)
     }
 
-    /// Returns the nearest integer, halves rounded away from zero, if it fits into `bits`.
+    /// Returns the nearest integer of `bits` bits. Halves are rounded away from zero.
     ///
     /// # Errors
-    /// 22003 out of range; 0A000 for NaN and infinities.
+    /// 22003 where the integer does not fit into `bits` bits; 0A000 for NaN and infinities.
     pub fn to_integer(&self, bits: u32, type_name: &str) -> Result<i64> {
         let Numeric::Finite { unscaled, .. } = self.round(0) else {
             let what = if *self == Numeric::NaN { "NaN" } else { "infinity" };
@@ -433,7 +435,7 @@ impl Numeric {
             .ok_or_else(|| out_of_range(type_name))
     }
 
-    /// Returns the nearest `double precision`.
+    /// Returns the nearest value of `double precision`.
     pub fn to_f64(&self) -> f64 {
         match self {
             Numeric::NaN => f64::NAN,
@@ -443,10 +445,10 @@ impl Numeric {
         }
     }
 
-    /// Reads PostgreSQL's input syntax; `None` for any other text.
+    /// Reads a number in PostgreSQL's input syntax. Returns `None` for another text.
     ///
     /// # Errors
-    /// 22003 where the value is too large.
+    /// 22003 where the number is too large.
     pub fn parse(text: &str) -> Result<Option<Numeric>> {
         let text = text.trim();
         let (negative, body) = match text.as_bytes().first() {
@@ -478,7 +480,7 @@ impl Numeric {
         if scale < -131_072 || scale > i64::from(MAX_SCALE) {
             return Err(overflow());
         }
-        // Reading digits takes time that is quadratic in their number.
+        // The time to read digits is quadratic in their number, so the number of digits is checked first.
         let significant = all.trim_start_matches('0').len();
         if u64::try_from(significant).unwrap_or(u64::MAX) > MAX_INTEGER_DIGITS + u64::from(MAX_SCALE) {
             return Err(overflow());

@@ -1,24 +1,25 @@
-//! How far around its row a call over a window looks.
+//! The distance from its own row up to which a call over a window sees other rows.
 
 use super::{Bound, Units, WindowCall};
 use crate::eval;
 use crate::expr::{Expr, Volatility};
 use crate::types::{Datum, Interval};
 
-/// How far around its row a call looks at most: rows beyond have no influence on its value.
+/// The greatest distance from its own row at which a call sees rows. Rows beyond have no influence on the
+/// call's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// The number of rows before it, or of groups of peers.
+    /// The number of rows, or of groups of peers, before the call's row.
     pub before: u64,
-    /// The number of rows after it, or of groups of peers.
+    /// The number of rows, or of groups of peers, after the call's row.
     pub after: u64,
-    /// The distance in the order key between its row and the rows that it sees, in the type that RANGE adds
-    /// to the key.
+    /// The distance in the order key between the call's row and the rows that the call sees. Its type is the
+    /// one that RANGE adds to the key.
     pub distance: Option<Datum>,
 }
 
 impl Reach {
-    /// Returns a reach that covers both; `None` where their distances cannot be added.
+    /// Returns a reach that covers both reaches; `None` where their distances cannot be added.
     #[must_use]
     pub fn and(self, other: Reach) -> Option<Reach> {
         let distance = match (self.distance, other.distance) {
@@ -29,8 +30,8 @@ impl Reach {
     }
 }
 
-/// Returns the sum of two distances, which covers each of them; `None` on overflow or where they are of
-/// different types.
+/// Returns the sum of two distances, which covers each of them. Returns `None` where the sum overflows or the
+/// types differ.
 fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     match (a, b) {
         (Datum::Int(a), Datum::Int(b)) => a.checked_add(*b).map(Datum::Int),
@@ -43,14 +44,15 @@ fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     }
 }
 
-/// Returns the value of an expression that is the same for all rows and at all times.
+/// Returns the value of an expression that has the same value for all rows and at all times; `None` for other
+/// expressions.
 fn constant(e: &Expr) -> Option<Datum> {
     let fixed = e.is_constant() && e.volatility() == Volatility::Immutable;
     fixed.then(|| eval::expr(e, &[]).ok()).flatten()
 }
 
 impl WindowCall {
-    /// Returns how far the call looks; `None` where no number bounds it.
+    /// Returns the reach of the call; `None` where no number bounds the reach.
     pub fn reach(&self) -> Option<Reach> {
         if !self.is_window_function() {
             return self.framed();
@@ -73,7 +75,7 @@ impl WindowCall {
         }
     }
 
-    /// Returns how far the call's frame reaches.
+    /// Returns the reach of the call's frame; `None` where no number bounds the reach.
     fn framed(&self) -> Option<Reach> {
         let end = |bound: &Bound| {
             let (by, preceding) = match bound {

@@ -1,15 +1,18 @@
-//! Δ of a recursion, from its stored result.
+//! The delta of a recursion, computed from its stored result.
 //!
-//! A *derivation* of a row is a row of the base and rows of the side that lead from it, step by step, to that
-//! row. A derivation is *lost* where a part of it left, *gained* where a part of it came. Let K be a key of
-//! the side T, or all its columns, and *touched* the values of K on rows of ΔT:
+//! A *derivation* of a row consists of a row of the base and of rows of the side. Step by step, they lead
+//! from the row of the base to the derived row. A derivation is *lost* if one of its rows left, and *gained*
+//! if one of its rows came. Let K be a key of the side T, or all columns of T. Let *touched* be the values of
+//! K in rows of ΔT.
 //!
-//! - T₌ = T′ ▷ touched, the rows that are in both states as often; S₌ is the step beside them;
-//! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. So T = T₌ + T₋ and T′ = T₌ + T₊.
+//! - T₌ = T′ ▷ touched: the rows of T with an untouched key, which have the same weight in both states. S₌ is
+//!   the step with side T₌.
+//! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. S₋ and S₊ are the steps with these sides.
+//!   Hence T = T₌ + T₋ and T′ = T₌ + T₊.
 //!
-//! Deletions follow the old side and insertions the new one. Following a signed change with the new step
-//! alone, `D = ΔB + ΔS(R) + S′(D)`, would be wrong. Where a row that left leads into a cycle that came, that
-//! equation has more than one solution, and iteration finds none.
+//! Lost derivations are followed over the old side, gained ones over the new side. It would be wrong to
+//! follow a signed change D with the new step alone: `D = ΔB + ΔS(R) + S′(D)`. If a row that left leads into
+//! a cycle that came, this equation has several solutions, and iteration finds none.
 
 use super::{Fixpoint, Recursion, labels};
 use crate::delta::{Differ, Differentiate, negate, sum};
@@ -34,7 +37,8 @@ impl Differentiate for Recursion {
     }
 }
 
-/// The relations T₌, T₋, T₊ and T′ of a side; T₋ and T₊ only where the side changed.
+/// The relations T₌ (`kept`), T₋ and T₊ (`touched`) and T′ (`current`) of a side. T₋ and T₊ are present only
+/// where the side changed.
 struct Sides {
     kept: NodeId,
     touched: Option<(NodeId, NodeId)>,
@@ -66,8 +70,8 @@ impl Sides {
     }
 }
 
-/// Returns (B′ − B)⁺ and (B − B′)⁺. Where equal rows may be written differently, returns the rows of B′ and
-/// of B that equal a row of ΔB.
+/// Returns the rows of the base that came, (B′ − B)⁺, and those that left, (B − B′)⁺. Where equal rows may be
+/// written differently, returns the rows of B′ and the rows of B that equal a row of ΔB.
 fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>> {
     let change = cx.delta(base)?;
     if cx.graph.props(change).empty {
@@ -91,11 +95,12 @@ fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>
 }
 
 impl Recursion {
-    /// Computes the delta of UNION ALL, a bag of derivations. A lost derivation is split at the last part
-    /// that left: before it a derivation of an old row, or nothing; after it only parts that stayed. So
-    /// `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`, and the remaining rows are R₌ = R − lost. A gained derivation is split at
-    /// the first part that came, so `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`. Both sums end where the query does, since
-    /// their terms are parts of the terms of R and R′. And `ΔR = gained − lost`.
+    /// Computes the delta of UNION ALL, whose result is a bag of derivations. A lost derivation is split at
+    /// the last of its rows that left. Before this row stands a derivation of a row of R, or no row. After it
+    /// stand only rows that stayed. Hence `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`, and the rows R₌ = R − lost remain. A
+    /// gained derivation is split at the first of its rows that came. Hence `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`.
+    /// Both sums are finite if the query ends, since their terms are parts of the terms of R and R′. The
+    /// delta is `ΔR = gained − lost`.
     fn all(
         &self,
         cx: &mut Differ<'_>,
@@ -116,10 +121,11 @@ impl Recursion {
         cx.difference(gained, lost)
     }
 
-    /// Computes the delta of UNION, a set: delete and rederive. `over` holds the rows with a lost derivation,
-    /// computed as for UNION ALL. The other rows, R₌ = R ▷ over, have a derivation that stayed. A row of R′
-    /// outside R₌ is reached from B₊, by a part that came from R₌, or from another such row. Or it is reached
-    /// by a part that stayed, and then the row is in `over`.
+    /// Computes the delta of UNION, whose result is a set, by deleting rows and deriving some of them again.
+    /// `over` has the rows with a lost derivation, computed as for UNION ALL. Each other row, in R₌ = R ▷
+    /// over, has a derivation that stayed. A row of R′ outside R₌ is derived from B₊, from R₌ by a row of the
+    /// side that came, or from another row of R′ outside R₌. Otherwise it is derived from R₌ by a row of the
+    /// side that stayed, and then the derived row is in `over`.
     fn distinct(
         &self,
         cx: &mut Differ<'_>,
@@ -151,8 +157,9 @@ impl Recursion {
         cx.difference(gained, over)
     }
 
-    /// Returns the rows with a lost derivation. Such a derivation begins with a row that `left` the base, or
-    /// with a step over rows that left the side. After that it has only steps over the parts that stayed.
+    /// Returns the rows of the stored result that have a lost derivation. The lost part of such a derivation
+    /// begins with a row that left the base (`left`), or with a step over a row that left the side. All later
+    /// steps are over rows of the side that stayed.
     fn lost(
         &self,
         cx: &mut Differ<'_>,
@@ -168,7 +175,8 @@ impl Recursion {
         self.follow(cx, node, seed, side.kept)
     }
 
-    /// Returns the rows that the step derives from `seed` beside `side`, round after round.
+    /// Returns the rows of `seed` and the rows that the step derives from them beside `side`, round after
+    /// round.
     fn follow(&self, cx: &mut Differ<'_>, like: NodeId, seed: Vec<NodeId>, side: NodeId) -> Result<NodeId> {
         let seed = sum(cx.graph, like, seed)?;
         if cx.graph.props(seed).empty {
@@ -177,14 +185,14 @@ impl Recursion {
         cx.graph.add(Recursion::new(seed, side, self.step.clone(), self.fixpoint))
     }
 
-    /// Returns `π(rows ⋈ side)`.
+    /// Returns the rows that one step derives from `rows` beside `side`: `π(rows ⋈ side)`.
     fn pairs(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
         let labels = labels(cx.graph.schema(self.base));
         let pairs = cx.graph.add(Join::new(rows, side, self.step.on.clone()))?;
         cx.graph.add(Map::new(pairs, self.step.exprs.clone()).labelled(labels))
     }
 
-    /// Returns the rows that could have a partner in `side`, which is small.
+    /// Returns the part of `rows` that could have a partner in `side`. A small `side` makes this part small.
     fn asked_by(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
         let keys = join_keys(&self.step.on, cx.graph.schema(self.base).len());
         if keys.left.is_empty() || cx.graph.props(rows).empty {
@@ -200,14 +208,15 @@ impl Recursion {
         cx.graph.add(semi)
     }
 
-    /// Returns the rows of `over` that one step from rows of `stored` outside `over` derives. It may return
-    /// other derived rows too: a row need only agree with a row of `over` in the columns that the step passes
-    /// on unchanged. The search goes backwards, from the rows of `over`.
+    /// Returns the rows of `over` that one step derives from rows of `stored` outside `over`. The result may
+    /// contain other derived rows too. It contains each derived row that agrees with a row of `over` in the
+    /// columns that the step passes on unchanged. The search goes backwards: it starts from the rows of
+    /// `over`.
     fn rederived(&self, cx: &mut Differ<'_>, over: NodeId, stored: NodeId, side: NodeId) -> Result<NodeId> {
         let width = cx.graph.schema(self.base).len();
         let [o, t, r] = [over, side, stored].map(|n| cx.graph.schema(n).clone());
         let passed = |e: &Expr| e.as_column();
-        // A triple has the columns of `over`, `side` and `stored`, in this order.
+        // A triple has the columns of `over`, of `side` and of `stored`, in this order.
         let place = |c: usize| if c < width { width + t.len() + c } else { c };
         let of = |schema: &Schema, c: usize, at: usize| schema.expr(c).shifted(at);
         let mut beside = Vec::new();

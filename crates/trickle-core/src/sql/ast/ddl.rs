@@ -1,4 +1,4 @@
-//! Statements that create and drop objects.
+//! Syntax trees of statements that create and drop objects.
 
 use super::{Query, Scalar};
 use crate::sql::ident::{Ident, Qualified};
@@ -7,16 +7,16 @@ use crate::types::Type;
 /// `CREATE SCHEMA IF NOT EXISTS`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateSchema {
-    /// Its name.
+    /// The name of the schema.
     pub name: Ident,
 }
 
 /// A column of a new table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSpec {
-    /// Name.
+    /// The name of the column.
     pub name: Ident,
-    /// Type.
+    /// The type of the column.
     pub ty: Type,
     /// `NOT NULL`
     pub not_null: bool,
@@ -27,15 +27,15 @@ pub struct ColumnSpec {
 /// `CREATE TABLE`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTable {
-    /// Name.
+    /// The name of the table.
     pub name: Qualified,
     /// `UNLOGGED`
     pub unlogged: bool,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
-    /// Columns.
+    /// The columns of the table.
     pub columns: Vec<ColumnSpec>,
-    /// `PRIMARY KEY`; empty for none.
+    /// `PRIMARY KEY`: the names of its columns; empty for a table without a primary key.
     pub primary_key: Vec<Ident>,
     /// `WITH (fillfactor = …)`
     pub fillfactor: Option<u8>,
@@ -44,30 +44,30 @@ pub struct CreateTable {
 /// `CREATE OR REPLACE VIEW name (columns) AS query`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateView {
-    /// Name.
+    /// The name of the view.
     pub name: Qualified,
-    /// Column names.
+    /// The names of the view's columns.
     pub columns: Vec<Ident>,
-    /// The query that it shows.
+    /// The query whose rows the view shows.
     pub query: Query,
 }
 
 /// `CREATE [UNIQUE] INDEX`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateIndex {
-    /// Name, in the table's schema.
+    /// The name of the index, which is created in the table's schema.
     pub name: Ident,
-    /// Table.
+    /// The indexed table.
     pub table: Qualified,
     /// `UNIQUE`
     pub unique: bool,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
-    /// Keys: columns or expressions over them.
+    /// The keys of the index: columns, or expressions over columns.
     pub keys: Vec<Scalar>,
-    /// `NULLS NOT DISTINCT` (15)
+    /// `NULLS NOT DISTINCT`, which PostgreSQL has since version 15
     pub nulls_not_distinct: bool,
-    /// `WHERE`: the condition on the rows that it holds.
+    /// `WHERE`: the condition on the rows that the index contains.
     pub filter: Option<Scalar>,
 }
 
@@ -98,43 +98,44 @@ pub enum TriggerEvent {
 pub struct CreateTrigger {
     /// `OR REPLACE`
     pub replace: bool,
-    /// Name.
+    /// The name of the trigger.
     pub name: Ident,
-    /// Table.
+    /// The table on which the trigger is created.
     pub table: Qualified,
-    /// The time.
+    /// The time at which the trigger fires.
     pub timing: TriggerTiming,
-    /// The event.
+    /// The event that fires the trigger.
     pub event: TriggerEvent,
     /// `REFERENCING OLD TABLE AS`
     pub old_table: Option<Ident>,
     /// `REFERENCING NEW TABLE AS`
     pub new_table: Option<Ident>,
-    /// `FOR EACH ROW` rather than `STATEMENT`.
+    /// `FOR EACH ROW`; if false, `FOR EACH STATEMENT`.
     pub for_each_row: bool,
-    /// The function it calls.
+    /// The function that the trigger calls.
     pub function: Qualified,
 }
 
-/// `ALTER TABLE … ADD PRIMARY KEY`, which makes its columns NOT NULL.
+/// `ALTER TABLE … ADD PRIMARY KEY`, which also makes the key columns NOT NULL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddPrimaryKey {
-    /// Table.
+    /// The table that gets the primary key.
     pub table: Qualified,
-    /// Key columns.
+    /// The columns of the primary key.
     pub columns: Vec<Ident>,
 }
 
-/// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`: fires under every `session_replication_role`.
+/// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`, after which the trigger fires whatever `session_replication_role`
+/// is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnableAlways {
-    /// Table.
+    /// The table of the trigger.
     pub table: Qualified,
-    /// The trigger's name.
+    /// The name of the trigger.
     pub trigger: Ident,
 }
 
-/// The kind of an object to drop.
+/// The kind of an object that is dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectKind {
     /// `TABLE`
@@ -152,9 +153,9 @@ pub enum ObjectKind {
 /// `DROP … IF EXISTS`
 #[derive(Clone, Debug, PartialEq)]
 pub struct DropObject {
-    /// The kind.
+    /// The kind of the object.
     pub kind: ObjectKind,
-    /// Its name.
+    /// The name of the object.
     pub name: Qualified,
     /// `CASCADE`
     pub cascade: bool,

@@ -1,4 +1,4 @@
-//! Statements that change data.
+//! Syntax trees of statements that change data.
 
 use super::{Cte, Query, Scalar, SelectItem};
 use crate::sql::ident::{Ident, Qualified};
@@ -6,17 +6,17 @@ use crate::sql::ident::{Ident, Qualified};
 /// `INSERT INTO table (columns) query ON CONFLICT … RETURNING …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Insert {
-    /// Common table expressions of the statement.
+    /// The common table expressions of the INSERT.
     pub ctes: Vec<Cte>,
-    /// A comment for people who see the statement in an error message.
+    /// A comment for people who see the INSERT in an error message.
     pub note: Option<String>,
-    /// Target.
+    /// The table into which rows are inserted.
     pub table: Qualified,
-    /// The target's alias.
+    /// The alias of the table.
     pub alias: Option<Ident>,
-    /// Columns; empty for a table without columns.
+    /// The columns that are inserted; empty for a table without columns.
     pub columns: Vec<Ident>,
-    /// The rows.
+    /// The query whose rows are inserted.
     pub source: Query,
     /// `ON CONFLICT`
     pub on_conflict: Option<OnConflict>,
@@ -27,22 +27,22 @@ pub struct Insert {
 /// `ON CONFLICT (columns) DO …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnConflict {
-    /// Columns of the unique index; empty only for DO NOTHING.
+    /// The columns of the unique index. Only with DO NOTHING may this be empty.
     pub columns: Vec<Ident>,
-    /// The action.
+    /// The action for a row whose key the table already has.
     pub action: ConflictAction,
 }
 
-/// The action for a row that exists already.
+/// The action for a proposed row whose key the table already has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConflictAction {
     /// `DO NOTHING`
     Nothing,
-    /// `DO UPDATE SET … WHERE …`; the proposed row is `excluded`.
+    /// `DO UPDATE SET … WHERE …`, which reads the proposed row as `excluded`.
     Update {
-        /// Assignments.
+        /// The assigned columns and their values.
         set: Vec<(Ident, Scalar)>,
-        /// Conjuncts of WHERE.
+        /// The conjuncts of WHERE.
         filter: Vec<Scalar>,
     },
 }
@@ -50,17 +50,17 @@ pub enum ConflictAction {
 /// `UPDATE table SET … FROM … WHERE …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// Common table expressions of the statement.
+    /// The common table expressions of the UPDATE.
     pub ctes: Vec<Cte>,
-    /// Target.
+    /// The table that is updated.
     pub table: Qualified,
-    /// The target's alias.
+    /// The alias of the table.
     pub alias: Option<Ident>,
-    /// Assignments.
+    /// The assigned columns and their values.
     pub set: Vec<(Ident, Scalar)>,
     /// `FROM`
     pub from: Vec<super::FromItem>,
-    /// Conjuncts of WHERE.
+    /// The conjuncts of WHERE.
     pub filter: Vec<Scalar>,
     /// `RETURNING`
     pub returning: Vec<SelectItem>,
@@ -69,15 +69,15 @@ pub struct Update {
 /// `DELETE FROM table USING … WHERE …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete {
-    /// Common table expressions of the statement.
+    /// The common table expressions of the DELETE.
     pub ctes: Vec<Cte>,
-    /// Target.
+    /// The table from which rows are deleted.
     pub table: Qualified,
-    /// The target's alias.
+    /// The alias of the table.
     pub alias: Option<Ident>,
     /// `USING`
     pub using: Vec<super::FromItem>,
-    /// Conjuncts of WHERE.
+    /// The conjuncts of WHERE.
     pub filter: Vec<Scalar>,
     /// `RETURNING`
     pub returning: Vec<SelectItem>,
@@ -86,30 +86,30 @@ pub struct Delete {
 /// `MERGE INTO table USING source ON … WHEN …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merge {
-    /// Common table expressions of the statement.
+    /// The common table expressions of the MERGE.
     pub ctes: Vec<Cte>,
-    /// Target.
+    /// The table that is changed.
     pub table: Qualified,
-    /// The target's alias.
+    /// The alias of the table.
     pub alias: Option<Ident>,
-    /// Source.
+    /// The FROM item whose rows are merged into the table.
     pub using: super::FromItem,
-    /// Join condition.
+    /// The condition on which a row of the source matches a row of the table.
     pub on: Scalar,
-    /// Clauses in order.
+    /// The WHEN clauses, in order.
     pub whens: Vec<MergeWhen>,
-    /// `RETURNING` (17)
+    /// `RETURNING`, which PostgreSQL has since version 17
     pub returning: Vec<SelectItem>,
 }
 
-/// One `WHEN [NOT] MATCHED … THEN …`
+/// A clause `WHEN [NOT] MATCHED … THEN …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeWhen {
-    /// `MATCHED` rather than `NOT MATCHED`.
+    /// `MATCHED`; if false, `NOT MATCHED`.
     pub matched: bool,
-    /// `AND` condition.
+    /// The condition after `AND`.
     pub condition: Option<Scalar>,
-    /// The action.
+    /// The action of the clause.
     pub action: MergeAction,
 }
 
@@ -129,24 +129,24 @@ pub enum MergeAction {
 /// `TRUNCATE`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truncate {
-    /// Tables.
+    /// The tables that are truncated.
     pub tables: Vec<Qualified>,
 }
 
 /// `LOCK TABLE … IN … MODE [NOWAIT]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lock {
-    /// Tables, in the order in which they are locked.
+    /// The tables, in the order in which they are locked.
     pub tables: Vec<Qualified>,
-    /// Mode.
+    /// The mode in which the tables are locked.
     pub mode: LockMode,
     /// `NOWAIT`
     pub nowait: bool,
-    /// `ONLY`: without partitions and children.
+    /// `ONLY`: partitions and inheritance children are not locked.
     pub only: bool,
 }
 
-/// A table lock mode.
+/// The mode of a table lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// `ACCESS SHARE`

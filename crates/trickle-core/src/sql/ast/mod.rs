@@ -1,4 +1,5 @@
-//! The typed syntax tree of generated SQL. No part of it is SQL text: only the printer writes SQL.
+//! The typed syntax tree of the SQL that the engine generates. The tree contains no SQL text: only the
+//! printer writes SQL.
 
 mod ddl;
 mod dml;
@@ -22,7 +23,7 @@ pub use query::{
 pub use scalar::{Aggregate, Frame, FrameBound, Over, Param, Scalar, SpecialCall};
 pub(crate) use walk::{Visitor, walk_from, walk_scalar, walk_select};
 
-/// A statement.
+/// An SQL statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `SELECT`

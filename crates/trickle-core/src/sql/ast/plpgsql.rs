@@ -1,37 +1,37 @@
-//! Trigger functions.
+//! Syntax trees of trigger functions.
 
 use super::{Scalar, Statement};
 use crate::sql::ident::{Ident, Qualified};
 
-/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in PL/pgSQL that returns NULL.
+/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger`, for a function in PL/pgSQL that returns NULL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTriggerFunction {
-    /// Name.
+    /// The name of the function.
     pub name: Qualified,
-    /// Whether it runs with the rights of its owner.
+    /// Whether the function runs with the rights of its owner.
     pub security_definer: bool,
-    /// The settings in force while it runs, with their values: one value each, except for lists such as
-    /// `search_path`.
+    /// The settings that are in force while the function runs, with their values. Only a list such as
+    /// `search_path` has several values.
     pub settings: Vec<(String, Vec<String>)>,
-    /// The variables, with the names of their types.
+    /// The variables of the function, with the names of their types.
     pub variables: Vec<(Ident, &'static str)>,
-    /// The instructions.
+    /// The instructions of the function.
     pub body: Vec<Instruction>,
 }
 
-/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in a language that an extension provides, with the
-/// rights of its owner.
+/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger`, for a function in a language of an extension. The
+/// function runs with the rights of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateScriptFunction {
-    /// Name.
+    /// The name of the function.
     pub name: Qualified,
-    /// The language.
+    /// The language of the function.
     pub language: &'static str,
-    /// The function's text in that language.
+    /// The text of the function in its language.
     pub script: String,
 }
 
-/// Returns the search path of a function that no caller can redirect: built-in names first, names of
+/// Returns a search path that no caller of a function can redirect: built-in names come first, and names of
 /// temporary objects last.
 pub fn pinned_path() -> (String, Vec<String>) {
     ("search_path".to_owned(), vec!["pg_catalog".to_owned(), "pg_temp".to_owned()])
@@ -40,47 +40,51 @@ pub fn pinned_path() -> (String, Vec<String>) {
 /// An instruction of PL/pgSQL.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// A statement that returns nothing. Its plan is made once in each session.
+    /// A statement that returns no rows. The plan of the statement is made once in each session.
     Run(Statement),
-    /// A statement that returns one row, into variables. Its plan is made once in each session.
+    /// A statement that returns one row, which is stored in variables. The plan of the statement is made once
+    /// in each session.
     Fetch(Statement, Vec<Ident>),
-    /// A statement that is planned each time, for the current data. Its rows are dropped.
+    /// A statement that is planned for each run, so that the plan fits the current data. The rows that the
+    /// statement returns are dropped.
     Anew(Statement),
-    /// A statement over rows whose columns may have been renamed, and which is therefore planned each time.
+    /// A statement that reads rows whose columns may have been renamed. For this reason the statement is
+    /// planned for each run.
     Renamed {
-        /// The variable that holds the list of columns to select from each of `rows`, under the alias `r`.
+        /// The variable with the list of columns that are selected from each of `rows`, under the alias `r`.
         list: Ident,
         /// The rows that the statement reads.
         rows: Vec<NamedRows>,
-        /// The statement.
+        /// The statement that reads `rows`.
         statement: Statement,
     },
     /// `name := value`
     Assign(Ident, Scalar),
     /// `IF … THEN … ELSE … END IF`
     If {
-        /// The condition.
+        /// The condition of the IF.
         condition: Scalar,
-        /// The instructions if the condition is true.
+        /// The instructions that run if the condition is true.
         then: Vec<Instruction>,
-        /// The instructions otherwise.
+        /// The instructions that run if the condition is false or NULL.
         otherwise: Vec<Instruction>,
     },
-    /// Instructions, and others to run if one of them raises an error in the data (SQLSTATE classes 22 and
-    /// 21). The writes of the failed instructions are undone then. The block costs a subtransaction.
+    /// Instructions that are tried, and other instructions that run if a tried one raises an error in the
+    /// data (SQLSTATE classes 22 and 21). After such an error, the writes of the tried instructions are
+    /// undone. The block has the cost of a subtransaction.
     Attempt {
         /// The instructions that are tried.
         body: Vec<Instruction>,
-        /// The instructions that run if one of those raises.
+        /// The instructions that run if one of the tried instructions raises an error in the data.
         otherwise: Vec<Instruction>,
     },
-    /// Ends the statement with an error.
+    /// An instruction that ends the trigger's statement with an error.
     Raise {
-        /// The SQLSTATE.
+        /// The SQLSTATE of the error.
         sqlstate: &'static str,
-        /// The message.
+        /// The message of the error.
         message: String,
-        /// The hint.
+        /// The hint of the error.
         hint: String,
     },
     /// `RETURN NULL`
@@ -90,12 +94,12 @@ pub enum Instruction {
 /// The rows that a statement reads: `name (columns) AS (SELECT … FROM from)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedRows {
-    /// The name.
+    /// The name under which the statement reads the rows.
     pub name: Ident,
-    /// The columns.
+    /// The names of the columns.
     pub columns: Vec<Ident>,
-    /// The relation or the variable that the rows come from.
+    /// The relation or variable from which the rows are read.
     pub from: Ident,
-    /// Whether `from` is a variable, which holds one row.
+    /// Whether `from` is a variable with one row, and not a relation.
     pub row: bool,
 }

@@ -1,4 +1,4 @@
-//! Queries.
+//! Syntax trees of queries.
 
 use super::{Delete, Insert, Merge, Scalar, Update};
 use crate::sql::ident::{Ident, Qualified};
@@ -7,9 +7,9 @@ use crate::types::Type;
 /// `WITH … SELECT … ORDER BY … LIMIT …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// Common table expressions; each may read those before it.
+    /// The common table expressions. Each of them can read the ones before it.
     pub ctes: Vec<Cte>,
-    /// The query itself.
+    /// The query without its common table expressions, ORDER BY and LIMIT.
     pub body: SetExpr,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
@@ -21,26 +21,26 @@ pub struct Query {
     pub offset: Option<Scalar>,
 }
 
-/// One common table expression.
+/// A common table expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cte {
-    /// Its name.
+    /// The name of the common table expression.
     pub name: Ident,
-    /// The column names; empty to keep the names of the body.
+    /// The names of the columns. The list is empty where the names of the body stay.
     pub columns: Vec<Ident>,
-    /// `[NOT] MATERIALIZED`; `None` leaves the choice to PostgreSQL, which materializes iff it is read more
-    /// than once.
+    /// `[NOT] MATERIALIZED`. With `None` PostgreSQL chooses, and materializes the rows if and only if they
+    /// are read more than once.
     pub materialized: Option<bool>,
-    /// The query or statement.
+    /// The query or statement that computes the rows.
     pub body: CteBody,
 }
 
 /// The body of a common table expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CteBody {
-    /// A query.
+    /// A query that does not read its own common table expression.
     Query(Query),
-    /// A query that reads the common table expression itself.
+    /// A query that also reads its own common table expression.
     Recursive(Query),
     /// `INSERT … RETURNING`
     Insert(Insert),
@@ -48,28 +48,28 @@ pub enum CteBody {
     Update(Update),
     /// `DELETE … RETURNING`
     Delete(Delete),
-    /// `MERGE … RETURNING` (17)
+    /// `MERGE … RETURNING`, which PostgreSQL has since version 17
     Merge(Merge),
 }
 
-/// A query without ORDER BY.
+/// A query without ORDER BY and LIMIT.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SetExpr {
     /// `SELECT`
     Select(Box<Select>),
-    /// `VALUES (…), (…)`; at least one row of at least one column.
+    /// `VALUES (…), (…)`, with at least one row of at least one column.
     Values(Vec<Vec<Scalar>>),
-    /// `a UNION ALL b UNION ALL …`; at least one arm.
+    /// `a UNION ALL b UNION ALL …`, with at least one arm.
     UnionAll(Vec<SetExpr>),
     /// `a INTERSECT|EXCEPT [ALL] b`
     SetOp {
-        /// The operation.
+        /// The operation, such as `INTERSECT`.
         op: SetOperator,
         /// `ALL`
         all: bool,
-        /// Left side.
+        /// The left operand.
         left: Box<SetExpr>,
-        /// Right side.
+        /// The right operand.
         right: Box<SetExpr>,
     },
 }
@@ -90,24 +90,24 @@ pub enum SetOperator {
 pub struct Select {
     /// `DISTINCT`
     pub distinct: bool,
-    /// Output columns.
+    /// The output columns.
     pub items: Vec<SelectItem>,
-    /// FROM items, joined by commas.
+    /// The FROM items, which are joined by commas.
     pub from: Vec<FromItem>,
-    /// Conjuncts of WHERE.
+    /// The conjuncts of WHERE.
     pub filter: Vec<Scalar>,
     /// `GROUP BY`
     pub group_by: Vec<Scalar>,
-    /// Conjuncts of HAVING.
+    /// The conjuncts of HAVING.
     pub having: Vec<Scalar>,
 }
 
 /// `expr AS name`
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectItem {
-    /// The expression.
+    /// The expression that computes the output column.
     pub expr: Scalar,
-    /// The output name.
+    /// The name of the output column.
     pub name: Option<Ident>,
 }
 
@@ -122,7 +122,7 @@ pub struct OrderBy {
     pub nulls_first: bool,
 }
 
-/// How two FROM items are joined.
+/// The kind of a join of two FROM items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinKind {
     /// `JOIN`
@@ -135,12 +135,12 @@ pub enum JoinKind {
     Cross,
 }
 
-/// A call in FROM.
+/// A call of a function in FROM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableCall {
-    /// The call.
+    /// The call of the function.
     pub call: Scalar,
-    /// `AS (name type, …)`: the columns, where the function leaves them to its caller.
+    /// `AS (name type, …)`: the columns of a function that leaves them to its caller.
     pub definition: Vec<(Ident, Type)>,
 }
 
@@ -149,49 +149,49 @@ pub struct TableCall {
 pub enum FromItem {
     /// A table, view or common table expression.
     Relation {
-        /// Its name.
+        /// The name of the relation.
         name: Qualified,
-        /// Its alias.
+        /// The alias of the relation.
         alias: Ident,
     },
     /// `[LATERAL] (query) AS alias (columns)`
     Subquery {
-        /// The query.
+        /// The query of the subquery.
         query: Box<Query>,
-        /// Its alias.
+        /// The alias of the subquery.
         alias: Ident,
-        /// The column names; empty to keep the names of the query.
+        /// The names of the columns. The list is empty where the names of the query stay.
         columns: Vec<Ident>,
         /// `LATERAL`
         lateral: bool,
     },
-    /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`. It may read the items before
-    /// it.
+    /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`. The arguments may read the
+    /// FROM items before this one.
     Function {
-        /// The calls.
+        /// The calls, whose rows stand beside each other.
         calls: Vec<TableCall>,
         /// `WITH ORDINALITY`
         ordinality: bool,
-        /// Its alias.
+        /// The alias of the item.
         alias: Ident,
-        /// Column names.
+        /// The names of the item's columns.
         columns: Vec<Ident>,
     },
-    /// A join with its condition (none only for [`JoinKind::Cross`]).
+    /// A join of two items with a condition, which only [`JoinKind::Cross`] lacks.
     Join {
-        /// Kind.
+        /// The kind of the join.
         kind: JoinKind,
-        /// Left side.
+        /// The left item.
         left: Box<FromItem>,
-        /// Right side.
+        /// The right item.
         right: Box<FromItem>,
-        /// Condition.
+        /// The join condition.
         on: Option<Scalar>,
     },
 }
 
 impl Query {
-    /// Makes a query that consists of a body alone.
+    /// Makes a query with a body, and without common table expressions, ORDER BY and LIMIT.
     pub fn new(body: SetExpr) -> Query {
         Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None, with_ties: false, offset: None }
     }
@@ -214,12 +214,12 @@ impl FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
     }
-    /// Makes a call with names for its columns.
+    /// Makes `f(…) AS alias (columns)`.
     pub fn call_naming(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns }
     }
-    /// Makes a relation under an alias.
+    /// Makes `name AS alias`.
     pub fn relation(name: Qualified, alias: Ident) -> FromItem {
         FromItem::Relation { name, alias }
     }

@@ -1,4 +1,4 @@
-//! Scalar expressions.
+//! Syntax trees of scalar expressions.
 
 use super::{OrderBy, Query};
 use crate::catalog::TableId;
@@ -7,25 +7,27 @@ use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
 
-/// The meaning of a bind parameter. The printer assigns the positions, and the code that runs the statement
-/// binds the values.
+/// The meaning of a bind parameter, by which its value is found. The printer assigns the positions of
+/// parameters. The code that runs the statement binds their values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Param {
-    /// The snapshot up to which a source's changes were consumed, as text of `pg_snapshot`.
+    /// The snapshot up to which the changes of a source are in the stream table, as text of `pg_snapshot`.
     FrontierSnapshot(TableId),
-    /// The transaction that stored the frontier, as text of `xid8`; NULL where there is none.
+    /// The transaction that stored the frontier, as text of `xid8`; NULL where no transaction stored it.
     FrontierXid(TableId),
-    /// The last command of that transaction that was consumed, `bigint`.
+    /// A command number in the transaction that stored the frontier, as `bigint`. Changes by this and earlier
+    /// commands are in the stream table.
     FrontierCommand(TableId),
-    /// The number of rows counted in a source's window, `bigint`; NULL where they were not counted.
+    /// The number of rows that were counted in the window of a source, as `bigint`; NULL where they were not
+    /// counted.
     Pending(TableId),
-    /// A time of the refresh, as text of `timestamptz`.
+    /// A time that the refresh uses, as text of `timestamptz`.
     Clock(Moment),
-    /// A value with a number that the caller chooses.
+    /// A value that the caller binds by a number of its choice.
     Value(u32),
 }
 
-/// Calls with a grammar of their own.
+/// The calls for which SQL has a grammar of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpecialCall {
     /// `COALESCE(…)`
@@ -41,15 +43,15 @@ pub enum SpecialCall {
 /// A call of an aggregate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {
-    /// The aggregate.
+    /// The name of the aggregate.
     pub name: Qualified,
-    /// The arguments; where there are none, `*` is printed.
+    /// The arguments. If the list is empty, `*` is printed.
     pub args: Vec<Scalar>,
     /// `DISTINCT`
     pub distinct: bool,
-    /// `ORDER BY` inside the call, or `WITHIN GROUP`.
+    /// The keys of `ORDER BY` inside the call, or of `WITHIN GROUP`.
     pub order_by: Vec<OrderBy>,
-    /// Whether `order_by` is `WITHIN GROUP`.
+    /// Whether `order_by` has the keys of `WITHIN GROUP`.
     pub within_group: bool,
     /// `FILTER (WHERE …)`
     pub filter: Option<Box<Scalar>>,
@@ -58,32 +60,32 @@ pub struct Aggregate {
 /// `call OVER (PARTITION BY … ORDER BY … frame)`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Over {
-    /// The function.
+    /// The call of the window function or aggregate.
     pub call: Aggregate,
-    /// Whether it is a window function, whose call without arguments is printed without `*`.
+    /// Whether the call is of a window function. Without arguments, such a call is printed without `*`.
     pub ranks: bool,
     /// `PARTITION BY`
     pub partition: Vec<Scalar>,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
-    /// The frame; `None` for the default.
+    /// The frame; `None` for SQL's default frame.
     pub frame: Option<Frame>,
 }
 
-/// The rows that a call over a window sees.
+/// A window frame: the rows of its partition that a call sees from its own row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// `ROWS`, `RANGE` or `GROUPS`.
     pub units: Units,
-    /// The start.
+    /// The bound at which the frame begins.
     pub start: FrameBound,
-    /// The end.
+    /// The bound at which the frame ends.
     pub end: FrameBound,
-    /// The rows that are left out.
+    /// The rows that the frame leaves out although they are between its bounds.
     pub exclude: Exclusion,
 }
 
-/// An end of a frame.
+/// A bound at which a frame begins or ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FrameBound {
     /// `UNBOUNDED PRECEDING`
@@ -103,67 +105,67 @@ pub enum FrameBound {
 pub enum Scalar {
     /// `alias.name`
     Column {
-        /// The alias of the FROM item; `None` only for a column of a statement's own target.
+        /// The alias of the FROM item. Only a column of the table that a statement changes may lack it.
         table: Option<Ident>,
-        /// The column.
+        /// The name of the column.
         name: Ident,
     },
-    /// A constant of exactly this type.
+    /// A constant of exactly the type in the second field.
     Literal(Datum, Type),
-    /// A bind parameter, cast to this type.
+    /// A bind parameter, cast to the type in the second field.
     Param(Param, Type),
     /// `f(…)`
     Call(Qualified, Vec<Scalar>),
-    /// A call with its own grammar.
+    /// A call for which SQL has a grammar of its own.
     Special(SpecialCall, Vec<Scalar>),
-    /// A call with keywords between its arguments.
+    /// A function call with keywords between its arguments.
     Form(Vec<FormPiece>, Vec<Scalar>),
-    /// `a op b`, or `op a`; with a schema, `OPERATOR(schema.op)` is printed.
+    /// `a op b` or `op a`. An operator with a schema is printed as `OPERATOR(schema.op)`.
     Operator(Qualified, Vec<Scalar>),
-    /// An aggregate call.
+    /// A call of an aggregate.
     Aggregate(Box<Aggregate>),
     /// A call over a window.
     Over(Box<Over>),
     /// `e::type`
     Cast(Box<Scalar>, Type),
-    /// Conjunction.
+    /// The conjunction of the terms.
     And(Vec<Scalar>),
-    /// Disjunction.
+    /// The disjunction of the terms.
     Or(Vec<Scalar>),
     /// `NOT e`
     Not(Box<Scalar>),
     /// `e IS [NOT] …`
     Is {
-        /// The tested expression.
+        /// The expression that is tested.
         arg: Box<Scalar>,
-        /// The test.
+        /// The test, such as `NULL` in `IS NULL`.
         test: IsTest,
         /// `IS NOT`
         negated: bool,
     },
     /// `l IS [NOT] DISTINCT FROM r`
     Distinct {
-        /// Left side.
+        /// The left operand.
         left: Box<Scalar>,
-        /// Right side.
+        /// The right operand.
         right: Box<Scalar>,
-        /// `IS NOT`: true where the sides are the same.
+        /// `IS NOT DISTINCT FROM`: true where the operands are equal or both NULL.
         negated: bool,
     },
     /// `CASE WHEN … THEN … [ELSE …] END`
     Case {
-        /// Conditions with values.
+        /// The conditions with their values, in order.
         whens: Vec<(Scalar, Scalar)>,
         /// `ELSE`
         otherwise: Option<Box<Scalar>>,
     },
     /// `e op ANY|ALL (array)`
     Quantified {
-        /// Left side.
+        /// The left operand.
         arg: Box<Scalar>,
-        /// The operator.
+        /// The comparison operator.
         op: Qualified,
-        /// The array.
+        /// The array with whose elements the operand is compared.
         array: Box<Scalar>,
         /// `ALL`
         all: bool,
@@ -172,7 +174,7 @@ pub enum Scalar {
     Array(Vec<Scalar>),
     /// `ROW(…)`
     Row(Vec<Scalar>),
-    /// `a[i]…` or `a[l:u]…`, one per dimension.
+    /// `a[i]…` or `a[l:u]…`, with one subscript for each dimension.
     Subscript(Box<Scalar>, Vec<Subscript<Scalar>>),
     /// `(e).name`
     Field(Box<Scalar>, Ident),
@@ -185,7 +187,7 @@ pub enum Scalar {
     },
     /// `(a, …) [NOT] IN (SELECT …)`
     InQuery {
-        /// Left side, one per column of the subquery.
+        /// The left operands, one for each column of the subquery.
         args: Vec<Scalar>,
         /// The subquery.
         query: Box<Query>,
@@ -219,7 +221,7 @@ impl Scalar {
     pub fn text(value: &str) -> Scalar {
         Scalar::Literal(Datum::text(value), Type::Text)
     }
-    /// Makes a NULL of a type.
+    /// Makes a NULL of type `ty`.
     pub fn null(ty: Type) -> Scalar {
         Scalar::Literal(Datum::Null, ty)
     }
@@ -272,7 +274,8 @@ impl Scalar {
     pub fn coalesce(self, other: Scalar) -> Scalar {
         Scalar::Special(SpecialCall::Coalesce, vec![self, other])
     }
-    /// Makes the conjunction, flattened; TRUE for no terms.
+    /// Makes the conjunction of the terms, without conjunctions among its terms. Without terms, the result is
+    /// TRUE.
     pub fn and(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat = Vec::new();
         for t in terms {
@@ -287,7 +290,7 @@ impl Scalar {
             _ => Scalar::And(flat),
         }
     }
-    /// Makes the disjunction; FALSE for no terms.
+    /// Makes the disjunction of the terms. Without terms, the result is FALSE.
     pub fn or(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
         let mut flat: Vec<Scalar> = terms.into_iter().collect();
         match flat.len() {
@@ -296,7 +299,8 @@ impl Scalar {
             _ => Scalar::Or(flat),
         }
     }
-    /// Makes a plain aggregate call; without arguments it is printed with `*`.
+    /// Makes a call of an aggregate without DISTINCT, ORDER BY and FILTER. A call without arguments is
+    /// printed with `*`.
     pub fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
             name: Qualified::bare(Ident::fixed(name)),
@@ -319,14 +323,15 @@ impl Scalar {
         };
         Scalar::Over(Box::new(Over { call, ranks: true, partition, order_by, frame: None }))
     }
-    /// Returns the alias of the FROM item whose column it is.
+    /// Returns the alias of the FROM item to which a column belongs; `None` for other expressions.
     pub(crate) fn table(&mut self) -> Option<&mut Ident> {
         match self {
             Scalar::Column { table, .. } => table.as_mut(),
             _ => None,
         }
     }
-    /// Whether it is a column or a constant, so that writing it twice costs nothing.
+    /// Whether the expression is a column, a constant or a parameter, possibly cast. Computing such an
+    /// expression twice costs nothing.
     pub fn is_atom(&self) -> bool {
         match self {
             Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => true,

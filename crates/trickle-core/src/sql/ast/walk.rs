@@ -1,18 +1,18 @@
-//! Walks over every scalar expression of a tree, nested queries included.
+//! Walks over every scalar expression of a syntax tree, including the expressions of nested queries.
 
 use super::{Aggregate, FrameBound, FromItem, Query, Scalar, Select, SetExpr};
 use crate::expr::Subscript;
 use crate::sql::ident::Ident;
 
-/// The functions that a walk calls.
+/// The functions that a walk calls for the parts of a tree.
 pub(crate) struct Visitor<'a> {
-    /// Called with every scalar, children first.
+    /// The function that is called with every scalar expression, after its operands.
     pub(crate) scalar: &'a mut dyn FnMut(&mut Scalar),
-    /// Called with the alias of every FROM item.
+    /// The function that is called with the alias of every FROM item.
     pub(crate) alias: &'a mut dyn FnMut(&mut Ident),
 }
 
-/// Walks a scalar.
+/// Walks over a scalar expression.
 pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
     if let Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) = s {
         return (v.scalar)(s);
@@ -82,7 +82,8 @@ fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
     args.iter_mut().for_each(|a| walk_scalar(a, v));
 }
 
-/// Walks a query that only reads (generated subqueries hold no data-modifying common table expression).
+/// Walks over a query that changes no data: generated subqueries have no common table expressions that change
+/// data.
 fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     for cte in &mut q.ctes {
         if let super::CteBody::Query(body) | super::CteBody::Recursive(body) = &mut cte.body {
@@ -106,7 +107,7 @@ fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {
     }
 }
 
-/// Walks a SELECT.
+/// Walks over a SELECT.
 pub(crate) fn walk_select(select: &mut Select, v: &mut Visitor<'_>) {
     select.items.iter_mut().for_each(|i| walk_scalar(&mut i.expr, v));
     select.from.iter_mut().for_each(|f| walk_from(f, v));
@@ -115,7 +116,7 @@ pub(crate) fn walk_select(select: &mut Select, v: &mut Visitor<'_>) {
     walk_all(&mut select.having, v);
 }
 
-/// Walks a FROM item.
+/// Walks over a FROM item.
 pub(crate) fn walk_from(f: &mut FromItem, v: &mut Visitor<'_>) {
     match f {
         FromItem::Relation { alias, .. } => (v.alias)(alias),

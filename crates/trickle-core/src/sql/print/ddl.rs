@@ -1,4 +1,4 @@
-//! Statements that create and drop objects.
+//! Prints statements that create and drop objects.
 
 use super::Printer;
 use crate::sql::ast::{

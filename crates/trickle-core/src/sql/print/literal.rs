@@ -1,11 +1,12 @@
-//! Prints constants so that PostgreSQL parses exactly this value of exactly this type under any setting.
+//! Prints constants. PostgreSQL parses each constant as exactly this value of exactly this type, whatever its
+//! settings are.
 
 use super::Printer;
 use crate::sql::ast::Scalar;
 use crate::types::{Datum, Interval, Type};
 
-/// Returns how tightly a constant binds: `None` for an atom, `Some(true)` like a cast, `Some(false)` like a
-/// signed number.
+/// Returns how tightly the printed constant binds: `None` for an atom, `Some(true)` for a cast, `Some(false)`
+/// for a number with a sign.
 pub(super) fn binds(d: &Datum, ty: &Type) -> Option<bool> {
     match (d, ty) {
         (Datum::Null, Type::Unknown) | (Datum::Bool(_), Type::Bool) | (_, Type::Unknown) => None,
@@ -15,8 +16,8 @@ pub(super) fn binds(d: &Datum, ty: &Type) -> Option<bool> {
     }
 }
 
-/// Whether the digits alone are an `integer`. 2147483648 is a `bigint`, so the least integer cannot be
-/// written with a sign.
+/// Whether PostgreSQL reads the digits alone as an `integer`. It reads 2147483648 as a `bigint`, so the least
+/// integer cannot be written as a sign and digits.
 fn bare(i: i64) -> bool {
     (-i64::from(i32::MAX)..=i64::from(i32::MAX)).contains(&i)
 }
@@ -53,8 +54,8 @@ impl Printer {
         }
     }
 
-    /// Writes a string constant. A text with a backslash is written as `E''`, which means the same whatever
-    /// `standard_conforming_strings` is.
+    /// Writes a string constant. A text with a backslash is written as `E''`, whose meaning does not depend
+    /// on `standard_conforming_strings`.
     pub(super) fn quoted(&mut self, s: &str) {
         let escape = s.contains('\\');
         self.word(if escape { "E'" } else { "'" });
@@ -62,7 +63,7 @@ impl Printer {
             match c {
                 '\'' => self.word("''"),
                 '\\' => self.word("\\\\"),
-                // No text may contain NUL, for which PostgreSQL would refuse the whole statement.
+                // NUL is left out, since PostgreSQL would refuse the whole statement because of it.
                 '\0' => {}
                 c => self.out.push(c),
             }
@@ -71,7 +72,7 @@ impl Printer {
     }
 }
 
-/// Returns the input text of a value.
+/// Returns the text from which PostgreSQL reads a value.
 fn text(d: &Datum, ty: &Type) -> String {
     match d {
         Datum::Interval(i) => interval(i),
@@ -79,8 +80,8 @@ fn text(d: &Datum, ty: &Type) -> String {
     }
 }
 
-/// Writes every part of an interval with its sign, since under some `IntervalStyle` a leading minus applies
-/// to the rest.
+/// Writes each part of an interval with its sign. Under some settings of `IntervalStyle`, a minus in front
+/// would apply to the later parts too.
 fn interval(i: &Interval) -> String {
     match (i.months, i.days, i.micros) {
         (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),

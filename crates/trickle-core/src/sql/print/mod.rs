@@ -1,4 +1,4 @@
-//! The printer: the only code that writes SQL text. Equal trees give equal text, byte for byte.
+//! The printer, which is the only code that writes SQL text. Equal trees give equal text, byte for byte.
 
 mod ddl;
 mod dml;
@@ -11,31 +11,31 @@ use super::ast::{Param, Query, Scalar, Statement};
 use super::ident::{Ident, Qualified};
 use std::fmt::Write;
 
-/// A statement's text, with the meaning of its `$1`, `$2`, ….
+/// The text of a statement, with the meaning of its parameters `$1`, `$2`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Printed {
-    /// The text, over several lines, without a final semicolon.
+    /// The text, which may have several lines and has no semicolon at its end.
     pub text: String,
-    /// The parameters by position.
+    /// The meanings of the parameters, in the order of their positions.
     pub params: Vec<Param>,
 }
 
-/// Prints a statement.
+/// Prints a statement as SQL text.
 pub fn print(statement: &Statement) -> Printed {
     let mut p = Printer::default();
     p.statement(statement);
     p.finish()
 }
 
-/// Prints a query.
+/// Prints a query as SQL text.
 pub fn print_query(query: &Query) -> Printed {
     let mut p = Printer::default();
     p.query(query);
     p.finish()
 }
 
-/// Returns a quoted string constant without a type. Commands such as SET take it, and elsewhere PostgreSQL
-/// gives it the type that the place needs.
+/// Returns a string constant in quotes, without a type. Commands such as SET accept such a constant. In an
+/// expression, PostgreSQL gives the constant the type that the context needs.
 pub fn quoted(text: &str) -> String {
     let mut p = Printer::default();
     p.quoted(text);
@@ -62,9 +62,9 @@ impl std::fmt::Display for Statement {
     }
 }
 
-/// The greatest length of a list that stays on one line, in characters.
+/// The greatest number of characters in a list that stays on one line.
 const LINE: usize = 100;
-/// The greatest number of items in a list that needs no memory of its own.
+/// The greatest number of items in a list for which no memory is allocated.
 const INLINE: usize = 32;
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Printer {
         self.out.push_str(text);
     }
 
-    /// Writes a value that displays as SQL: a type, a number, a qualified name.
+    /// Writes a value whose `Display` form is SQL: a type, a number, a qualified name.
     fn show(&mut self, what: &impl std::fmt::Display) {
         self.put(format_args!("{what}"));
     }
@@ -112,25 +112,27 @@ impl Printer {
         }
     }
 
-    /// Runs `f` with one more level of indentation.
+    /// Runs `f` at the next level of indentation.
     fn inside(&mut self, f: impl FnOnce(&mut Self)) {
         self.indent += 1;
         f(self);
         self.indent -= 1;
     }
 
-    /// Returns the text that `f` writes, instead of writing it.
+    /// Returns the text that `f` writes. The text is not added to the output.
     fn capture(&mut self, f: impl FnOnce(&mut Self)) -> String {
         let before = std::mem::take(&mut self.out);
         f(self);
         std::mem::replace(&mut self.out, before)
     }
 
-    /// Writes `a, b, c` on one line where it fits, otherwise one item per line, indented.
+    /// Writes the list `a, b, c` on one line if it is short enough. Otherwise each item is on an indented
+    /// line of its own.
     fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.indent += 1;
         let start = self.out.len();
-        // The list is written on one line first, and the ends of its items are noted; most lists fit.
+        // The list is first written on one line, since most lists are short enough. The positions at which
+        // items end are recorded for a list that is not.
         let mut ends = [0; INLINE];
         let mut more = Vec::new();
         for (i, item) in items.iter().enumerate() {
@@ -158,7 +160,7 @@ impl Printer {
         self.indent -= 1;
     }
 
-    /// Writes `a, b, c` on one line.
+    /// Writes the list `a, b, c` on one line.
     fn row<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         for (i, item) in items.iter().enumerate() {
             if i > 0 {

@@ -1,4 +1,4 @@
-//! Prints trigger functions.
+//! Prints statements that create trigger functions.
 
 use super::{Printer, quoted};
 use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, Statement};
@@ -7,8 +7,7 @@ use crate::sql::ident::Ident;
 impl Printer {
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
         let body = self.capture(|p| {
-            // A name that is both a column and one of PL/pgSQL's own variables (found, tg_op …) means the
-            // column.
+            // A name of both a column and a variable of PL/pgSQL (found, tg_op …) is to mean the column.
             p.word("#variable_conflict use_column");
             if !c.variables.is_empty() {
                 p.newline();
@@ -48,14 +47,14 @@ impl Printer {
         self.dollars("trickle", &c.script);
     }
 
-    /// Writes ` SET name = values`.
+    /// Writes ` SET name = values`, a setting of the function.
     fn setting(&mut self, name: &str, values: &[String]) {
         let name: Vec<String> = name.split('.').map(|part| Ident::new(part).to_string()).collect();
         self.put(format_args!(" SET {} = ", name.join(".")));
         if values.is_empty() {
             self.word("''");
         }
-        // The only setting with a list is `search_path`, whose values are identifiers.
+        // Only the setting `search_path` has a list of values, which are identifiers.
         let schemas = name == ["search_path"];
         self.row(values, |p, v| match schemas {
             true => p.show(&Ident::new(v)),
@@ -63,7 +62,8 @@ impl Printer {
         });
     }
 
-    /// Writes a text in dollar quotes, with a tag that the text does not contain.
+    /// Writes a text in dollar quotes. The tag of the quotes is made so long that the text does not contain
+    /// it.
     fn dollars(&mut self, tag: &str, text: &str) {
         let mut tag = format!("${tag}$");
         while text.contains(&tag) {
@@ -160,7 +160,7 @@ impl Printer {
                 self.word("END");
             }
             Instruction::Raise { sqlstate, message, hint } => {
-                // The message is an argument, since a percent sign in the format would be a placeholder.
+                // The message is passed as an argument. A percent sign in the format would be a placeholder.
                 self.put(format_args!(
                     "RAISE EXCEPTION '%', {} USING ERRCODE = '{sqlstate}', HINT = {}",
                     quoted(message),

@@ -1,4 +1,4 @@
-//! Queries.
+//! Prints queries.
 
 use super::Printer;
 use crate::sql::ast::{
@@ -28,7 +28,8 @@ impl Printer {
         }
     }
 
-    /// Writes a number of rows. A constant is written bare, as FETCH requires it.
+    /// Writes a number of rows, for LIMIT, FETCH and OFFSET. A constant is written without a type, as FETCH
+    /// requires.
     fn count(&mut self, n: &Scalar) {
         match n {
             Scalar::Literal(crate::types::Datum::Int(n), _) => self.show(n),
@@ -67,7 +68,7 @@ impl Printer {
         self.newline();
     }
 
-    /// Writes ` (a, b)`, or nothing where there are no names.
+    /// Writes the list ` (a, b)`, or nothing where the list is empty.
     pub(super) fn names(&mut self, names: &[Ident]) {
         if !names.is_empty() {
             self.word(" (");
@@ -157,7 +158,7 @@ impl Printer {
             self.newline();
             self.word("GROUP BY");
             self.list(&s.group_by, |p, e| match e {
-                // A bare integer is the position of an output column.
+                // In GROUP BY an integer constant is the position of an output column.
                 Scalar::Literal(crate::types::Datum::Int(n), crate::types::Type::Int4) => p.show(n),
                 other => p.scalar(other),
             });

@@ -8,7 +8,8 @@ use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
 use crate::window::{Exclusion, Units};
 
-/// How tightly a form binds. An operand that binds less tightly than its place requires is parenthesised.
+/// How tightly a form of expression binds its operands. An operand is put in parentheses if it binds less
+/// tightly than its position requires.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Or,
@@ -27,7 +28,7 @@ enum Binding {
 }
 
 impl Binding {
-    /// Returns the binding that an operand needs to bind more tightly than `self`.
+    /// Returns the least binding that is tighter than `self`.
     fn tighter(self) -> Binding {
         match self {
             Binding::Or => Binding::And,
@@ -97,7 +98,7 @@ impl Printer {
         });
     }
 
-    /// Writes a conjunct, `alone` or among others.
+    /// Writes a conjunct. `alone` is whether it is the only conjunct of its clause.
     pub(super) fn conjunct(&mut self, s: &Scalar, alone: bool) {
         self.operand(s, if alone { Binding::Or } else { Binding::Not });
     }
@@ -131,8 +132,8 @@ impl Printer {
             Scalar::Aggregate(a) => self.aggregate(a, false),
             Scalar::Over(o) => self.over(o),
             Scalar::Cast(e, ty) => match ty.collation() {
-                // The parentheses are for the parser crate, which reads COLLATE only after a closed
-                // expression.
+                // The parentheses are needed by the parser crate, which reads COLLATE only after an
+                // expression in parentheses.
                 Some((base, collation)) => {
                     self.word("(");
                     self.operand(e, Binding::Cast);
@@ -172,8 +173,8 @@ impl Printer {
         }
     }
 
-    /// Writes a call with keywords. Arguments that are not a single word get parentheses, since the grammar
-    /// of some calls requires it.
+    /// Writes a call that has keywords among its arguments. The grammar of some calls requires parentheses
+    /// around arguments, so each argument that is not a single word gets them.
     fn form(&mut self, pieces: &[FormPiece], args: &[Scalar]) {
         let mut args = args.iter();
         for (apart, piece) in spaced(pieces) {
@@ -270,7 +271,7 @@ impl Printer {
         }
     }
 
-    /// Writes ` op ` with spaces around it, so that two symbols never run together.
+    /// Writes an operator with a space on each side, so that two operators never become one.
     fn symbol(&mut self, op: &Qualified) {
         self.word(" ");
         self.bare_symbol(op);
@@ -295,7 +296,7 @@ impl Printer {
         match args {
             [one] => {
                 self.bare_symbol(op);
-                // `- -1` is a number, `--1` a comment.
+                // The text `- -1` is a number, but `--1` is a comment.
                 let tight = own == Binding::Sign && binding(one) > Binding::Sign;
                 self.word(if tight { "" } else { " " });
                 self.operand(one, own.tighter());
@@ -310,7 +311,7 @@ impl Printer {
         }
     }
 
-    /// Writes a call; with `bare`, one without arguments is written without `*`.
+    /// Writes a call of an aggregate. If `bare`, a call without arguments is written without `*`.
     fn aggregate(&mut self, a: &Aggregate, bare: bool) {
         self.qualified(&a.name);
         self.word("(");
@@ -416,13 +417,13 @@ impl Printer {
             self.params.len() - 1
         });
         let position = position + 1;
-        // A driver binds booleans, numbers and texts. PostgreSQL derives the type of a parameter from its
-        // first cast.
+        // Drivers bind booleans, numbers and texts. Values of other types are bound as texts. PostgreSQL
+        // derives the type of a parameter from the first cast of the parameter.
         let plain = matches!(ty, Type::Bool | Type::Int8 | Type::Float8 | Type::Text);
         self.put(format_args!("${position}::{}{ty}", if plain { "" } else { "text::" }));
     }
 
-    /// Writes `name = expr`.
+    /// Writes the assignment `name = expr`.
     pub(super) fn assignment(&mut self, (name, value): &(Ident, Scalar)) {
         self.ident(name);
         self.word(" = ");
