@@ -20,43 +20,48 @@ use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Relation, record_failure};
 use trickle_core::vocabulary::{Activity, Capture, Initiator};
 
-/// Stream tables whose plans fit their sources.
+/// The stream tables after adapting: the plan of each fits its sources.
 pub(crate) struct Adapted {
-    /// The wanted stream tables and those that are linked to them, as the catalog has them by now.
+    /// The wanted stream tables and those that are linked with them, as the catalog lists them after
+    /// adapting.
     pub(crate) registry: Registry,
-    /// The stream tables whose results were built beside, by `pgt_id`.
+    /// The stream tables whose new results were built beside the former ones, by `pgt_id`.
     pub(crate) rebuilt: BTreeMap<i64, Rebuilt>,
 }
 
 /// A stream table that was planned again.
 struct Replanned {
-    /// The stream table, under the current names of its sources.
+    /// The stream table, with its sources under their current names.
     e: Entry,
     new: NewStreamTable,
     design: Result<Design>,
-    /// Whether a relation that it reads had another name.
+    /// Whether a relation that the stream table reads was renamed after the stream table was planned.
     is_renamed: bool,
 }
 
-/// The reason why a result was built beside, the rows that this changed, and the time that it took.
+/// A new result that was built beside the former one: the reason, the numbers of rows that the exchange
+/// wrote, and the time that it took.
 pub(crate) struct Rebuilt {
     pub(crate) why: String,
     pub(crate) written: Written,
     pub(crate) took: Duration,
 }
 
-/// The most attempts to plan a stream table while others rename its sources.
+/// The greatest number of attempts to plan a stream table while other sessions rename its sources.
 const ATTEMPTS: usize = 5;
 
 impl<C: Connection> Trickle<C> {
-    /// Plans stream tables, and the stream tables that they read, again where a table, view or function
-    /// differs from the planned one, or where another version made the plan. A stream table whose query means
-    /// nothing any more is suspended, with the reason. Capture is switched off where its triggers would fail.
+    /// Plans stream tables, and the stream tables that they read, again in two cases.
+    ///
+    /// The first case is that a table, view or function differs from the one that the plan was made for. The
+    /// second case is that another version of trickle made the plan. A stream table whose query PostgreSQL
+    /// refuses after an alteration is suspended, and the reason is stored. Capture of a source is switched
+    /// off where its triggers would fail.
     ///
     /// # Errors
-    /// The first stream table that had to be suspended; the server's errors.
+    /// The error of the first stream table that had to be suspended; errors of the server.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: Initiator) -> Result<Adapted> {
-        // The remembered catalog led here, so it is not to be trusted.
+        // A plan did not fit the remembered catalog, so that catalog may be out of date.
         self.memory.recent.clear();
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
@@ -71,12 +76,12 @@ impl<C: Connection> Trickle<C> {
         Ok(Adapted { registry, rebuilt })
     }
 
-    /// Whether a stream table need not be planned again.
+    /// Whether the plan of a stream table still fits, so that the stream table need not be planned again.
     pub(crate) async fn fits(&mut self, e: &Entry) -> bool {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
-    /// Whether a stream table need not be planned again, by the catalog as it is now.
+    /// Whether the plan of a stream table still fits, by the catalog as it is at this call.
     pub(crate) async fn fits_now(&mut self, e: &Entry) -> Result<bool> {
         let registry = self.linked(&[e.relation.id]).await?;
         match registry.get(e.id) {
@@ -85,11 +90,11 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Designs a query over stream tables that fit their own sources. Stream tables that do not fit are
-    /// planned again first, since that may give them other columns.
+    /// Designs a query. The stream tables that it reads must have plans that fit their own sources. Stream
+    /// tables whose plans do not fit are planned again first, since a new plan may give them other columns.
     ///
     /// # Errors
-    /// The errors of [`Trickle::design`]; a stream table that cannot be kept any more.
+    /// The errors of [`Trickle::design`]; an error of a stream table that cannot be planned any more.
     pub(crate) async fn design_fitting(
         &mut self,
         relation: Relation,
@@ -116,8 +121,9 @@ impl<C: Connection> Trickle<C> {
         let name = shown(e);
         let Replanned { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
-        // While somebody alters a relation below a view, nobody can tell whether the view stays the same.
-        // Planning has waited for that, so the former plan may fit after all, unless names are others.
+        // While somebody alters a relation below a view, no query can tell whether the view stays the same.
+        // Planning has waited for the end of that alteration. So the former plan may fit after all, unless a
+        // source was renamed.
         if !is_renamed && design.is_ok() && self.fits_now(e).await? {
             return Ok(None);
         }
@@ -154,8 +160,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns a stream table under the current names of its sources, with a new design. Planning waits for
-    /// sessions that rename tables, and then finds the new names. So the names are checked again afterwards.
+    /// Returns a stream table, with its sources under their current names, and a new design of it. Planning
+    /// waits for sessions that rename tables, and finds the new names only after they commit. So the names
+    /// are compared again after each attempt to plan.
     async fn designed_anew(&mut self, e: &Entry) -> Result<Replanned> {
         let mut is_renamed = false;
         for _ in 0..ATTEMPTS {
@@ -184,7 +191,8 @@ impl<C: Connection> Trickle<C> {
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
     }
 
-    /// Plans a stream table again, from its own query, and makes its stored tables fit in place.
+    /// Plans a stream table again from its own query, and changes its stored tables in place so that they
+    /// fit the new plan.
     pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
         let design = {
             let now = self.as_now(e, own_name(e)).await?;
@@ -193,9 +201,10 @@ impl<C: Connection> Trickle<C> {
         self.redo(e, &design, Readers::Stay).await
     }
 
-    /// Whether the new result must be built beside. With other columns or another key in place, readers would
-    /// see rows without values, or no rows, until the recompute. Within a caller's transaction they see
-    /// nothing before the recompute.
+    /// Whether the new result of a stream table must be built beside the former one. If the columns or the
+    /// key were changed in place, readers would see rows without values, or no rows, until the recompute.
+    /// Within a caller's transaction, readers see nothing before the recompute, so the table is changed in
+    /// place.
     async fn is_built_beside(&mut self, e: &Entry, design: &Design) -> Result<bool> {
         if self.connection.callers().is_some() || !e.is_populated {
             return Ok(false);
@@ -204,13 +213,14 @@ impl<C: Connection> Trickle<C> {
         if e.layout_hash == design.layout_hash() && evolve::has_columns(self.db(), e, &columns).await? {
             return Ok(false);
         }
-        // An object that depends on the table may forbid this. Then the table is made to fit in place, which
-        // reports the object.
+        // An object that depends on the table may forbid the exchange of its columns. In that case the table
+        // is changed in place, and the error of the change names the object.
         Ok(self.require_takes(e, &columns, Way::Same(Readers::Stay)).await.is_ok())
     }
 
-    /// Builds the result of a stream table beside, from its own query, and lets it take the place of the
-    /// former one. An error that the query raises counts as one failed refresh, as it does in a refresh.
+    /// Builds the result of a stream table, from its own query, beside the former result, and lets the new
+    /// result take its place. An error that the query raises counts as one failed refresh, as an error in a
+    /// refresh does.
     async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: Initiator) -> Result<Rebuilt> {
         let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
         match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
@@ -227,9 +237,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Takes a stream table out of the schedule, as one more failed refresh, and switches capture off where a
-    /// trigger would fail for writers. If this process dies between the two, the next one that adapts the
-    /// stream table suspends it again.
+    /// Suspends a stream table and counts this as one more failed refresh. Also switches off the capture of
+    /// sources whose triggers would fail in the statements of writers. If this process dies after switching
+    /// off and before suspending, the next process that adapts the stream table suspends it.
     async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: Initiator) -> Result<()> {
         let broken: Vec<u32> = self.broken_sources(e).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -245,13 +255,12 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         self.memory.unplannable = (e.status != Activity::Suspended).then_some(e.relation.id);
-        // No other try can succeed, so the first failure suspends.
+        // No other attempt can succeed, so one failure is enough to suspend the stream table.
         let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
         self.connection.step(&failed).await.map(|_| ())
     }
 
-    /// Returns the sources of a stream table that differ from the tables that their capture triggers were
-    /// made for.
+    /// Returns the sources of a stream table that were altered after their capture triggers were made.
     async fn broken_sources(&self, e: &Entry) -> Result<Vec<u32>> {
         let rows = self
             .db()
@@ -274,7 +283,7 @@ fn own_name(e: &Entry) -> Name {
     Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() }
 }
 
-/// Whether planning fails again, however often it is tried.
+/// Whether an error of planning comes again at every further attempt.
 pub(crate) fn is_final(e: &Error) -> bool {
     e.is_input() || e.sqlstate().is_some() && !e.is_busy() && !e.is_connection()
 }

@@ -1,5 +1,5 @@
-//! Alters stream tables: their query, schedule and mode. Suspends and resumes them, and switches the capture
-//! of sources off and on.
+//! Alters stream tables: their query, schedule and mode. Suspends and resumes stream tables, and switches
+//! the capture of sources off and on.
 
 pub(crate) mod evolve;
 mod swap;
@@ -27,37 +27,38 @@ use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// The properties to change; a property that is `None` stays as it is.
+/// The properties of a stream table to change. A property that is `None` stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alteration {
-    /// Another query.
+    /// The new defining query.
     pub query: Option<String>,
-    /// Another schedule; `Some(None)` leaves refreshes to be begun by hand.
+    /// The new schedule; `Some(None)` means that only refreshes by hand are made.
     pub schedule: Option<Option<String>>,
-    /// Another mode.
+    /// The new mode.
     pub mode: Option<RefreshMode>,
-    /// Whether the stream table is refreshed by itself, after the stream tables that it reads, or linked with
-    /// them.
+    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
+    /// reads, instead of linked with them.
     pub apart: Option<bool>,
     /// `true` suspends the stream table, `false` resumes it.
     pub suspended: Option<bool>,
 }
 
-/// The fate of stream tables that read a column which is to go.
+/// The effect of dropping a column on the stream tables that read the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// They read on: dropping the column is an error that names one of them.
+    /// The readers keep their queries. Dropping the column is an error, which names one of them.
     Stay,
-    /// They get queries without the column.
+    /// The readers get queries without the column.
     Change,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Changes a stream table. The result of a new query takes the place of its rows; its indexes, grants,
-    /// comments and dependent views stay.
+    /// Changes a stream table. The result of a new query replaces the stored rows. Indexes, grants, comments
+    /// and dependent views of the table stay.
     ///
     /// # Errors
-    /// There is no stream table of that name; query, schedule or mode is wrong. Nothing is changed then.
+    /// There is no stream table of that name; the query, schedule or mode is wrong. After an error the
+    /// stream table is unchanged.
     pub async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
         let e = self.find(name).await?;
         require_own(&e)?;
@@ -94,18 +95,20 @@ impl<C: Connection> Trickle<C> {
             .await;
         done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
         if wanted.suspended == Some(false) && e.is_immediate() && e.is_populated {
-            // Writers keep it again once it is computed.
+            // The triggers of an IMMEDIATE stream table apply changes again only after a refresh has
+            // computed its rows.
             self.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await?;
         }
         Ok(done)
     }
 
-    /// Gives a stream table a new query. The new result is built beside and takes the place of the former
-    /// one. In a caller's transaction, which readers see as a whole anyway, the table is filled in place.
+    /// Gives a stream table a new query. The new result is built beside the former one and takes its place.
+    /// In a caller's transaction, the table is filled in place, since readers see that transaction as a
+    /// whole.
     ///
     /// # Errors
-    /// The errors of the query; an object that depends on columns which go. The stream table then stays as it
-    /// was.
+    /// The errors of the query; an error where an object depends on a column that would be dropped. After an
+    /// error the stream table is unchanged.
     pub(crate) async fn replace(
         &mut self,
         relation: Relation,
@@ -150,8 +153,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Notes the schedule, the linking and the typed query of a design whose rows are those that are stored.
-    /// No row is recomputed.
+    /// Stores the schedule, the linking and the typed query of a design. The rows of the design must be the
+    /// rows that are stored already. No row is recomputed.
     async fn keep_rows(&mut self, old: &Entry, design: &Design) -> Result<Created> {
         let fail = |e| Error::server(format!("change {}", shown(old)), e);
         let t = self.db_mut().transaction().await.map_err(fail)?;
@@ -167,8 +170,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name: shown(old), made: false, mode: design.mode(), reasons })
     }
 
-    /// Makes the stored tables fit a design and marks the stream table for a full refresh. Its rows stay
-    /// until then.
+    /// Changes the stored tables so that they fit a design, and marks the stream table for a full refresh.
+    /// The rows of the stream table stay until the full refresh.
     pub(crate) async fn redo(&mut self, old: &Entry, design: &Design, readers: Readers) -> Result<()> {
         let captured = design.captured.iter().map(|(t, _)| t.id);
         let read = old.dependencies.iter().map(|d| d.relation.id);
@@ -191,12 +194,12 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Stops capturing the changes of a table at once, where capture is in the way. Stream tables that read
-    /// the table are kept by full refreshes until [`Trickle::enable`], whatever else is created, altered or
-    /// planned again.
+    /// Stops capturing the changes of a table at once, for a user whose work capture disturbs. Stream tables
+    /// that read the table are brought up to date by full refreshes until [`Trickle::enable`] is called,
+    /// also if stream tables are created, altered or planned again meanwhile.
     ///
     /// # Errors
-    /// No stream table reads the table; the server's errors.
+    /// No stream table reads the table; errors of the server.
     pub async fn disable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
         let released = self.release_writers(oid).await?;
@@ -212,14 +215,16 @@ impl<C: Connection> Trickle<C> {
         Ok(shown)
     }
 
-    /// Captures the changes of a table again, and has its readers recomputed once. Does nothing where its
-    /// changes are captured.
+    /// Captures the changes of a table again, and has its readers recomputed once. Does nothing where the
+    /// changes of the table are captured already.
     ///
     /// # Errors
-    /// No stream table reads the table, or none that does can be planned any more; the server's errors.
+    /// No stream table reads the table; no reader of the table can be planned any more; errors of the
+    /// server.
     pub async fn enable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
-        // From here on, planning any reader again switches capture on, even if the code below fails to.
+        // After this statement, planning any reader again switches capture on, even if the code below fails
+        // to switch it on.
         let unhold =
             "UPDATE pgtrickle.pgt_buffers SET capture = 'OFF' WHERE source_relid = $1 AND capture = 'HELD'";
         let fail = |e| Error::server("switch capture on", e);
@@ -246,7 +251,8 @@ impl<C: Connection> Trickle<C> {
                 other => other?,
             }
         }
-        // Writers keep IMMEDIATE stream tables again only once these are computed.
+        // Triggers of an IMMEDIATE stream table apply changes again only after a refresh has computed its
+        // rows.
         let kept = registry.entries().filter(reads).filter(|e| e.own && e.mode == Mode::Immediate);
         let kept: Vec<TableId> = kept.map(|e| e.relation.id).collect();
         if why.is_none() && !kept.is_empty() {
@@ -273,8 +279,8 @@ impl<C: Connection> Trickle<C> {
         Ok(row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0))
     }
 
-    /// Finds a table that some stream table reads, or whose capture is held off. Returns its oid and its name
-    /// for messages.
+    /// Finds a table that a stream table reads, or a table whose capture the user holds off. Returns the oid
+    /// of the table, and its name for messages.
     pub(crate) async fn source(&self, name: &Name) -> Result<(u32, String)> {
         let text = "SELECT c.oid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b JOIN pg_class c ON c.oid = b.source_relid \
              JOIN pg_namespace n ON n.oid = c.relnamespace WHERE b.capture = 'HELD' ORDER BY 1";
@@ -301,8 +307,8 @@ impl<C: Connection> Trickle<C> {
 }
 
 impl Entry {
-    /// Returns the request that would create this stream table: its resolved query, under the settings with
-    /// which it was made.
+    /// Returns the request that would create this stream table, with its resolved query and its stored
+    /// settings.
     pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
         NewStreamTable {
             mode: Some(self.requested),
@@ -315,15 +321,15 @@ impl Entry {
     }
 }
 
-/// Notes the new design in the place of the old one, with its dependencies. A stream table that the user
-/// suspended stays suspended. One that failures suspended, which left errors, gets another chance.
+/// Replaces the stored design of a stream table, and its dependencies, by the new design. A stream table
+/// that the user suspended stays suspended. A stream table that was suspended because of failures, which
+/// left errors, is put back on schedule.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
     let why = why_planned(&**t, id).await?;
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
     t.execute(
-        // A caller that gives the stored canonical text changes nothing of the query, so the typed text
-        // stays.
+        // If a caller gives the stored canonical text, the query is the same, so the typed text stays.
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \

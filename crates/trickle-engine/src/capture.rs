@@ -1,8 +1,8 @@
 //! Makes, widens and removes the capture of changes in a live database: triggers and change buffers.
 //!
-//! The core decides which objects are made ([`trickle_core::cdc`]). This module decides when they are made,
-//! under which locks, and how the catalog notes them. Every statement that touches a user's table runs under
-//! a short `lock_timeout` ([`crate::locks`]).
+//! The core decides which objects are made ([`trickle_core::cdc`]). This module decides when they are made
+//! and under which locks, and describes them in the catalog. Every statement that touches a user's table
+//! runs under a short `lock_timeout` ([`crate::locks`]).
 
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Json, Row, Transaction};
@@ -18,24 +18,24 @@ use trickle_core::vocabulary::Capture;
 /// The schema of buffers and states.
 pub(crate) const HIDDEN: &str = "pgtrickle_changes";
 
-/// The way to capture changes of a table that is not captured yet.
+/// The options for capturing changes of a table that is not captured yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
-    /// Statement or row triggers (`cdc_trigger_mode`).
+    /// Statement triggers or row triggers (`cdc_trigger_mode`).
     pub mode: Mode,
-    /// Segments without WAL (`change_buffer_unlogged`).
+    /// Whether segments are unlogged tables, which write no WAL (`change_buffer_unlogged`).
     pub unlogged: bool,
 }
 
-/// A segment as the catalog notes it. Columns are attribute numbers, which stay when other columns are
-/// renamed or dropped.
+/// A segment of a buffer, as the catalog describes it. Columns are attribute numbers, which do not change
+/// when other columns are renamed or dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoredSegment {
     number: u32,
     columns: Vec<i16>,
 }
 
-/// A buffer as the catalog notes it.
+/// A buffer, as the catalog describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     pub(crate) buffer: Buffer,
@@ -48,8 +48,8 @@ pub(crate) struct Captured {
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
      ORDER BY attnum";
 
-/// Table `$1`, then its partitions and children on every level. Each has triggers of its own, since a
-/// statement fires the triggers only of the table that it names.
+/// Table `$1`, followed by its partitions and children on every level. Each of these tables has triggers of
+/// its own, since a statement fires only the triggers of the table that it names.
 const CHILDREN: &str = "
 WITH RECURSIVE tree(oid) AS (
     SELECT $1::oid
@@ -62,7 +62,7 @@ const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, captu
      ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (children) AND c.relkind = 'p' ORDER BY 1) \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
 
-/// All partitions and children of a table, and which of them have partitions themselves.
+/// All partitions and children of a table, and those among them that have partitions.
 const KNOWN: &str = "SELECT t.known, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (t.known) AND c.relkind = 'p' ORDER BY 1) \
      FROM (SELECT pgtrickle.children($1)) t(known)";
 
@@ -71,8 +71,9 @@ pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing
     db.batch_execute(&texts(statements).join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Returns statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL.
-/// Otherwise the server refuses its updates while a publication FOR ALL TABLES exists.
+/// Returns statements as texts. A table that one of the statements makes without a primary key gets REPLICA
+/// IDENTITY FULL. Otherwise the server refuses updates of the table while a publication FOR ALL TABLES
+/// exists.
 pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
     let identified = |s: &Statement| {
         let Statement::CreateTable(made) = s else { return None };
@@ -81,13 +82,13 @@ pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
     statements.iter().flat_map(|s| [Some(print(s).text), identified(s)]).flatten().collect()
 }
 
-/// Returns the statement after which a published table can be written without a primary key: all columns tell
-/// its rows apart.
+/// Returns the statement that makes all columns the replica identity of a table without a primary key.
+/// Without it, the server refuses updates of a published table.
 pub(crate) fn whole_rows(table: &Qualified) -> String {
     format!("ALTER TABLE {table} REPLICA IDENTITY FULL")
 }
 
-/// Runs the statements of a list in order, as the catalog's owner, who owns the objects that they make.
+/// Runs the statements of a list in order as the catalog's owner, who will own the objects that they make.
 pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
     let mut texts = texts(statements);
     texts.push("SELECT pgtrickle.without_statistics()".to_owned());
@@ -95,8 +96,9 @@ pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement],
 }
 
 /// Runs the statements that make the capture of a table, as the catalog's owner. The current role must own
-/// the table and all its partitions and children. Ownership is checked before, so that nobody has tables of
-/// others locked, and again under the locks.
+/// the table and all its partitions and children. Ownership is checked twice. The check before the
+/// statements protects tables of other roles from being locked. The check after them is made under the
+/// locks.
 async fn make(t: &Transaction<'_>, table: TableId, statements: &[Statement], doing: &str) -> Result<()> {
     require_owner(t, table, doing).await?;
     run_as_keeper(t, statements, doing).await?;
@@ -108,7 +110,8 @@ async fn require_owner(t: &Transaction<'_>, table: TableId, doing: &str) -> Resu
     owned.map(drop).map_err(|e| Error::server(doing, e))
 }
 
-/// Reads from the catalog how a table is captured; `None` where it is not noted there.
+/// Reads from the catalog how the changes of a table are captured. Returns `None` where the catalog has no
+/// buffer of the table.
 pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<Option<Captured>> {
     let doing = |e| Error::server("read how changes are captured", e);
     let Some(row) = db.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
@@ -144,15 +147,15 @@ async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
     Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
 }
 
-/// Returns the buffer with triggers that know all partitions and children which its table has now.
+/// Returns the buffer with triggers that list all present partitions and children of its table.
 async fn knowing(t: &Transaction<'_>, buffer: Buffer) -> Result<Buffer> {
     let row = t.query_one(KNOWN, &[&buffer.table().id.0]).await;
     let row = row.map_err(|e| Error::server("read the partitions of a table", e))?;
     Ok(buffer.knowing(Children { all: row.get(0), partitioned: row.get(1) }))
 }
 
-/// Fails where a table has other partitions or children than its triggers were made for. The table is locked
-/// by now, so every session that was attaching one has ended.
+/// Returns an error where a table has other partitions or children than its triggers were made for. The
+/// caller has locked the table, so every session that was attaching a partition has ended.
 async fn require_known(t: &Transaction<'_>, buffer: &Buffer) -> Result<()> {
     let Some(known) = buffer.known() else { return Ok(()) };
     let text = "SELECT pgtrickle.children($1) = $2::oid[]";
@@ -164,12 +167,13 @@ async fn require_known(t: &Transaction<'_>, buffer: &Buffer) -> Result<()> {
     Err(Error::stale(format!("partitions of {}.{} come and go", table.schema, table.name)))
 }
 
-/// Returns the buffer with the partitions or children that its table has now.
+/// Returns the buffer with the present partitions or children of its table.
 pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
     let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
     let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
     let partitioned = rows.first().is_some_and(|r| r.get(2));
-    // The first row is the table itself. A partitioned table without partitions may get some.
+    // The first row is the table itself. A partitioned table counts as partitioned even without partitions,
+    // since it may get some.
     let names = rows.iter().skip(1).map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))).collect();
     Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
@@ -182,7 +186,8 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
     Json(buffer.segments().iter().map(segment).collect())
 }
 
-/// Notes in the catalog a buffer whose triggers have just been made, for the source as it is now.
+/// Describes a buffer in the catalog just after its triggers were made, with the present definition of the
+/// source.
 async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     let paired: Vec<i64> =
@@ -211,7 +216,8 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
     Ok(())
 }
 
-/// Notes the segments of a buffer and its limit. Its triggers stay as they were noted.
+/// Stores the segments of a buffer and its limit in the catalog. The description of its triggers stays
+/// unchanged.
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3, \
          relied = pgtrickle.relied(source_relid, pgtrickle.held_columns($2) || paired) WHERE source_relid = $1";
@@ -224,8 +230,9 @@ pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: 
     Ok(())
 }
 
-/// Makes sure that changes of these columns of a table are captured from the commit of `t` on, unless the
-/// user holds its capture off. Waits for transactions that write the table, if any object must be made.
+/// Makes sure that changes of these columns of a table are captured from the commit of `t` on. Does nothing
+/// where the user holds the capture of the table off. Waits for transactions that write the table, if an
+/// object must be made.
 pub(crate) async fn ensure(
     t: &Transaction<'_>,
     table: &Arc<TableDef>,
@@ -249,8 +256,8 @@ pub(crate) async fn ensure(
             return note(t, &wide, c.mode, &c.attnums).await;
         }
         Some(c) => {
-            // The triggers were made for another definition of the table, or were off: all objects are made
-            // again.
+            // The triggers were made for another definition of the table, or were switched off, so all
+            // objects are made again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
             remove(t, table.id.0).await?;
@@ -264,8 +271,9 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Keeps the plans of readers of table `$1` that were planned for it without the partitions `$2`: they read
-/// the same rows. A reader that somebody else refreshes now is planned again.
+/// Lets readers of table `$1` keep plans that were made before the table got the partitions `$2`, since the
+/// plans still read the same table. A reader that another session refreshes at the moment is skipped, and
+/// planned again later.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END)
@@ -274,8 +282,8 @@ WHERE d.source_relid = $1 AND d.pgt_id IN (
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
     FOR UPDATE OF r SKIP LOCKED)";
 
-/// Captures the changes of partitions that a table got in this transaction, as far as they are empty: a
-/// partition without a row changes no result. Waits for nobody.
+/// Captures the changes of empty partitions that a table got in this transaction. A partition without a row
+/// changes no result. Waits for no other session.
 pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let doing = "capture the changes of a new partition";
     let fail = |e| Error::server(doing, e);
@@ -297,13 +305,13 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Whether the rows of a buffer still fit its table after an ALTER. They do if the table only got columns, or
-/// if no property was altered that its triggers rely on.
+/// Whether the rows of a buffer still fit its table after an ALTER TABLE. The rows fit if the table only got
+/// columns, or if every property that its triggers rely on is unchanged.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
      OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, 'TRIGGERS') IS TRUE)";
 
-/// Notes the present definition of a table if it was altered in nothing that its triggers rely on. The
-/// triggers are right for it as they are.
+/// Stores the present definition of a table in the catalog if the alteration changed no property that the
+/// triggers of the table rely on. The triggers themselves stay unchanged.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     let text = format!(
         "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
@@ -314,17 +322,18 @@ pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
 }
 
-/// Whether the table needs row triggers, since statements may change it without firing its statement
-/// triggers. A statement that names the parent of a partition or child fires only the parent's triggers. A
-/// subscription fires none.
+/// Whether a table needs row triggers, because statements may change it without firing its statement
+/// triggers. A statement that names the parent of a partition or child fires only the parent's triggers.
+/// Changes that a subscription applies fire no statement triggers.
 async fn is_by_row(t: &Transaction<'_>, table: &TableDef, doing: &str) -> Result<bool> {
     let text = "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)";
     let row = t.query_one(text, &[&table.id.0]).await.map_err(|e| Error::server(doing, e))?;
     Ok(row.get(0))
 }
 
-/// Makes the capture of a table again where its triggers are not as they should be, or not of the kind that
-/// `options` say. Its readers are recomputed then. Returns whether it did.
+/// Makes the capture of a table again where its triggers were altered, or are not of the kind that `options`
+/// name. The readers of the table are then marked for a recompute. Returns whether the capture was made
+/// again.
 pub(crate) async fn rebuild(
     t: &Transaction<'_>,
     table: &Arc<TableDef>,
@@ -342,17 +351,18 @@ pub(crate) async fn rebuild(
     Ok(true)
 }
 
-/// Returns the bytes that a buffer may have. All clients share this limit, in the catalog: two clients with
-/// different limits would each make all triggers again after the other.
+/// Returns the greatest number of bytes that a buffer may have. The limit is stored in the catalog, so that
+/// all clients have the same one. Two clients with different limits would each make all triggers again after
+/// the other.
 pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
     let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
     Ok(row.map_err(|e| Error::server("read the limit of buffers", e))?.get(0))
 }
 
-/// Has all readers of a table recomputed, since not all of its changes were captured. A reader that has a
-/// reason for a recompute already keeps it; others get `why`. All their catalog rows are written, so that no
-/// refresh over an older snapshot can finish.
+/// Marks all readers of a table for a recompute, since not all of its changes were captured. A reader that
+/// is marked already keeps its reason, and other readers get the reason `why`. The catalog rows of all
+/// readers are written, so that no refresh over an older snapshot can be committed.
 pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) -> Result<()> {
     let text = "SELECT pgtrickle.mark_readers($1, NULL, $2)";
     let done = t.execute(text, &[&source, &why]).await;
@@ -364,18 +374,18 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     let table = buffer.table().clone();
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
     require_known(t, &buffer).await?;
-    // The table is locked, so every session that left a mark has ended.
+    // The table is locked, so every session that wrote a mark has ended.
     t.as_keeper(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await
 }
 
-/// Makes the triggers that the extension runs do the same in PL/pgSQL, so that the extension can be dropped.
-/// Takes no lock on their tables.
+/// Replaces the triggers that the extension runs by equal triggers in PL/pgSQL, so that the extension can be
+/// dropped. Takes no lock on the tables of these triggers.
 ///
 /// # Errors
-/// A function belongs to another role; the server's errors.
+/// A function belongs to another role; errors of the server.
 pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
     let doing = "have triggers written in PL/pgSQL";
     let fail = |e| Error::server(doing, e);
@@ -401,7 +411,8 @@ pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
     Ok(())
 }
 
-/// Whether the triggers are there, switched on, and made for the table as it is now.
+/// Whether the triggers of a buffer exist, are switched on, and were made for the present definition of the
+/// table.
 pub(crate) async fn fresh(t: &dyn Connection, c: &Captured) -> Result<bool> {
     let row = t
         .query_one(
@@ -419,8 +430,9 @@ pub(crate) async fn fresh(t: &dyn Connection, c: &Captured) -> Result<bool> {
     Ok(row.get(0))
 }
 
-/// Stops capturing the changes of a table that no stream table reads any more; returns false where one does.
-/// The note that the user holds its capture off stays as long as the table exists.
+/// Stops capturing the changes of a table that no stream table reads any more. Returns false where a stream
+/// table still reads it. If the user holds the capture of the table off, the note about that stays in the
+/// catalog as long as the table exists.
 pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     let doing = "stop capturing changes";
     let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
@@ -435,14 +447,14 @@ pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops the triggers and the buffer of a table, with all changes in it. The table itself may be gone, or
-/// belong to another role by now: then its triggers go with their functions.
+/// Drops the triggers and the buffer of a table, with all changes in it. Where the table was dropped or now
+/// belongs to another role, its triggers are dropped by dropping their functions.
 pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
     drop_capture(t, source, format!("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = {source}")).await
 }
 
-/// Drops the triggers and the buffer of a table, and runs `forgotten`, the statement that changes its row in
-/// the catalog.
+/// Drops the triggers and the buffer of a table, and runs the statement `forgotten`, which changes the
+/// table's row in the catalog.
 async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Result<()> {
     let doing = "stop capturing changes";
     let triggers = t
@@ -481,8 +493,8 @@ async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Res
     t.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Returns the statement that deletes the marks of changes that were not captured. The readers of the table
-/// are recomputed, or there is no reader.
+/// Returns the statement that deletes the marks of changes of a table that were not captured. The caller has
+/// marked the readers of the table for a recompute, or the table has no reader.
 fn unmark(source: u32) -> String {
     format!("DELETE FROM pgtrickle.pgt_marks WHERE source_relid = {source} AND pgt_id IS NULL")
 }
@@ -503,12 +515,12 @@ async fn captured(db: &dyn Connection, doing: &str) -> Result<Vec<Captured>> {
     Ok(found)
 }
 
-/// Makes the functions of all capture triggers again, which are of an earlier version of the catalog, over
-/// new segments. Takes no lock on the tables, and loses no change. Writers keep IMMEDIATE stream tables again
-/// from the next refresh on.
+/// Makes the functions of all capture triggers, which an earlier version of the catalog made, again over new
+/// segments. Takes no lock on the sources, and loses no change. The triggers of IMMEDIATE stream tables are
+/// dropped, and made again by the next refresh.
 ///
 /// # Errors
-/// The server's errors.
+/// Errors of the server.
 pub async fn renew(db: &dyn Connection) -> Result<()> {
     let doing = "make capture triggers anew";
     let fail = |e| Error::server(doing, e);
@@ -521,7 +533,8 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
         }
         let drop = DropObject { kind: ObjectKind::View, name: c.buffer.view(), cascade: false };
         let (next, made) = c.mode.source().rotate(&c.buffer);
-        // Columns may have other type modifiers in the new segment. An existing view cannot be given those.
+        // Columns may have other type modifiers in the new segment than in the existing view. The type
+        // modifiers of an existing view cannot be changed.
         run_as_keeper(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
         note_segments(db, &next, &c.attnums).await?;
     }
@@ -532,8 +545,8 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
     stopped.map(drop).map_err(fail)
 }
 
-/// Makes triggers for an earlier version of the catalog, which call nothing of this version. IMMEDIATE stream
-/// tables are recomputed there.
+/// Makes triggers for an earlier version of the catalog, which call no function of this version. IMMEDIATE
+/// stream tables are marked, so that the earlier version recomputes them.
 pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
     let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);
@@ -549,7 +562,8 @@ pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
         .map_err(fail)
 }
 
-/// The statements that drop all triggers, functions and tables by which writers keep IMMEDIATE stream tables.
+/// The statements that drop all triggers, functions and tables that bring IMMEDIATE stream tables up to
+/// date.
 const KEPT_BY_WRITERS: &str = "
 WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, 'immediate_'))
 SELECT pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass), 0 AS turn FROM pg_trigger g
@@ -562,7 +576,7 @@ ORDER BY turn, 1";
 const REBUILD_KEPT: &str = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $1, updated_at = now() \
      WHERE refresh_mode = 'IMMEDIATE'";
 
-/// Reads the definition of a table into `catalog`, by its name, and returns it.
+/// Reads the definition of a table, by its name, into `catalog`, and returns it.
 pub(crate) async fn table_by_oid(
     db: &dyn Connection,
     catalog: &mut PgCatalog,
@@ -573,8 +587,9 @@ pub(crate) async fn table_by_oid(
     Ok(catalog.table(Some(schema), name))
 }
 
-/// Switches the capture of a table off for as long as the user wants. With `kept_by_writers`, triggers that
-/// kept IMMEDIATE stream tables over it have gone already, so there need not be a buffer.
+/// Switches the capture of a table off until the user switches it on again. `kept_by_writers` says that
+/// triggers of IMMEDIATE stream tables on this table were dropped before. In that case the table may have no
+/// buffer.
 pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: bool) -> Result<()> {
     let there = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1)";
     let fail = |e| Error::server("switch capture off", e);
@@ -586,8 +601,9 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
     t.execute(text, &[&source]).await.map(|_| ()).map_err(fail)
 }
 
-/// Drops the triggers and the buffer of a table, and notes that its changes are not captured. Its readers are
-/// then kept by full refreshes. A capture that the user holds off stays so.
+/// Drops the triggers and the buffer of a table, and stores in the catalog that its changes are not
+/// captured. Readers of the table are then brought up to date by full refreshes. A capture that the user
+/// holds off stays held off.
 pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: Capture) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
     let text = "SELECT capture FROM pgtrickle.pgt_buffers WHERE source_relid = $1";

@@ -16,7 +16,7 @@ use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
 use trickle_core::vocabulary::{Activity, Initiator};
 
-/// A row that is stored too often or too seldom.
+/// A row that is stored more often or less often than the query returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// How often the row is stored.
@@ -34,27 +34,27 @@ pub struct Checked {
     pub name: String,
     /// The number of rows stored.
     pub rows: i64,
-    /// The number of rows that differ, each counted as often as it is too much or missing.
+    /// The number of rows that differ, each counted as often as it is missing or superfluous.
     pub different: i64,
-    /// The number of rows that agree but for the rounding of sums of floats.
+    /// The number of rows that are equal except for the rounding of sums of floats.
     pub rounded: i64,
     /// The first rows that differ.
     pub differences: Vec<Difference>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Brings a stream table up to date and, in the same snapshot, compares its stored rows with the result
-    /// of its query, as bags over all columns. Shows at most `show` rows that differ. Nobody is kept from
-    /// writing meanwhile.
+    /// Brings a stream table up to date. In the same snapshot, compares its stored rows with the result of
+    /// its query, as bags over all columns. The result lists at most `show` rows that differ. Other sessions
+    /// can write during the check.
     ///
-    /// Values must be equal, and have the same image wherever the query decides the image. There are two
-    /// exceptions. Floats that were added up may differ by [`ROUNDING`] of themselves: each addition is
-    /// rounded, so their last digits depend on the order in which the server reads rows. Lists that the query
-    /// puts together in any order, by `array_agg(x)` without a total ORDER BY, are compared by their parts:
-    /// the elements of arrays, the characters of texts.
+    /// Values must be equal. Their images must also be equal wherever the query decides the image. There are
+    /// two exceptions. Sums of floats may differ by the fraction [`ROUNDING`] of themselves. Each addition
+    /// is rounded, so the last digits depend on the order in which the server reads rows. Lists that the
+    /// query aggregates in any order, by `array_agg(x)` without a total ORDER BY, are compared by their
+    /// parts. The parts are the elements of arrays, and the characters of texts.
     ///
     /// # Errors
-    /// The errors of a refresh; the query itself fails.
+    /// The errors of a refresh; errors of the query itself.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
         require_own(e)?;
         let registry = self.adapt(&[e.relation.id], Initiator::Manual).await?.registry;
@@ -84,8 +84,8 @@ impl<C: Connection> Trickle<C> {
         again.map(|()| checked)
     }
 
-    /// Suspends again the stream tables that errors had suspended. A refresh puts these back on schedule; a
-    /// check must not.
+    /// Suspends the stream tables again that errors had suspended before the check. A refresh puts such
+    /// stream tables back on schedule, and a check must not.
     async fn suspend_again(&self, group: &[Entry]) -> Result<()> {
         let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = $2, last_error_message = $3, \
              updated_at = now() WHERE pgt_id = $1 AND status = 'ACTIVE'";
@@ -101,7 +101,8 @@ fn not_compared(name: &str) -> Error {
     Error::input(format!("{name} was not compared"))
 }
 
-/// Compares just before the refresh commits: in its snapshot, with the rows that it wrote.
+/// Compares just before the refresh commits. The comparison runs in the snapshot of the refresh, and sees
+/// the rows that the refresh wrote.
 struct Compare<'c> {
     db: &'c dyn Connection,
     settings: &'c [Setting],
@@ -145,14 +146,14 @@ impl Compare<'_> {
     }
 }
 
-/// Returns the query that compares both bags, grouped by row. Values without equality are compared as they
-/// print. Values with equality are compared by their image too, unless the query leaves open which of several
-/// equal values is shown.
+/// Returns the query that compares the stored rows with the rows of the defining query, grouped by row.
+/// Values without equality are compared by their texts. Values with equality are compared by their image
+/// too, unless the query leaves open which of several equal values is shown.
 ///
-/// The comparison runs the user's own canonical query and not the plan, so that it judges the plan as well.
-/// The exception is a query that goes on computing with values that it leaves open: the text of a group's
-/// key, the first rows of an order with ties. Run by hand, such a query may return other rows, which are
-/// right too, so the recompute of the plan is run.
+/// The comparison runs the user's own canonical query instead of the plan, so that it checks the plan too.
+/// The exception is a query that computes further with values that it leaves open. Examples are the text of
+/// a group's key, or the first rows of an order with ties. Run by hand, such a query may return other rows,
+/// which are right too. So the comparison runs the recompute of the plan instead.
 async fn comparison(
     db: &dyn Connection,
     e: &Entry,
@@ -222,8 +223,8 @@ async fn comparison(
     ))
 }
 
-/// Returns an expression for a list of values without their order: its elements, or the characters that write
-/// it.
+/// Returns an expression for the parts of a list without their order: the elements of an array, or the
+/// characters of a text.
 fn parts(list: &str, ty: &Type) -> String {
     match ty.element() {
         Some(_) => format!("(SELECT array_agg(x::text ORDER BY x::text) FROM unnest({list}) AS x)::text"),
@@ -233,19 +234,20 @@ fn parts(list: &str, ty: &Type) -> String {
     }
 }
 
-/// The largest allowed distance of two sums of floats, as a part of the sums. A sum of as many values as a
-/// table can have keeps more digits than that, unless values that are larger by this factor cancelled in it.
+/// The greatest allowed difference of two sums of floats, as a fraction of the sums. A sum of as many values
+/// as a table can have is more exact than this, unless much larger values (by this factor) cancelled each
+/// other in the sum.
 pub const ROUNDING: f64 = 1e-9;
 
-/// Returns the relation `judged`: the rows of `exact`, each with the flag `far`, which says that no row
-/// matches it. Rows with the same `settled` columns are paired copy by copy, in the order of their `rounded`
-/// columns: a stored row with a row that the query returns. `more` columns come along.
+/// Returns the relation `judged`, which has the rows of `exact`. The flag `far` says that a row has no
+/// partner whose floats are near its own. Rows with equal `settled` columns are paired in the order of their
+/// `rounded` columns, each stored row with one row of the query. The columns `more` are added.
 fn judged(settled: &[&str], rounded: &[&str], more: &str) -> String {
     if rounded.is_empty() {
         return "judged AS MATERIALIZED (SELECT *, true AS far FROM exact)".to_owned();
     }
     let (settled, order) = (settled.join(", "), rounded.join(", "));
-    // As numerics, differences do not overflow, and an infinity equals itself.
+    // Differences are computed as numerics, which do not overflow, and in which an infinity equals itself.
     let near = rounded.iter().map(|c| {
         let [high, low] = ["max", "min"].map(|f| format!("{f}({c}::numeric) OVER pair"));
         format!(

@@ -1,10 +1,10 @@
 //! Copies of relations whose changes cannot be captured: materialized views and foreign tables.
 //!
-//! A copy is a stream table in the schema of buffers. Its query reads all of its source, and each refresh
-//! makes it equal to the source by writing the difference ([`Copied`](trickle_core::refresh::Copied)). Its
-//! changes are captured as in any table, and stream tables that follow the source read the copy in its place.
-//! So all of them see one state of the source, read once. A refresh costs as much as reading the whole
-//! source, whatever changed.
+//! A copy is a stream table in the schema of buffers. Its query reads all of its source. Each refresh makes
+//! the copy equal to the source by writing the difference ([`Copied`](trickle_core::refresh::Copied)). The
+//! changes of a copy are captured as for any table. Stream tables that follow the source read the copy
+//! instead. So all of these stream tables see one state of the source, which was read once. A refresh of a
+//! copy costs as much as reading the whole source, even if few rows changed.
 
 use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
@@ -23,9 +23,9 @@ use trickle_core::refresh::Relation;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::RefreshMode;
 
-/// The current role's copies, by the present qualified names of their sources. A source that was dropped and
-/// made again is another table of the same name. Each role has copies of its own, since another role may see
-/// other rows of the source.
+/// The copies that belong to the current role, by the present qualified names of their sources. A source
+/// that was dropped and made again is another table with the same name. Each role has its own copies, since
+/// another role may see other rows of the source.
 const COPIES: &str = "
 SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name), s.pgt_name, s.pgt_relid
 FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
@@ -34,15 +34,15 @@ LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid
 WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
 ORDER BY s.pgt_id DESC";
 
-/// The facts about a copy that the catalog notes for a source.
+/// The facts about a copy that the catalog stores for a source.
 const OF_TABLE: &str = "
 SELECT pgtrickle.fingerprint(c.oid), c.relowner::regrole::text, pg_has_role(current_user, c.relowner, 'USAGE')
 FROM pg_class c WHERE c.oid = $1";
 
-/// The name of a new copy that the current role makes of source `$1`.
+/// The name of the copy that the current role makes of source `$1`.
 const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, quote_ident(current_user)::regrole::oid)";
 
-/// The current role's copies that nothing reads.
+/// The copies of the current role that no stream table reads.
 const UNREAD: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
 JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user)::regrole
@@ -50,10 +50,10 @@ WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%'
     AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
 ORDER BY s.pgt_id";
 
-/// Copies by the schemas and names of their sources.
+/// Copies, by the schemas and names of their sources.
 pub(crate) type Copies = BTreeMap<(String, String), Copy>;
 
-/// A copy, by name and oid.
+/// The name and oid of a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) name: String,
@@ -70,7 +70,7 @@ pub(crate) fn reads_copies(e: &Entry) -> bool {
     e.dependencies.iter().any(|d| is_copy(&d.relation))
 }
 
-/// Returns all copies of the current role.
+/// Returns all copies that belong to the current role.
 pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
     let rows = db.query(COPIES, &[]).await.map_err(|e| Error::server("look for copies", e))?;
     let copy = |r: &Row| ((r.get(0), r.get(1)), Copy { name: r.get(2), oid: r.get(3) });
@@ -78,8 +78,9 @@ pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and
-    /// widens a copy that lacks a column. Copies are filled by the first refresh of a reader.
+    /// Makes a copy of each materialized view and foreign table that a query reads, where the copy is
+    /// missing. Widens a copy that lacks a column of its source. The first refresh of a reader fills the
+    /// copy.
     pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
         let typed = self.search_path.clone();
         let resolved = resolve(&mut self.connection, query, &[], &typed, None).await?;
@@ -116,7 +117,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Returns the columns of a source: first those that its copy has, in the order of the copy.
+    /// Returns the columns of a source. The columns that its copy has come first, in the order of the copy.
     async fn columns_in_order(&self, source: &Dependency, copy: Option<&Copy>) -> Result<String> {
         let text = "SELECT coalesce(string_agg(quote_ident(a.attname), ', ' ORDER BY c.attnum NULLS LAST, a.attnum), '') \
              FROM pg_attribute a LEFT JOIN pg_attribute c ON c.attrelid = $2 AND c.attname = a.attname AND c.attnum > 0 \
@@ -127,14 +128,14 @@ impl<C: Connection> Trickle<C> {
     }
 
     async fn has_all_columns(&self, copy: &Copy, source: &Dependency) -> Result<bool> {
-        // A column of another type is another definition, which the next refresh notices.
+        // A change of a column's type alters the definition of the source, and the next refresh notices it.
         let text = "SELECT NOT EXISTS (SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
              EXCEPT SELECT attname FROM pg_attribute WHERE attrelid = $2 AND attnum > 0 AND NOT attisdropped)";
         let row = self.db().query_one(text, &[&source.oid, &copy.oid]).await;
         Ok(row.map_err(|e| Error::server("compare the columns of a copy", e))?.get(0))
     }
 
-    /// Drops the copies that nothing reads any more.
+    /// Drops the copies that no stream table reads any more.
     pub(crate) async fn sweep_copies(&mut self) -> Result<()> {
         let fail = |e| Error::server("look for copies that nothing reads", e);
         for r in self.db().query(UNREAD, &[]).await.map_err(fail)? {
@@ -143,7 +144,8 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Returns the copies that take the place of relations which a query reads, and adds them to its sources.
+    /// Returns the copies that a query reads instead of their sources, and adds the copies to the sources of
+    /// the query.
     pub(crate) async fn put_copies(&self, resolved: &mut Resolved) -> Result<Copies> {
         let mut there = copies(self.db()).await?;
         there.retain(|(schema, name), _| {
@@ -171,7 +173,7 @@ impl<C: Connection> Trickle<C> {
         Ok(there)
     }
 
-    /// Designs a copy as a stream table: its query is all of its source.
+    /// Designs a copy as a stream table whose query reads all of the source.
     pub(crate) async fn design_copy(
         &mut self,
         relation: Relation,
@@ -206,7 +208,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Returns the sources of a query in whose place copies are read.
+/// Returns the sources of a query that are read through copies.
 pub(crate) fn compared(resolved: &Resolved) -> Vec<String> {
     if !resolved.dependencies.iter().any(|d| d.schema == HIDDEN) {
         return Vec::new();

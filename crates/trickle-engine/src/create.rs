@@ -31,7 +31,7 @@ use trickle_core::{Cause, Reason, ReasonKind};
 
 pub(crate) use design::Design;
 
-/// The action where a stream table of the name exists.
+/// The action where a stream table of the requested name exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfExists {
     /// Return an error.
@@ -39,44 +39,47 @@ pub enum IfExists {
     Fail,
     /// Do nothing.
     Skip,
-    /// Give it the new query; indexes, grants, comments and dependent views stay.
+    /// Give the existing stream table the new query. Its indexes, grants, comments and dependent views stay.
     Replace,
 }
 
 /// A request for a new stream table.
 #[derive(Clone, Debug)]
 pub struct NewStreamTable {
-    /// The name; without a schema, the table is made in the first schema of the search path.
+    /// The name of the stream table. Without a schema, the table is made in the first schema of the search
+    /// path.
     pub name: Name,
     /// The defining query.
     pub query: String,
-    /// The schedule; `Some(None)` leaves refreshes to be begun by hand. `None` takes the schedule of the
-    /// stream table that is replaced, else `calculated`.
+    /// The schedule; `Some(None)` means that only refreshes by hand are made. `None` takes the schedule of
+    /// the stream table that is replaced, or `calculated` where none is replaced.
     pub schedule: Option<Option<String>>,
-    /// The mode; `None` takes the mode of the stream table that is replaced, else [`RefreshMode::Auto`].
+    /// The mode. `None` takes the mode of the stream table that is replaced, or [`RefreshMode::Auto`] where
+    /// none is replaced.
     pub mode: Option<RefreshMode>,
-    /// Whether to fill the stream table at once.
+    /// Whether to fill the stream table when it is created.
     pub initialize: bool,
-    /// The action where the name is taken.
+    /// The action where a stream table of that name exists already.
     pub if_exists: IfExists,
-    /// Whether materialized views and foreign tables are followed: each refresh reads all of them and
-    /// compares them with copies. If not, they rule out deltas, unless the stream table that is replaced was
-    /// made to follow them.
+    /// Whether materialized views and foreign tables are followed. Each refresh then reads all of them and
+    /// compares them with copies. If materialized views and foreign tables are not followed, they rule out
+    /// deltas. The value `false` has no effect where the stream table that is replaced reads copies.
     pub snapshots: bool,
-    /// Whether the stream table is refreshed by itself, after the stream tables that it reads, rather than
-    /// linked with them over one snapshot ([`StreamTableNode::apart`]). `None` takes the value of the one
-    /// that is replaced, else links them.
+    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
+    /// reads, rather than linked with them over one snapshot ([`StreamTableNode::apart`]). `None` takes the
+    /// value of the stream table that is replaced; where none is replaced, the tables are linked.
     pub apart: Option<bool>,
-    /// The settings that decide the meaning of the query; `None` takes the settings in force.
+    /// The settings that decide the meaning of the query; `None` takes the settings of the session.
     pub settings: Option<Vec<Setting>>,
-    /// The code and tables of other roles to which the owner has agreed, and no more. With `None`, the
-    /// request agrees to all that the query uses now.
+    /// The code and tables of other roles to which the owner has agreed. The request agrees to nothing more.
+    /// With `None`, the request agrees to everything of other roles that the query uses now.
     pub agreed: Option<Agreed>,
 }
 
 impl NewStreamTable {
-    /// Makes a request with the defaults: as fresh as its readers need, incremental where possible, filled at
-    /// once. Where it replaces a stream table, it takes the schedule and the mode of that table.
+    /// Makes a request with the defaults: the schedule that its readers need, the incremental mode where
+    /// possible, and a first fill at creation. If the request replaces a stream table, the schedule and the
+    /// mode of that table are used.
     pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
         NewStreamTable {
             name,
@@ -92,7 +95,7 @@ impl NewStreamTable {
         }
     }
 
-    /// Returns the settings to put in force.
+    /// Returns the settings to put in force for the query.
     pub(crate) fn settings(&self) -> &[Setting] {
         self.settings.as_deref().unwrap_or_default()
     }
@@ -101,19 +104,20 @@ impl NewStreamTable {
 /// The result of creating or changing a stream table.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// The `pgt_id` of the stream table, also where creation was skipped because it was there.
+    /// The `pgt_id` of the stream table, also where creation was skipped because the stream table existed.
     pub id: i64,
-    /// `schema.name`, quoted where needed.
+    /// `schema.name` of the stream table, quoted where needed.
     pub name: String,
-    /// Whether anything was made.
+    /// Whether the call made or changed anything.
     pub made: bool,
     /// The mode in force.
     pub mode: Mode,
-    /// The reasons why it is not incremental.
+    /// The reasons why the stream table is not incremental.
     pub reasons: Vec<Reason>,
 }
 
-/// Settings that can change a value, and are therefore stored and put in force for every refresh.
+/// Settings that can change a value of a result. These settings are therefore stored, and put in force for
+/// every refresh.
 const SETTINGS: &str = "
 SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'IntervalStyle', 'lc_monetary',
     'lc_numeric', 'lc_time', 'extra_float_digits', 'bytea_output', 'xmlbinary', 'xmloption',
@@ -124,7 +128,7 @@ impl<C: Connection> Trickle<C> {
     /// Makes a stream table and fills it.
     ///
     /// # Errors
-    /// Name, query, schedule or mode is wrong. Nothing is changed then.
+    /// The name, query, schedule or mode is wrong. After an error nothing is changed.
     pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
         self.require_foreign_schema(&new.name)?;
         if !new.snapshots {
@@ -134,12 +138,13 @@ impl<C: Connection> Trickle<C> {
             Ok(()) => self.create_over(new).await,
             Err(e) => Err(e),
         };
-        // Even after an error, no copy stays that nothing reads.
+        // A copy that no stream table reads is dropped even after an error.
         let swept = self.sweep_copies().await;
         made.and_then(|made| swept.map(|()| made))
     }
 
-    /// Refuses trickle's own schemas, which come and go with the catalog.
+    /// Returns an error where the schema is one of trickle's own, which are made and dropped together with
+    /// the catalog.
     fn require_foreign_schema(&self, name: &Name) -> Result<()> {
         match name.schema.as_ref().or(self.search_path.first()) {
             Some(own) if own == schema::CATALOG || own == capture::HIDDEN => {
@@ -183,8 +188,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Tells which schemas are left out of the search path of refreshes. For a table that is built beside,
-    /// this was told for its stream table already.
+    /// Reports the schemas that refreshes leave out of the search path. For a table that is built beside,
+    /// the report was made for its stream table already.
     pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
         if &*design.relation.schema != capture::HIDDEN
             && let Some(left) = left_out(self.db(), design).await?
@@ -194,7 +199,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Forgets the stream table of this name whose table somebody dropped.
+    /// Deletes the stream table of this name from the catalog if somebody dropped its table.
     async fn forget_gone(&mut self, relation: &Relation) -> Result<()> {
         let text = "SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_schema = $1 AND s.pgt_name = $2 \
              AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid)";
@@ -205,7 +210,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Does as [`IfExists`] says where a stream table has the name already.
+    /// Takes the action of [`IfExists`] where a stream table has the name already.
     async fn taken(&mut self, new: &NewStreamTable, relation: Relation, id: i64) -> Result<Created> {
         let name = Qualified::new(&relation.schema, &relation.name).to_string();
         let registry = self.linked(&[relation.id]).await?;
@@ -241,8 +246,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns the place where a new table of this name goes, and the `pgt_id` of the stream table that is
-    /// there.
+    /// Returns the schema and the name that a new table of this name gets, and the `pgt_id` of the stream
+    /// table that has this name already.
     pub(crate) async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
         let doing = |e| {
             let e = Error::server(format!("look for {name}"), e);
@@ -321,8 +326,8 @@ impl<C: Connection> Trickle<C> {
             .get(0))
     }
 
-    /// Designs a stream table. Checks everything about its query that can be checked without changing
-    /// anything.
+    /// Designs a stream table without changing anything in the database. Checks everything about its query
+    /// that can be checked in this way.
     pub(crate) async fn design(
         &mut self,
         relation: Relation,
@@ -332,7 +337,8 @@ impl<C: Connection> Trickle<C> {
         self.design_with(relation, id, new, BTreeMap::new()).await
     }
 
-    /// Designs a stream table by a plan that knows no more of the tables in `former` than a former plan did.
+    /// Designs a stream table by a plan that relies on no more properties of the tables in `former` than a
+    /// former plan did.
     pub(crate) async fn design_with(
         &mut self,
         relation: Relation,
@@ -369,7 +375,8 @@ impl<C: Connection> Trickle<C> {
             Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
             Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
             Err(e) if e.is_connection() => return Err(e),
-            // PostgreSQL accepted the query. The engine cannot read it, so it cannot compile deltas.
+            // PostgreSQL accepted the query, but the engine cannot read it. So no deltas can be compiled for
+            // it.
             Err(e) => (None, vec![unread(&e)]),
         };
         let table = table.filter(|_| resolved.lookalikes.is_empty());
@@ -384,13 +391,14 @@ impl<C: Connection> Trickle<C> {
         let mut captured = Vec::new();
         let full = mode == RefreshMode::Full;
         if table.is_none() || full {
-            // A recompute reads the sources themselves, and no copies.
+            // A recompute reads the sources themselves and not their copies.
             resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
             catalog = PgCatalog::under(path);
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
-            // The clock and settings change without a trigger, so such a query is recomputed at each refresh.
+            // The clock and settings change without firing a trigger, so a query that depends on them is
+            // recomputed at each refresh.
             _ if reasons.iter().any(depends_on_more) => {}
             _ => captured = self.watched(&mut catalog, &resolved).await?,
         }
@@ -417,8 +425,8 @@ impl<C: Connection> Trickle<C> {
         })
     }
 
-    /// Gives reasons their places in the query as it was typed, rather than in its canonical text. A reason
-    /// has no place where the engine sees its construct in the canonical text only.
+    /// Replaces the places of reasons in the canonical text by their places in the query as it was typed. A
+    /// reason has no place where its construct occurs only in the canonical text.
     async fn as_typed(
         &self,
         mut reasons: Vec<Reason>,
@@ -480,8 +488,8 @@ impl<C: Connection> Trickle<C> {
         Ok(dag.put(&node)?)
     }
 
-    /// Returns the sources of an incremental query whose changes can be captured. Every other source becomes
-    /// a reason against deltas.
+    /// Returns the sources of an incremental query whose changes can be captured. Adds a reason against
+    /// deltas for every other source.
     fn capturable(
         &self,
         resolved: &Resolved,
@@ -545,8 +553,8 @@ impl<C: Connection> Trickle<C> {
         captured
     }
 
-    /// Returns the sources of a query that is kept by full refreshes, if the changes of all of them can be
-    /// captured, else none. Their changes tell whether there is anything to do.
+    /// Returns the sources of a query that full refreshes bring up to date, if the changes of all of them
+    /// can be captured; otherwise none. A refresh of such a query does nothing where no change was captured.
     async fn watched(
         &self,
         catalog: &mut PgCatalog,
@@ -567,7 +575,7 @@ impl<C: Connection> Trickle<C> {
         Ok(watched)
     }
 
-    /// Whether a stream table reads copies.
+    /// Whether a stream table reads copies of its sources.
     async fn follows_copies(&self, id: i64) -> Result<bool> {
         let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables c \
              ON c.pgt_relid = d.source_relid WHERE d.pgt_id = $1 AND c.pgt_schema = $2)";
@@ -575,7 +583,7 @@ impl<C: Connection> Trickle<C> {
         Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
     }
 
-    /// Returns the settings that a query is to have in every refresh.
+    /// Returns the settings under which every refresh runs a query.
     pub(crate) async fn settings_of(&self, new: &NewStreamTable) -> Result<Vec<StoredSetting>> {
         match &new.settings {
             Some(kept) => {
@@ -592,14 +600,14 @@ impl<C: Connection> Trickle<C> {
         let mut settings: Vec<StoredSetting> =
             rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
         settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
-        // Canonical text is written under this setting, whatever the query was typed under.
+        // Canonical text is written under this setting, whatever setting the query was typed under.
         settings
             .push(StoredSetting { name: "standard_conforming_strings".into(), values: vec!["on".into()] });
         Ok(settings)
     }
 }
 
-/// Adds a hint to the error that another session has made an object of this name meanwhile.
+/// Adds a hint to the error that another session has just made an object of this name.
 fn overtaken(e: Error) -> Error {
     match e.sqlstate() {
         Some("42P07" | "42710" | "23505") => e.blamed_on_input().hint(format!(
@@ -610,7 +618,7 @@ fn overtaken(e: Error) -> Error {
     }
 }
 
-/// Makes the error for a request for deltas that these reasons rule out.
+/// Makes the error for a request for deltas that `reasons` rule out.
 fn impossible(reasons: &[Reason]) -> Error {
     let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
     let mut help: Vec<&str> = Vec::new();
@@ -632,12 +640,12 @@ fn impossible(reasons: &[Reason]) -> Error {
     }
 }
 
-/// Whether the result may change while no source does.
+/// Whether a reason says that the result may change while no source changes.
 fn depends_on_more(reason: &Reason) -> bool {
     matches!(reason.cause, Cause::Surroundings | Cause::Unread)
 }
 
-/// Returns the reason for a full refresh where the engine could not read the query.
+/// Returns the reason for full refreshes of a query that the engine could not read.
 fn unread(e: &Error) -> Reason {
     Reason {
         span: e.span(),
@@ -648,21 +656,22 @@ fn unread(e: &Error) -> Reason {
     }
 }
 
-/// Returns the catalog's word for a stream table that is refreshed by itself (`apart`), or linked.
+/// Returns the catalog's word for a stream table that is refreshed in a transaction of its own (`apart`), or
+/// linked.
 pub(crate) fn consistency(apart: bool) -> &'static str {
     if apart { "none" } else { "atomic" }
 }
 
-/// Returns the statement that notes in the comment of a stored table which stream table it belongs to.
+/// Returns the statement that sets the comment of a stored table, which names its stream table.
 pub(crate) fn comment(id: i64, table: &Qualified) -> String {
     format!(
         "COMMENT ON TABLE {table} IS 'Stream table {id} of trickle: kept equal to its query; do not write it.'"
     )
 }
 
-/// Makes the trigger that refuses writes to a stored table, except by a refresh. The trigger also tells the
-/// id of the stream table, and only the owner of the table can make it. So a search for the tables of a
-/// restored catalog by name believes this trigger alone.
+/// Makes the trigger that lets only refreshes write to a stored table, and refuses all other writes. The
+/// trigger also has the id of the stream table as its argument, and only the owner of the table can make it.
+/// So a search by name for the tables of a restored catalog trusts this trigger alone.
 pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
     let text = format!(
         "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \

@@ -1,8 +1,9 @@
-//! The interface to the server. A driver implements it, outside the server over a connection or inside one of
-//! its processes.
+//! The interface to the server. A driver implements the interface. The driver works outside the server over
+//! a connection, or inside a process of the server.
 //!
-//! A [`Connection`] is all that a driver must provide. The engine asks its questions over `dyn Connection`.
-//! Each value is bound with its type, so that no question needs another one first.
+//! A driver must provide nothing but a [`Connection`]. The engine sends all its statements through `dyn
+//! Connection`. Each value is bound together with its type, so the driver need not ask the server for types
+//! first.
 
 mod bind;
 mod cell;
@@ -24,27 +25,28 @@ use std::time::{Duration, Instant};
 use trickle_core::refresh::{Answer, Statement, Value};
 
 /// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
-/// do not follow them. The event triggers look for this lock, and believe it of roles that have the rights of
-/// the catalog's owner. The lock conflicts only with statements that exchange the catalog itself.
+/// do not follow them. The event triggers look for this lock. Only sessions of roles that have the rights of
+/// the catalog's owner are trusted with it. The lock conflicts only with statements that replace the catalog
+/// itself.
 const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
 
-/// The answer to a question, as a future.
+/// The future result of a call to the server.
 pub type Answering<'a, T, E = Refusal> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
-/// A session in one database, as one role. Statements run in the order in which their answers are first
-/// awaited.
+/// A session in one database, as one role. Statements run in the order in which their futures are first
+/// polled.
 pub trait Connection {
-    /// Runs one statement. `kept` says that the same text comes again, so that the driver may keep it
-    /// prepared.
+    /// Runs one statement. `kept` says that the same text will be sent again, so that the driver may prepare
+    /// it.
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows>;
 
-    /// Runs statements without values and results in order, up to the first that fails.
+    /// Runs statements that have no parameters and return no rows, in order, up to the first one that fails.
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()>;
 
-    /// Runs statements like [`Connection::batch`], but as the catalog's owner, to whom all hidden objects
-    /// belong. Such statements make, change, lock, empty and drop hidden objects, and triggers that use
-    /// these. The caller has checked before what the current role may do to the tables concerned. By default
-    /// the role of the connection is the catalog's owner already.
+    /// Runs statements like [`Connection::batch`], but as the catalog's owner, who owns all hidden objects.
+    /// Such statements make, change, lock, empty and drop hidden objects, and triggers that use hidden
+    /// objects. The caller has checked that the current role has the needed rights on the tables concerned.
+    /// The default implementation is for a connection whose role is the catalog's owner.
     fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.batch(text)
     }
@@ -52,45 +54,48 @@ pub trait Connection {
     /// Runs a query and returns its rows, each value as the server writes it.
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>>;
 
-    /// Prepares a statement that takes no values, for as long as the returned value is kept.
+    /// Prepares a statement that takes no values. The statement stays prepared until the returned value is
+    /// dropped.
     fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared>;
 
-    /// Runs a statement that was prepared on this connection, and returns its rows.
+    /// Runs a statement that was prepared on this connection by [`Connection::prepare`], and returns its
+    /// rows.
     fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>>;
 
-    /// Returns names and types (as oids) of the columns of a query, without running it.
+    /// Returns the names and the types (as oids) of the columns of a query, without running the query.
     fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>>;
 
-    /// Begins a transaction. Where `fresh`, each of its statements sees all that was committed before that
-    /// statement.
+    /// Begins a transaction. If `fresh` is true, each statement of the transaction sees all that was
+    /// committed before that statement.
     fn begin(&self, fresh: bool) -> Answering<'_, ()>;
 
     /// Commits the transaction.
     fn commit(&self) -> Answering<'_, ()>;
 
-    /// Rolls the transaction back.
+    /// Rolls back the transaction.
     fn rollback(&self) -> Answering<'_, ()>;
 
-    /// Has the transaction rolled back before the next statement, without being awaited.
+    /// Requests that the transaction be rolled back before the next statement, without waiting for the
+    /// rollback.
     fn abandon(&self);
 
-    /// Waits for this time.
+    /// Waits for the duration `time`.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
     /// Returns the statement that marks a transaction as one in which trickle itself alters and drops
-    /// objects. `None` where the server can see that without a mark.
+    /// objects. Returns `None` where the server recognizes such a transaction without a mark.
     fn mark_of_work(&self) -> Option<&'static str> {
         Some(AT_WORK)
     }
 
-    /// Runs statements like [`Connection::as_keeper`], within a transaction. If they fail, they alone are
-    /// undone, and the transaction goes on.
+    /// Runs statements like [`Connection::as_keeper`], within a transaction. If they fail, only these
+    /// statements are undone, and the transaction continues.
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.attempt(text)
     }
 
-    /// Runs statements like [`Connection::batch`], within a transaction. If they fail, they alone are undone,
-    /// and the transaction goes on.
+    /// Runs statements like [`Connection::batch`], within a transaction. If they fail, only these statements
+    /// are undone, and the transaction continues.
     fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         Box::pin(async move {
             self.batch("SAVEPOINT trickle_attempt").await?;
@@ -104,35 +109,38 @@ pub trait Connection {
         })
     }
 
-    /// Returns the caller's transaction, where refreshes run in one that the caller begins and ends.
+    /// Returns the caller's transaction, where refreshes run in a transaction that the caller begins and
+    /// ends.
     fn callers(&self) -> Option<Callers> {
         None
     }
 
-    /// Fails where this session is itself in the middle of reading or changing one of these tables. The rows
-    /// that it sees, and the changes that were captured of them, would then not be of one moment.
+    /// Fails where this session is in the middle of a statement that reads or changes one of these tables.
+    /// The rows that such a statement sees, and the captured changes of these rows, would belong to
+    /// different moments.
     fn idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Whether this is a security-restricted operation. Such an operation acts for a role that did not ask
-    /// for it, and leaves nothing behind in the session.
+    /// Whether this session runs a security-restricted operation. Such an operation acts for a role that did
+    /// not start it, and leaves nothing behind in the session.
     fn is_restricted(&self) -> bool {
         false
     }
 
-    /// Returns the session for which the last failed statement was cancelled, where another process makes
-    /// refreshes of this process give way ([`give_way`](crate::give_way)). The session is returned once.
+    /// Returns the session for which the last failed statement was cancelled, where another process can make
+    /// refreshes of this process give way ([`give_way`](crate::give_way)). The session is returned by one
+    /// call only.
     fn gives_way_to(&self) -> Option<String> {
         None
     }
 
     /// Tells the connection that a refresh begins. Until the refresh ends, its statements come through
-    /// [`Connection::steps`], and read the snapshot of its decision query.
+    /// [`Connection::steps`] and read the snapshot of the decision query.
     fn refresh_begins(&self) {}
 
-    /// Tells the connection that a refresh ends. The work of the refresh stays if it is `_done`, and is
-    /// undone if it failed.
+    /// Tells the connection that a refresh ends. The work of the refresh is preserved if `_done` is true,
+    /// and undone otherwise.
     fn refresh_ends(&self, _done: bool) {}
 
     /// Runs one statement of a refresh.
@@ -160,65 +168,70 @@ pub trait Connection {
         })
     }
 
-    /// Sets `name = value` for as long as the connection lasts, whatever users' code sets in refreshes.
+    /// Sets `name = value` for the lifetime of the connection, even if code of users sets it otherwise in
+    /// refreshes.
     fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
         Box::pin(async move { self.batch(&format!("SET {setting}")).await })
     }
 
-    /// Makes the connection keep those statements of refreshes prepared that come again.
+    /// Makes the connection prepare those statements of refreshes that are sent repeatedly.
     fn keep_prepared(&mut self) {}
 
-    /// Returns the number of the server process, as it was told when the connection was made. Behind a pooler
-    /// it is not the number of the process that answers, since a pooler makes one up for each of its clients.
+    /// Returns the number of the server process that the server reported when the connection was made. A
+    /// pooler invents a number for each of its clients, so behind a pooler this is not the number of the
+    /// process that answers.
     fn greeted(&self) -> Option<i32> {
         None
     }
 
-    /// Makes the connection expect another server process in each transaction, which other clients use in
-    /// between. The connection then leaves nothing in a process, and expects nothing there. Each transaction
-    /// begins with these statements, whose effect must end with it.
+    /// Prepares the connection for a pooler, which may give each transaction another server process and lets
+    /// other clients use that process in between. Afterwards the connection leaves nothing in a server
+    /// process, and relies on nothing that it left there. Each transaction begins with the statements
+    /// `_locals`, whose effects must end with the transaction.
     fn share(&mut self, _locals: &'static [&'static str]) {}
 
-    /// Returns the number of the server process of the last refresh that began, and 0 before the first, where
-    /// each refresh may have another process.
+    /// Returns the number of the server process in which the last refresh began, and 0 before the first
+    /// refresh. Returns `None` where all refreshes of the connection have one process.
     fn process(&self) -> Option<Arc<AtomicI32>> {
         None
     }
 
-    /// Counts the statements that come again. All counts are 0 where no statement is kept prepared.
+    /// Returns the counts of the statements that were sent repeatedly. All counts are 0 where the connection
+    /// prepares no statement.
     fn sent(&self) -> Sent {
         Sent::default()
     }
 }
 
-/// The caller's transaction, as a refresh that runs in it sees it.
+/// The caller's transaction, for a refresh that runs in it.
 #[derive(Clone, Debug)]
 pub struct Callers {
-    /// A query that returns the last command of the transaction so far, as `bigint`.
+    /// A query that returns, as `bigint`, the number of the last command that the transaction has run.
     pub command: Arc<str>,
-    /// Whether each statement of the transaction sees all that was committed before it, and none reads an
-    /// older snapshot.
+    /// Whether each statement of the transaction sees all that was committed before the statement, and none
+    /// reads an older snapshot.
     pub fresh: bool,
-    /// Whether the transaction ends with the statement that asks, so that its locks are free soon.
+    /// Whether the transaction ends with the statement that started the refresh, so that its locks are
+    /// released soon.
     pub brief: bool,
 }
 
-/// The number of statements that come again which a connection sent.
+/// Counts of the statements that a connection sends repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// All of them.
+    /// The number of all such statements.
     pub all: u64,
-    /// Those that were prepared before they were sent.
+    /// The number of such statements that were already prepared when they were sent.
     pub kept: u64,
 }
 
-/// Opens more connections like a given one: to the same database, as the same role.
+/// A factory of connections to the same database as the same role.
 pub trait Connections: Send + Sync {
-    /// Opens a new connection.
+    /// Opens one more connection.
     fn another(&self) -> Answering<'_, Box<dyn Connection>, Error>;
 }
 
-/// A statement that a connection prepared, in a form that only the connection knows.
+/// A statement that was prepared on a connection, in a form that only this connection can use.
 #[derive(Clone, Debug)]
 pub struct Prepared(pub Arc<dyn Any + Send + Sync>);
 
@@ -232,8 +245,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Converts the result for the refresh machine. Rows are left out where the statement does not fetch
-    /// them.
+    /// Converts the result to an answer for the refresh machine. The answer has no rows if the statement is
+    /// one that does not fetch rows.
     pub fn answer(&self, statement: &Statement) -> Answer {
         let told = |cell: &Cell| match cell {
             Cell::Bool(b) => Value::Bool(*b),
@@ -255,16 +268,16 @@ impl dyn Connection + '_ {
     /// Runs a statement and returns its rows.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn query(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.rows)
     }
 
-    /// Runs a statement that comes again and again, and returns its rows.
+    /// Runs a statement that is sent repeatedly, and returns its rows.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn ask(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, true).await?.rows)
@@ -273,7 +286,7 @@ impl dyn Connection + '_ {
     /// Runs a statement and returns its first row, if there is one.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn query_opt(&self, text: &str, params: &[&dyn Bind]) -> Result<Option<Row>, Refusal> {
         Ok(self.query(text, params).await?.into_iter().next())
     }
@@ -281,16 +294,16 @@ impl dyn Connection + '_ {
     /// Runs a statement and returns its first row.
     ///
     /// # Errors
-    /// The server's error; SQLSTATE 02000 where there is no row.
+    /// Errors of the server; SQLSTATE 02000 where the statement returns no row.
     pub async fn query_one(&self, text: &str, params: &[&dyn Bind]) -> Result<Row, Refusal> {
         let row = self.query_opt(text, params).await?;
         row.ok_or_else(|| Refusal::new("02000", "the question has no answer"))
     }
 
-    /// Runs a statement and returns the number of rows that it touched.
+    /// Runs a statement and returns the number of rows that it read or changed, from the command tag.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn execute(&self, text: &str, params: &[&dyn Bind]) -> Result<u64, Refusal> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.affected)
@@ -299,31 +312,31 @@ impl dyn Connection + '_ {
     /// Runs statements that return no rows.
     ///
     /// # Errors
-    /// The server's error for the first statement that fails; those after it did not run.
+    /// The error of the first statement that fails; the statements after it were not run.
     pub async fn batch_execute(&self, text: &str) -> Result<(), Refusal> {
         self.batch(text).await
     }
 
-    /// Begins a transaction at the default isolation level of this role.
+    /// Begins a transaction at the role's default isolation level.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
         self.begin(false).await?;
         Ok(Transaction { connection: self, open: true })
     }
 
-    /// Begins a transaction whose every statement sees all that was committed before it.
+    /// Begins a transaction in which each statement sees all that was committed before the statement.
     ///
     /// # Errors
-    /// The server's error.
+    /// Errors of the server.
     pub async fn fresh_transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
         self.begin(true).await?;
         Ok(Transaction { connection: self, open: true })
     }
 }
 
-/// An open transaction. Dropping it rolls it back.
+/// An open transaction. Dropping the value rolls the transaction back.
 pub struct Transaction<'c> {
     connection: &'c (dyn Connection + 'c),
     open: bool,
@@ -336,7 +349,7 @@ impl<'c> Deref for Transaction<'c> {
     }
 }
 
-/// Every question within the transaction is passed on to the connection.
+/// Every call on the transaction is passed to its connection.
 impl Connection for Transaction<'_> {
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
         self.connection.run(text, params, kept)
@@ -392,16 +405,16 @@ impl Transaction<'_> {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// The server's error; the transaction is rolled back then.
+    /// Errors of the server, after which the transaction is rolled back.
     pub async fn commit(mut self) -> Result<(), Refusal> {
         self.open = false;
         self.connection.commit().await
     }
 
-    /// Rolls the transaction back.
+    /// Rolls back the transaction.
     ///
     /// # Errors
-    /// The connection is lost, and with it the transaction.
+    /// The connection is lost, and the transaction with it.
     pub async fn rollback(mut self) -> Result<(), Refusal> {
         self.open = false;
         self.connection.rollback().await
@@ -416,27 +429,27 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// The reason why a question has no answer: the server's error, or the loss of the connection.
+/// The reason why a statement has no result: the error of the server, or the loss of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// Five characters; `None` where the error is not the server's.
+    /// The SQLSTATE, five characters; `None` where the error does not come from the server.
     pub sqlstate: Option<String>,
-    /// The primary message.
+    /// The primary message of the error.
     pub message: String,
-    /// DETAIL, if any.
+    /// The DETAIL of the error, if it has one.
     pub detail: Option<String>,
-    /// HINT, if any.
+    /// The HINT of the error, if it has one.
     pub hint: Option<String>,
-    /// The position in the statement, in characters from 1.
+    /// The position of the error in the statement, in characters from 1.
     pub position: Option<usize>,
 }
 
 impl Refusal {
-    /// Makes the error of a server.
+    /// Makes a refusal by the server.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Refusal {
         Refusal { sqlstate: Some(sqlstate.to_owned()), message: message.into(), ..Refusal::default() }
     }
-    /// Makes the error of a connection that is lost, or was never there.
+    /// Makes a refusal for a connection that was lost, or was never made.
     pub fn lost(message: impl Into<String>) -> Refusal {
         Refusal { message: message.into(), ..Refusal::default() }
     }

@@ -1,16 +1,16 @@
-//! Drains change buffers: deletes changes that every reader has counted.
+//! Drains change buffers, which means deleting the changes that every reader has counted.
 //!
-//! A segment that has grown large is emptied in place, if nobody writes it at the time and every reader has
-//! counted all of its rows. A writer that comes meanwhile waits as long as a TRUNCATE takes. Otherwise the
-//! segment is closed, and another one is begun or opened again.
+//! A large segment is emptied in place if no session writes it at the time and every reader has counted all
+//! of its rows. A writer that arrives meanwhile waits as long as a TRUNCATE takes. If a large segment cannot
+//! be emptied in place, it is closed, and a new segment is begun or an empty one is opened again.
 //!
-//! A closed segment is emptied once every reader has counted all of its rows. The empty table is kept, since
-//! a session that still knows the old trigger function may write it later. Only a segment from before a
-//! widening is dropped.
+//! A closed segment is emptied once every reader has counted all of its rows. The empty segment is not
+//! dropped, since a session that still has the former trigger function may write it later. Only a segment
+//! that was made before the buffer was widened is dropped.
 //!
-//! A segment that reached its limit (`trickle_core::cdc`) is closed too, and emptied as soon as nobody writes
-//! it: its readers are recomputed. All this is done in transactions that wait for nobody. A drain that is not
-//! possible at once is tried again after another refresh.
+//! A segment that reached its limit (`trickle_core::cdc`) is closed too. Its readers are recomputed, and the
+//! segment is emptied as soon as no session writes it. All of these steps are done in transactions that wait
+//! for no other session. A drain that is not possible at once is tried again after another refresh.
 
 use crate::capture;
 use crate::catalog::PgCatalog;
@@ -27,10 +27,10 @@ use trickle_core::sql::{Qualified, print};
 use trickle_core::vocabulary::Capture;
 
 impl<C: Connection> Trickle<C> {
-    /// Drains the buffers that these stream tables read.
+    /// Drains the change buffers that these stream tables read.
     pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
-        // Writers of a source would wait for the end of the caller's transaction, and that transaction may
-        // see an old state.
+        // Writers of a source would wait for the end of the caller's transaction. The caller's transaction
+        // may also read an old snapshot.
         if self.connection.callers().is_some_and(|c| !c.brief || !c.fresh) {
             return Ok(());
         }
@@ -52,7 +52,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Empties the buffers of these sources, however small they are, as far as they can be emptied in place.
+    /// Empties the buffers of these sources, whatever their size, where a buffer can be emptied in place.
     pub async fn empty_counted(&mut self, sources: &[u32]) -> Result<()> {
         for (source, open) in self.drainable(sources, 1).await? {
             if let Some(number) = open {
@@ -62,8 +62,8 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Begins new segments for the full buffers that these stream tables read. So the refresh that follows is
-    /// the one that makes good for the changes left out.
+    /// Begins new segments in the full buffers that these stream tables read. So the refresh that follows
+    /// makes good, by a recompute, for the changes that the full buffers left out.
     pub(crate) async fn relieve(&mut self, group: &[Entry]) -> Result<()> {
         let full = group.iter().flat_map(|e| &e.dependencies).filter(|d| d.full).map(|d| d.relation.id.0);
         let full: BTreeSet<u32> = full.collect();
@@ -77,9 +77,9 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Returns the sources whose buffers are to be drained, by one query. Their open segment has `bytes`
-    /// bytes, or a closed one has any, or their triggers have another limit. If only the open segment is to
-    /// be emptied, its number comes along.
+    /// Returns the sources whose buffers are to be drained, found by one query. The open segment of such a
+    /// buffer has `bytes` bytes or more, or a closed segment has rows, or the triggers were made for another
+    /// limit. If the buffer only needs its open segment emptied, the number of that segment is returned too.
     async fn drainable(&self, sources: &[u32], bytes: i64) -> Result<Vec<(u32, Option<i64>)>> {
         let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
              FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
@@ -98,8 +98,9 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
     }
 
-    /// Begins a transaction that waits for nobody for long. Whatever the role's default is, each statement
-    /// sees all that was committed before it: facts that a lock keeps unchanged must be read under that lock.
+    /// Begins a transaction whose waits for locks are short. Each statement sees all that was committed
+    /// before it, whatever the role's default isolation level is. Facts that a lock keeps unchanged must be
+    /// read after the lock is taken.
     async fn draining(&mut self) -> Result<Transaction<'_>> {
         let t = self.db_mut().fresh_transaction().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
@@ -108,17 +109,17 @@ impl<C: Connection> Trickle<C> {
         Ok(t)
     }
 
-    /// Empties the open segment of a source's buffer in place, and returns whether it could. Segments without
-    /// WAL are not emptied so: they need another sentinel then.
+    /// Empties the open segment of a source's buffer in place. Returns whether the segment was emptied.
+    /// Segments without WAL are not emptied in place, since they would then need a new sentinel.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
         let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
-        // One drainer at a time, and only if this segment is still the open one.
+        // One session at a time drains the buffer, and only if this segment is still the open one.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
         let held =
             t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        // No frontier counts the mark that a limit was reached, so a segment with the mark stays.
+        // No frontier counts the mark that a limit was reached, so a segment with that mark is not emptied.
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
@@ -128,7 +129,7 @@ impl<C: Connection> Trickle<C> {
         Ok(true)
     }
 
-    /// Makes good for a crash of the server that emptied buffers which these stream tables read.
+    /// Repairs buffers that a crash of the server has emptied, if these stream tables read them.
     pub(crate) async fn heal(&mut self, group: &[Entry]) -> Result<()> {
         let unlogged: BTreeSet<u32> = group
             .iter()
@@ -141,13 +142,14 @@ impl<C: Connection> Trickle<C> {
             let fail = |e| Error::server("look for what a crash emptied", e);
             let known = capture::read(self.db(), &table).await?.filter(|c| c.state == Capture::On);
             let Some(lost) = known.and_then(|c| c.buffer.has_lost()) else { continue };
-            // This question takes no lock. Healing locks out other readers, in a caller's transaction for as
-            // long as it lasts.
+            // The following query takes no lock, so it decides first whether a repair is needed. A repair
+            // locks other readers out. In a caller's transaction, the lock stays as long as that
+            // transaction.
             if self.db().query_opt(&print(&lost).text, &[]).await.map_err(fail)?.is_none() {
                 continue;
             }
             let t = self.db_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
-            // One healer at a time, so that there is one sentinel.
+            // One session at a time repairs a buffer, so that the buffer gets one sentinel.
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
             t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
             if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == Capture::On) {
@@ -158,7 +160,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Returns the definition of a source; `None` where it is gone.
+    /// Returns the definition of a source; `None` where the source was dropped.
     async fn source_table(&self, source: u32) -> Result<Option<Arc<TableDef>>> {
         let name = self
             .db()
@@ -178,7 +180,7 @@ impl<C: Connection> Trickle<C> {
         let Some(table) = self.source_table(source).await? else { return Ok(()) };
         let bytes = self.settings.segment_bytes;
         let t = self.draining().await?;
-        // One drainer at a time: all of them change this row.
+        // One session at a time drains a buffer, since each drain changes this row.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
         let Some(captured) =
@@ -186,7 +188,8 @@ impl<C: Connection> Trickle<C> {
         else {
             return Ok(());
         };
-        // The next session that captures the source as it is now makes all of its capture again.
+        // The capture triggers do not fit the source any more. The next session that captures the source
+        // makes all of its capture again.
         if !capture::fresh(&t, &captured).await? {
             return Ok(());
         }
@@ -217,8 +220,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Returns `None` for an error which says that the drain is not possible now. The drain is tried again after
-/// another refresh.
+/// Returns `None` for an error which says that a drain is not possible at the moment. The drain is tried
+/// again after another refresh.
 fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Ok(done) => Ok(Some(done)),
@@ -227,21 +230,22 @@ fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Whether the open segment is at its limit, and a statement has left out its changes for that reason.
+/// Whether the open segment has reached its limit, and a statement has left out changes for that reason.
 async fn is_full(t: &Transaction<'_>, buffer: &Buffer) -> Result<bool> {
     let Some(current) = buffer.current() else { return Ok(false) };
     Ok(size(t, buffer).await? >= buffer.limit() && is_marked(t, &buffer.segment_name(current)).await?)
 }
 
-/// Whether a segment holds the mark that its limit was reached.
+/// Whether a segment has the mark which says that its limit was reached.
 async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let text = format!("SELECT EXISTS (SELECT FROM {segment} WHERE w = 0 AND xid = '{OVERFLOWED}'::xid8)");
     let row = t.query_one(&text, &[]).await;
     Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
 }
 
-/// Where a buffer is past its limit, marks readers that have not counted the oldest segment for a recompute.
-/// Most of these are suspended: a stream table that is not refreshed must not fill the disk.
+/// If a buffer is larger than its limit, marks the readers that have not counted the oldest segment for a
+/// recompute. Usually these readers are suspended. A stream table that is not refreshed must not fill the
+/// disk with changes.
 async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
     let fail = |e| Error::server("look for readers that lag behind", e);
     let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();
@@ -258,11 +262,11 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     Ok(())
 }
 
-/// The state of the closed segments, with the number of one that can be opened again.
+/// The state of the closed segments of a buffer, with the number of a segment that can be opened again.
 enum Closed {
-    /// A closed segment holds rows that some reader has not counted.
+    /// A closed segment has rows that a reader has not counted.
     Needed(Option<u32>),
-    /// No closed segment holds such rows.
+    /// No closed segment has such rows.
     Empty(Option<u32>),
 }
 
@@ -274,7 +278,8 @@ impl Closed {
     }
 }
 
-/// Empties the closed segments that every reader has counted, and drops those among them that lack columns.
+/// Empties the closed segments whose rows every reader has counted, and drops those among them that lack
+/// columns.
 async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, Closed)> {
     let fail = |e| Error::server("drop consumed changes", e);
     let (mut left, mut spare, mut needed) = (buffer.clone(), None, false);
@@ -298,7 +303,7 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
     Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
 }
 
-/// Returns `schema.name` of a source, as the reasons of refreshes show it.
+/// Returns `schema.name` of a source, in the form that the reasons of refreshes use.
 fn shown_source(buffer: &Buffer) -> String {
     Qualified::new(&buffer.table().schema, &buffer.table().name).to_string()
 }
@@ -310,22 +315,25 @@ async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
     Ok(row.map_err(|e| Error::server("measure a segment", e))?.get(0))
 }
 
-/// The stream tables that read the captured changes of `$1`.
+/// A condition for the stream tables that read the captured changes of source `$1`.
 const READERS: &str = "pgt_id IN (SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = $1) \
      AND refresh_mode <> 'IMMEDIATE'";
 
-/// The stream tables that their next refresh recomputes, whatever was captured before.
+/// A condition for the stream tables that the next refresh recomputes, whatever changes were captured
+/// before.
 const REBUILT: &str = "(needs_reinit OR NOT is_populated OR frontier IS NULL)";
 
-/// Whether nobody writes a segment now, and every reader has counted all of its rows or will never count
-/// them. The lock tells the first; the snapshot that is taken after it tells the second.
+/// Whether no session writes a segment now, and every reader has counted all of its rows or will never count
+/// them. The lock on the segment decides about writers. The snapshot that is taken after the lock decides
+/// about readers.
 async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
     let name = buffer.segment_name(segment);
     if !lock(t, &name).await? {
         return Ok(false);
     }
     if is_marked(t, &name).await? {
-        // Every statement that left out its changes because of the mark has ended, or it would hold a lock.
+        // Every statement that left out its changes because of the mark has ended, since a running one would
+        // hold a lock on the segment.
         let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
         capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
         return Ok(true);
@@ -333,7 +341,8 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
     is_counted(t, buffer.table().id.0, &name).await
 }
 
-/// Locks a segment against everybody, if nobody uses it now. Returns whether it did.
+/// Locks a segment against all other sessions, if no session uses it now. Returns whether the segment was
+/// locked.
 async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
     match t.attempt_as_keeper(&lock).await {
@@ -343,8 +352,7 @@ async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     }
 }
 
-/// Whether every reader of a source has counted all rows of a segment that is locked, or will never count
-/// them.
+/// Whether every reader of a source has counted all rows of a locked segment, or will never count them.
 async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Result<bool> {
     let fail = |e| Error::server("look for consumed changes", e);
     let text = format!(
@@ -358,8 +366,9 @@ async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Re
         return Ok(row.get(1));
     }
     // A stream table that is being recomputed may read a snapshot older than rows that the others have
-    // counted. A refresh locks its table before it takes its snapshot. So a stream table that is not locked
-    // now, and has not been refreshed since the question above, will see all that was committed then.
+    // counted. A refresh locks its stream table before it takes its snapshot. So its recompute will see all
+    // that was committed when the query above ran, if two conditions are met. The stream table is not locked
+    // now, and a second run of the query still lists it.
     let locked = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
          WHERE d.datname = current_database() AND l.relation = ANY ($1) AND l.granted \
          AND l.mode = 'ShareUpdateExclusiveLock')";

@@ -11,15 +11,15 @@ use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Set
 /// The answer to a statement, and the time at which it was complete.
 pub type Timed = (Result<Answer>, Instant);
 
-/// An observer that sees each statement of a refresh before it is sent, and may do its work. It serves
-/// traces, work on several connections, and tests that stop at a step.
+/// An observer of a refresh, which sees each statement before it is sent, and may answer the statement
+/// itself. Observers serve traces, work on several connections, and tests that stop at a step.
 pub trait Watch {
-    /// Sees a statement before it is sent. An error here counts as the statement's own, and the statement is
-    /// not sent.
+    /// Sees a statement before it is sent. An error that the observer returns counts as the error of the
+    /// statement, and the statement is not sent.
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
 
-    /// Answers a statement in the place of the server, which does not see it then. `None` sends the
-    /// statement.
+    /// Answers a statement instead of the server, to which the statement is then not sent. If the observer
+    /// returns `None`, the statement is sent.
     fn instead<'s>(
         &'s mut self,
         _: &'s Statement,
@@ -32,7 +32,7 @@ pub trait Watch {
 /// Drives a refresh to its end.
 ///
 /// # Errors
-/// The reason why the machine gave up; nothing has changed then.
+/// The reason why the machine gave up, after which nothing has changed in the database.
 pub async fn drive(
     connection: &dyn Connection,
     plan: Plan,
@@ -58,7 +58,7 @@ pub async fn drive(
     end
 }
 
-/// Runs a batch. Where somebody watches, its statements are sent one by one.
+/// Runs a batch of statements. Where an observer watches, the statements are sent one by one.
 async fn run(
     connection: &dyn Connection,
     batch: &[Statement],
@@ -119,15 +119,16 @@ pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) 
     Ok(row.get::<Json<serde_json::Value>>(0).0)
 }
 
-/// Puts those schemas of the search path `$1` in force that are safe for the current role. All names in the
-/// statement are qualified, since it may itself run under an unsafe path.
+/// Puts those schemas of the search path `$1` in force that the current role can trust. All names in the
+/// statement are qualified, since the statement may itself run under an unsafe path.
 const SAFE_PATH: &str = "
 SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
     SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],
         pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid)) p(name)), ', '), true)";
 
-/// Puts settings in force for the rest of the transaction; of a search path, only the schemas that are safe
-/// for the current role. The transaction takes its snapshot here.
+/// Puts settings in force for the rest of the transaction. Of a search path, only the schemas that the
+/// current role can trust are put in force. The first of these statements takes the snapshot of the
+/// transaction.
 pub(crate) async fn put_in_force(
     db: &dyn Connection,
     settings: &[Setting],
@@ -143,7 +144,7 @@ pub(crate) async fn put_in_force(
     Ok(())
 }
 
-/// Returns `run "first words of the statement"`, for messages.
+/// Returns `run "…"` with the first words of a statement, for messages.
 pub fn first_words(statement: &str) -> String {
     let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
     match first.char_indices().nth(60) {

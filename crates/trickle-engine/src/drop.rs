@@ -1,4 +1,4 @@
-//! Drops stream tables, and takes the catalog out of a database.
+//! Drops stream tables, and removes the catalog from a database.
 
 use crate::capture;
 use crate::db::{Connection, Transaction};
@@ -12,17 +12,17 @@ use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 
-/// The states of a stream table, by the pattern `$1` of their names.
+/// The states of a stream table, whose names match the pattern `$1`.
 const STATES: &str = "
 SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE $1 ORDER BY c.oid";
 
 impl<C: Connection> Trickle<C> {
-    /// Drops a stream table with all that belongs to it; with `cascade`, also its readers and dependent
-    /// views. Returns the names of the dropped stream tables.
+    /// Drops a stream table with all objects that belong to it. With `cascade`, also drops its readers and
+    /// dependent views. Returns the names of the dropped stream tables.
     ///
     /// # Errors
-    /// There is no stream table of that name; an object depends on it.
+    /// No stream table has that name; another object depends on the stream table.
     pub async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
         let e = self.find(name).await?;
         self.drop_left(Some(e.id)).await?;
@@ -51,10 +51,10 @@ impl<C: Connection> Trickle<C> {
         Ok(gone.iter().map(shown).collect())
     }
 
-    /// Takes the catalog out of the database, and with it every stream table, trigger and buffer.
+    /// Removes the catalog from the database, together with every stream table, trigger and buffer.
     ///
     /// # Errors
-    /// An object of a user's depends on a stream table; the server's errors.
+    /// An object that a user made depends on a stream table; errors of the server.
     pub async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let dag = registry.dag()?;
@@ -102,16 +102,18 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     for e in gone.iter().filter(|e| e.exists) {
         require_own(e)?;
     }
-    // A stream table whose table somebody has dropped is in no order of existing tables.
+    // If somebody has dropped the table of this stream table, the order of the existing tables lacks the
+    // stream table.
     Ok(if gone.iter().any(|g| g.id == id) { gone } else { vec![e.clone()] })
 }
 
-/// Drops one stream table and its states, and forgets it.
+/// Drops one stream table and its states, and deletes it from the catalog.
 pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
     let doing = format!("drop {}", shown(e));
     let fail = |err| {
         let e = Error::server(&doing, err).blamed_on_input();
-        // An object that is no stream table depends on it: a view, a foreign key, a function.
+        // An object that is no stream table depends on the table, such as a view, a foreign key or a
+        // function.
         if e.sqlstate() == Some("2BP01") {
             e.hint(format!(
                 "Use {} to drop what depends on it too.",
@@ -126,10 +128,11 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
     let there: bool = there.map_err(fail)?.get(0);
     if there {
-        // The locks are taken in the order of a refresh: the table, then its row.
+        // The locks are taken in the same order as by a refresh: first the table, then its catalog row.
         t.batch_execute(&format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", shown(e))).await.map_err(fail)?;
     }
-    // The row goes while the table is there: row security finds its owner by the table.
+    // The catalog row is deleted while the table exists, since row security finds the owner of the row by
+    // the table.
     forget_row(t, e).await?;
     if there {
         t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
@@ -137,14 +140,15 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
     clear(t, e).await
 }
 
-/// Drops all that belongs to a stream table whose table is gone, and forgets it.
+/// Drops all that belongs to a stream table whose table was dropped, and deletes it from the catalog.
 pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     forget_row(t, e).await?;
     immediate::remove(t, e.id).await?;
     clear(t, e).await
 }
 
-/// Takes a stream table out of the catalog. Where its table is gone, the catalog's owner alone may do so.
+/// Deletes a stream table from the catalog. If its table was dropped, only the catalog's owner may delete
+/// the row.
 async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
     let fail = |err| Error::server(format!("drop {}", shown(e)), err);
@@ -161,10 +165,10 @@ async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     }
 }
 
-/// Drops the rest of a stream table that is not in the catalog any more.
+/// Drops the remaining objects of a stream table that was deleted from the catalog.
 async fn clear(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     drop_states(t, e.id, &format!("drop {}", shown(e))).await?;
-    // Its own changes were captured for its readers.
+    // The changes of the stream table itself were captured for its readers.
     capture::release(t, e.relation.id.0).await.map(drop)
 }
 

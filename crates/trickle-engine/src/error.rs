@@ -1,4 +1,4 @@
-//! The one error type of the code that works with a database.
+//! The error type of all code that works with a database.
 
 use crate::db::Refusal;
 use std::fmt;
@@ -8,12 +8,12 @@ use trickle_core::refresh::{DbError, Failure, FailureKind};
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error: the request is wrong, a server refused, or there is no server. Opaque: its methods give its
-/// properties.
+/// An error of one of three sorts: the request is wrong, a server returned an error, or no server can be
+/// reached. The fields are private, and methods return its properties.
 #[derive(Debug)]
 pub struct Error(Box<Parts>);
 
-/// The fields are on the heap, since results travel through many hands and errors are rare.
+/// The fields of an error are on the heap, since results are moved often and errors are rare.
 #[derive(Debug)]
 struct Parts {
     kind: Kind,
@@ -27,13 +27,13 @@ struct Parts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The request cannot be carried out: names, queries, options, states of objects.
+    /// The request cannot be carried out because of names, queries, options or states of objects.
     Input,
     /// A server answered with an error.
     Server,
-    /// There is no connection, or it was lost.
+    /// No connection could be made, or the connection was lost.
     Connection,
-    /// Somebody else holds a lock that is needed.
+    /// Another session holds a lock that the request needs.
     Busy,
     /// An object was altered since the plan was made.
     Stale,
@@ -67,19 +67,19 @@ impl Error {
         Error::new(Kind::Stale, message)
     }
 
-    /// Makes an error for a lock that is needed and that somebody else holds.
+    /// Makes an error for a lock that the request needs and another session holds.
     pub fn busy(message: impl Into<String>) -> Error {
         Error::new(Kind::Busy, message)
     }
 
-    /// Makes an error from one of the server or the connection. `doing` is the work that failed, e.g. `read
-    /// the catalog`.
+    /// Makes an error from an error of the server or the connection. `doing` is the work that failed, for
+    /// example `read the catalog`.
     pub fn server(doing: impl AsRef<str>, source: impl Into<Refusal>) -> Error {
         let (doing, source) = (doing.as_ref(), source.into());
         let kind = match source.sqlstate.as_deref() {
             None => Kind::Connection,
             Some("55P03") => Kind::Busy,
-            // Another role may do it: the user chose the wrong role.
+            // Another role may have the right, so the user chose the wrong role.
             Some("42501") => Kind::Input,
             Some(code) if code.starts_with("08") || code.starts_with("57P") => Kind::Connection,
             Some(_) => Kind::Server,
@@ -98,13 +98,13 @@ impl Error {
         e
     }
 
-    /// Adds a DETAIL: the facts behind the message.
+    /// Adds a DETAIL, which gives the facts behind the message.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Error {
         self.0.detail = Some(detail.into());
         self
     }
-    /// Adds a HINT: what to do.
+    /// Adds a HINT, which says what the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
@@ -116,13 +116,13 @@ impl Error {
         self.0.sqlstate = Some(sqlstate.to_owned());
         self
     }
-    /// Points at a place in the query.
+    /// Sets the place in the query that the error is about.
     #[must_use]
     pub fn at(mut self, span: Span) -> Error {
         self.0.span = Some(span);
         self
     }
-    /// Removes the place, where it is in a text that the reader of the error does not have.
+    /// Removes the place, for an error whose reader does not have the text that the place is in.
     #[must_use]
     pub fn anywhere(mut self) -> Error {
         self.0.span = None;
@@ -147,19 +147,19 @@ impl Error {
     pub fn message(&self) -> &str {
         &self.0.message
     }
-    /// Returns the DETAIL: the facts behind the message.
+    /// Returns the DETAIL, which gives the facts behind the message.
     pub fn detail_text(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
-    /// Returns the HINT: what to do.
+    /// Returns the HINT, which says what the user can do.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
-    /// Returns the place in the query.
+    /// Returns the place in the query that the error is about.
     pub fn span(&self) -> Option<Span> {
         self.0.span
     }
-    /// Returns the SQLSTATE, if a server or the engine gave one.
+    /// Returns the SQLSTATE, if the server or the engine set one.
     pub fn sqlstate(&self) -> Option<&str> {
         self.0.sqlstate.as_deref()
     }
@@ -168,28 +168,30 @@ impl Error {
     pub fn is_input(&self) -> bool {
         self.0.kind == Kind::Input
     }
-    /// Whether there is no connection, or it was lost.
+    /// Whether no connection could be made, or the connection was lost.
     pub fn is_connection(&self) -> bool {
         self.0.kind == Kind::Connection
     }
-    /// Whether somebody else holds a lock that is needed: try again later.
+    /// Whether another session holds a lock that the request needs, so that a later attempt may succeed.
     pub fn is_busy(&self) -> bool {
         self.0.kind == Kind::Busy
     }
-    /// Whether an object was altered since the plan was made: plan again.
+    /// Whether an object was altered since the plan was made, so that the caller must plan again.
     pub fn is_stale(&self) -> bool {
         self.0.kind == Kind::Stale
     }
-    /// Whether a retry under a new snapshot may succeed: serialization failure (40001) or deadlock (40P01).
+    /// Whether an attempt with a new snapshot may succeed: the error is a serialization failure (40001) or a
+    /// deadlock (40P01).
     pub fn is_transient(&self) -> bool {
         matches!(self.sqlstate(), Some("40001" | "40P01"))
     }
-    /// Whether the data of the query raised the error (SQLSTATE class 21 or 22): a refresh then recomputes.
+    /// Whether the data of the query raised the error (SQLSTATE class 21 or 22), so that a refresh
+    /// recomputes.
     pub fn is_data(&self) -> bool {
         self.sqlstate().is_some_and(|s| s.starts_with("21") || s.starts_with("22"))
     }
 
-    /// Returns the error in the form that the refresh machine takes.
+    /// Returns the error in the form that the refresh machine reads.
     pub fn to_db(&self) -> DbError {
         let lost = self.0.kind == Kind::Connection && self.0.sqlstate.is_none();
         let sqlstate =

@@ -1,4 +1,4 @@
-//! Explains how a query is kept, or would be kept.
+//! Explains how refreshes bring a query's result up to date, or how they would.
 
 use crate::catalog::{self, Reach};
 use crate::copies::compared;
@@ -20,30 +20,32 @@ use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::vocabulary::RefreshMode;
 
-/// The way in which a query is kept, or would be kept.
+/// An explanation of the refreshes of a query: its plan, or the reasons for full refreshes.
 #[derive(Clone, Debug)]
 pub struct Explained {
     /// The name of the stream table, or `query`.
     pub name: String,
-    /// The text of the query; the reasons point into it.
+    /// The text of the query, to which the places of the reasons refer.
     pub query: String,
     /// The plan, where the query is incremental.
     pub table: Option<Arc<StreamTable>>,
-    /// Why the query is not incremental.
+    /// The reasons why the query is not incremental.
     pub reasons: Vec<Reason>,
-    /// The statements that are run where the query is not incremental, each list under `create`, `refresh` or
-    /// `drop`.
+    /// The statements that are run where the query is not incremental, each list with its label `create`,
+    /// `refresh` or `drop`.
     pub recompute: Vec<(&'static str, Vec<String>)>,
-    /// The time between two recomputes by a refresher, where a source is not captured.
+    /// The time between two recomputes by a refresher, where a source of the query is not captured.
     pub polled_every: Option<Duration>,
-    /// The sources without triggers: each refresh reads all of such a source and compares it with a copy.
+    /// The sources without triggers. Each refresh reads such a source as a whole and compares it with a
+    /// copy.
     pub compared: Vec<String>,
-    /// How deltas find rows of each source.
+    /// The indexes and statistics by which deltas find rows of each source.
     pub reach: BTreeMap<TableId, Reach>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Explains how a query would be kept in this database. Changes nothing.
+    /// Explains how refreshes would bring a query's result up to date in this database. Changes nothing in
+    /// the database.
     ///
     /// # Errors
     /// The errors of the query.
@@ -54,17 +56,17 @@ impl<C: Connection> Trickle<C> {
         self.explained("query".to_owned(), relation, 0, &NewStreamTable::new(name, query)).await
     }
 
-    /// Explains how a stream table is kept, with a new plan.
+    /// Explains how refreshes bring a stream table up to date, by a new plan for its query.
     ///
     /// # Errors
-    /// There is no stream table of that name, or its query is no longer valid.
+    /// No stream table has that name; its query is not valid any more.
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
         let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
-        // Planning a query runs functions of its owner.
+        // Planning a query runs functions of its owner, so another role must not plan it.
         require_own(&e)?;
-        // The mode is automatic even where the user asked for full refreshes, to show whether deltas are
-        // possible.
+        // The mode is automatic even where the user asked for full refreshes, so that the answer shows
+        // whether deltas are possible.
         let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..self.as_now(&e, name.clone()).await? };
         let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;
         let period = registry.periods(&schedule::Options::default())?.remove(&e.id);
@@ -98,7 +100,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Returns the statements that make, refresh and drop a stream table that is kept by full refreshes.
+/// Returns the statements that make, refresh and drop a stream table that full refreshes bring up to date.
 fn recompute(design: &Design) -> Result<Vec<(&'static str, Vec<String>)>> {
     let columns: Vec<Ident> = design.resolved.columns.iter().map(|c| Ident::new(&c.name)).collect();
     let program = Recompute::new(&design.name(), &columns, &[], &design.resolved.canonical);

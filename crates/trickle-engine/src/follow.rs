@@ -1,5 +1,5 @@
-//! Follows ALTER and DROP at once, where the server tells of them by event triggers. Elsewhere the next
-//! refresh does.
+//! Follows ALTER and DROP at once, where the server reports these by event triggers. Elsewhere the next
+//! refresh follows them.
 
 use crate::capture;
 use crate::db::Connection;
@@ -13,21 +13,21 @@ use crate::{RefreshOptions, adapt};
 use trickle_core::catalog::TableId;
 use trickle_core::vocabulary::Initiator;
 
-/// Gives renamed or moved stream tables their new names in the catalog.
+/// The statement that writes the new names of renamed or moved stream tables into the catalog.
 pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_schema = n.nspname, pgt_name = c.relname, updated_at = now() \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = s.pgt_relid \
     AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
 
 impl<C: Connection> Trickle<C> {
-    /// Follows the drop of relations. Everything that belongs to a dropped stream table is dropped; of other
-    /// dropped relations the capture is removed. Returns messages for the user.
+    /// Removes what belonged to dropped relations. Of a dropped stream table, all objects that belong to it
+    /// are dropped. Of another dropped relation, the capture is removed. Returns messages for the user.
     ///
-    /// Readers of a dropped relation are left to their next refresh, since another table may have its name by
-    /// then. But triggers that keep a reader (IMMEDIATE) are dropped at once: they would fail for writers of
-    /// its other sources.
+    /// Readers of a dropped relation are left to their next refresh, since another table may have the name
+    /// of the relation by then. But the triggers of an IMMEDIATE reader are dropped at once, since they
+    /// would fail in writers of its other sources.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn follow_drops(&mut self, dropped: &[u32]) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let is_gone = |id: TableId| dropped.contains(&id.0);
@@ -62,15 +62,16 @@ impl<C: Connection> Trickle<C> {
         Ok(told)
     }
 
-    /// Follows changes of relations or functions: gives renamed or moved stream tables their new names, lets
-    /// new owners in, and captures new partitions. Returns the stream tables that must be planned again
-    /// before anybody writes again, with their owners. Their triggers were made for a table as it was before.
+    /// Follows changes of relations or functions. Writes the new names of renamed or moved stream tables
+    /// into the catalog, lets new owners in, and captures new partitions. Returns the stream tables, with
+    /// their owners, that must be planned again before any session writes again. The triggers of these
+    /// stream tables were made for the former definition of a table.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn altered(&mut self, tables: &[u32], functions: &[u32]) -> Result<Vec<(TableId, u32)>> {
         let fail = |e| Error::server("follow what was altered", e);
-        // A role that has just become the owner of a stream table may not be let in yet.
+        // A role that has just become the owner of a stream table may have no rights on the catalog yet.
         let strange = format!(
             "SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
              WHERE c.oid = ANY ($1) AND NOT {LETS_OWNER_IN} LIMIT 1"
@@ -96,11 +97,11 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
 
-    /// Plans a stream table again where a relation or function that it relies on was altered. Suspends it if
-    /// it can no longer be planned.
+    /// Plans a stream table again where a relation or function that it relies on was altered. Suspends the
+    /// stream table if it cannot be planned any more.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
         match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(()),
@@ -108,11 +109,12 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Plans a stream table again after a relation or function that it relies on was altered, and refreshes
-    /// it where writers keep it. Returns a message for the user, if there is one.
+    /// Plans a stream table again after a relation or function that it relies on was altered. Also refreshes
+    /// it if its mode is IMMEDIATE. Returns a message for the user where the stream table cannot be planned
+    /// any more.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn follow(&mut self, id: TableId) -> Result<Option<String>> {
         match self.adapt(&[id], Initiator::Manual).await {
             Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
@@ -127,13 +129,13 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// The tables among `$1` that have got partitions since their triggers were made.
+/// The tables among `$1` that got partitions after their triggers were made.
 const OTHER_PARTITIONS: &str = "SELECT source_relid FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
      AND children IS NOT NULL AND NOT pgtrickle.children(source_relid) <@ children ORDER BY 1";
 
-/// The stream tables whose writers meet triggers that no longer fit, with their owners. Each reads one of the
-/// relations `$1`, or a parent of one, or calls one of the functions `$2`, and something that its plan relies
-/// on has changed.
+/// The stream tables, with their owners, whose triggers do not fit their sources any more. Each such stream
+/// table reads one of the relations `$1`, or a parent of one of these, or calls one of the functions `$2`.
+/// Something that its plan relies on has changed.
 const BROKEN: &str = "
 WITH RECURSIVE altered(oid) AS (
     SELECT unnest($1::oid[])

@@ -1,7 +1,7 @@
-//! Whether another plan may continue from the stored rows of a stream table. This module decides it, and
-//! [`crate::capture::adopt`] does for new partitions without rows. For all other plans, [`Trickle::redo`] or
-//! [`crate::alter`], which builds a table beside, forgets the frontier of the stored rows. Then a full
-//! refresh that does not depend on these rows recomputes them.
+//! Decides whether refreshes by another plan may continue from the stored rows of a stream table. For new
+//! partitions without rows, [`crate::capture::adopt`] decides it instead. If they may not continue,
+//! [`Trickle::redo`] or [`crate::alter`], which builds a table beside, forgets the frontier of the stored
+//! rows. A full refresh, which does not depend on the stored rows, then recomputes them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -20,30 +20,32 @@ use trickle_core::sql::Qualified;
 use trickle_core::sql::ast::Statement;
 use trickle_core::vocabulary::{Activity, Mode};
 
-/// The properties of the sources that the plans of a stream table may rely on.
+/// The properties of the sources that the new plans of a stream table may rely on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plans {
     /// All properties that the sources have.
     Own,
-    /// Only properties that a former plan knew.
+    /// Only the properties that a former plan relied on.
     Former,
 }
 
-/// Whether source `$2` of stream table `$1` was altered in nothing that matters. Either it only got columns;
-/// or the plans have the same stored results (`$4`), and each property that they rely on is the same. `$3` is
-/// the fingerprint that the new plans are made with. `$5` is whether they know no more of the source than the
-/// former plans.
+/// Whether no change of source `$2` matters to stream table `$1`. One possibility is that the source only
+/// got columns. The other is that the plans have the same stored results (`$4`), and each property that they
+/// rely on is the same. `$3` is the fingerprint of the source that the new plans are made with. `$5` is
+/// whether the new plans rely on no more properties of the source than the former plans did.
 const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_relid) = $3 \
      AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
      AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, \
          CASE WHEN $5::bool THEN 'FORMER PLAN' ELSE 'PLAN' END) IS TRUE)";
 
-/// Notes that stream table `$1` continues with source `$2` as it has become.
+/// The statement that notes in the catalog that stream table `$1` continues with the present definition of
+/// source `$2`.
 const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, keeps_plan = keeps_plan OR $4::bool, \
      relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
 
-/// Finds a buffer of the tables `$1` whose triggers were made for an earlier form of its table.
+/// A query that finds a buffer of one of the tables `$1` whose triggers were made for a former definition of
+/// the table.
 const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
      AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) LIMIT 1";
 
@@ -60,16 +62,17 @@ SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE
         JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1 AND c.relname = wanted.name AND i.indisvalid))";
 
 impl<C: Connection> Trickle<C> {
-    /// Continues from the stored rows if it can, by the new plans or by plans that know no more of the
-    /// sources than the former ones. Returns whether it did.
+    /// Lets refreshes continue from the stored rows if possible. The new plans are tried first, and then
+    /// plans that rely on no more properties of the sources than the former ones. Returns whether refreshes
+    /// continue from the stored rows.
     pub(crate) async fn goes_on(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         Ok(self.goes_on_by(e, design, Plans::Own).await? || self.goes_on_by_former(e, new, design).await?)
     }
 
-    /// Does the same as [`Trickle::goes_on_by`], with a plan that ignores the keys and NOT NULL columns that
-    /// the altered sources have got since.
+    /// Does the same as [`Trickle::goes_on_by`] with a plan that ignores the keys and NOT NULL columns which
+    /// the altered sources have got since the former plan.
     async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
-        // The attempt with the new plans may have noted something about a source.
+        // The attempt with the new plans may have noted the new definition of a source.
         let registry = self.linked(&[e.relation.id]).await?;
         let Some(e) = registry.get(e.id) else { return Ok(false) };
         let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
@@ -88,9 +91,10 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Continues from the stored rows if nothing changed in the sources that the query relies on. The rows
-    /// hold the changes up to the frontier, and the buffers hold the later ones, or writers keep the rows.
-    /// Returns whether it did.
+    /// Lets refreshes continue from the stored rows if no property of the sources changed that the query
+    /// relies on. The stored rows have the changes up to the frontier, and the buffers have the later
+    /// changes. If the stream table is IMMEDIATE, its triggers have applied all changes to the stored rows.
+    /// Returns whether refreshes continue from the stored rows.
     async fn goes_on_by(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);
@@ -113,16 +117,16 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // This writes the row of the stream table whatever the result: a refresh over an older snapshot,
-            // to which a rewritten table looks empty, must not finish.
+            // This writes the row of the stream table, whatever the result is. So a refresh over an older
+            // snapshot, to which a rewritten table looks empty, cannot be committed.
             if !is_held(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
             }
-            // Triggers that were made for an earlier form of the table capture wrong rows, whatever the plan
-            // relies on.
+            // Triggers that were made for a former definition of a table capture wrong rows, whatever the
+            // plan relies on.
             if !e.is_immediate() && t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
                 return Ok(false);
             }
@@ -150,8 +154,8 @@ impl<C: Connection> Trickle<C> {
         Ok(went_on)
     }
 
-    /// Whether a stream table is already the one that the design makes: from the same query, with rows from
-    /// which refreshes can continue.
+    /// Whether a stream table already equals the design: it has the same query, and refreshes can continue
+    /// from its rows.
     pub(crate) async fn has_design(&mut self, old: &Entry, design: &Design) -> Result<bool> {
         let setting = |s: &Setting| (s.name.clone(), s.values.clone());
         let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());
@@ -168,8 +172,8 @@ impl<C: Connection> Trickle<C> {
             && self.is_as_made(old, design).await?)
     }
 
-    /// Whether the table still has its guard, primary key and indexes. A user who dropped one of them gets it
-    /// back by giving the query again.
+    /// Whether the stored table still has its guard, its primary key and its indexes. A user who dropped one
+    /// of these gets it back by giving the stream table its query again.
     async fn is_as_made(&self, old: &Entry, design: &Design) -> Result<bool> {
         let mut named = Vec::new();
         let mut primary = false;
@@ -188,9 +192,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that deltas keep, in refreshes or within writers' statements, was planned as in
-/// this design, from the same columns of the same sources. A query that names the row type of a source never
-/// is: such a query shows every column that the source gets.
+/// Whether an incremental stream table was planned as in this design, from the same columns of the same
+/// sources. IMMEDIATE stream tables count as incremental. The answer is no for a query that names the row
+/// type of a source. The result of such a query shows every column that the source gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
         .dependencies

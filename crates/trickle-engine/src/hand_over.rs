@@ -1,9 +1,10 @@
 //! Gives hidden objects of other roles to the catalog's owner.
 //!
-//! Until version 3 of the catalog each role owned the buffers and states of its stream tables. It could put
-//! code there that runs when they are read or written. Tables without such code change their owner and keep
-//! their rows. Views and functions are made again from the catalog. All else is dropped, and its readers are
-//! recomputed, so no change is lost.
+//! Until version 3 of the catalog, each role owned the buffers and states of its stream tables. That role
+//! could add code to its buffers and states, and the code runs when another role reads or writes them.
+//! Buffers and states without such code get the catalog's owner as their owner, and keep their rows. Views
+//! and functions are made again from the descriptions in the catalog. All other objects are dropped, and
+//! their readers are recomputed, so no change is lost.
 
 use crate::capture;
 use crate::catalog::PgCatalog;
@@ -16,11 +17,11 @@ use trickle_core::vocabulary::Capture;
 
 const DOING: &str = "hand hidden objects over to the catalog's owner";
 
-/// The noted reason for recomputing the readers of a table whose buffer was dropped.
+/// The reason that is noted for recomputing the readers of a table whose buffer was dropped.
 const REBUILT: &str = "its buffer was another role's, and not as it was made";
 
-/// All buffers: the source, its present schema and name, and whether an object of the buffer belongs to
-/// another role.
+/// All buffers, each with its source, the source's present schema and name, and whether an object of the
+/// buffer belongs to another role.
 const BUFFERS: &str = "
 SELECT b.source_relid, n.nspname, c.relname, EXISTS (
     SELECT FROM pg_class h WHERE h.relnamespace = 'pgtrickle_changes'::regnamespace AND h.relowner <> k.nspowner
@@ -31,8 +32,8 @@ FROM pgtrickle.pgt_buffers b JOIN pg_namespace k ON k.nspname = 'pgtrickle'
 LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE b.capture = 'ON' ORDER BY 1";
 
-/// Statements that give the view and the functions of a buffer to the catalog's owner after they were made
-/// again, and take rights on the view from others.
+/// Statements that give the view and the functions of a buffer, which were just made again, to the catalog's
+/// owner. Other statements revoke the rights of other roles on the view.
 const OWN: &str = "
 SELECT pg_catalog.format('ALTER VIEW %s OWNER TO %s; SELECT pgtrickle.without_grants(%s)', c.oid::regclass, k.nspowner::regrole, c.oid)
 FROM pg_class c, pg_namespace k WHERE k.nspname = 'pgtrickle' AND c.relnamespace = 'pgtrickle_changes'::regnamespace
@@ -42,18 +43,19 @@ SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, k
 FROM pg_proc p, pg_namespace k WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND p.proowner <> k.nspowner AND starts_with(p.proname, pg_catalog.format('capture_%s_%s_', $1::oid, $2::int8))";
 
-/// Functions of other roles that have names as capture gives them, and that no part of trickle uses.
+/// Functions of other roles whose names are of the form that capture uses, and that no trigger of trickle
+/// runs.
 const STRAY: &str = "
 SELECT pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p, pg_namespace k
 WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
     AND starts_with(p.proname, 'capture_') ORDER BY p.oid";
 
-/// Gives hidden objects of other roles to the catalog's owner. The current role must be that owner and a
-/// superuser. With `all`, the views and functions of all buffers are made again, including buffers that this
-/// role already owns.
+/// Gives hidden objects of other roles to the catalog's owner. The current role must be the catalog's owner
+/// and a superuser. With `all`, the views and functions of all buffers are made again, including buffers
+/// that the current role owns already.
 ///
 /// # Errors
-/// An object has a name as trickle gives it and is none of trickle's; errors of the server.
+/// An object has a name of the form that trickle uses, and was not made by trickle; errors of the server.
 pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     let fail = |e| Error::server(DOING, e);
     for r in
@@ -79,8 +81,8 @@ pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     db.query(kept, &[]).await.map(drop).map_err(fail)
 }
 
-/// Makes the view and the functions of a buffer again, in place. Drops the buffer where the source no longer
-/// is as they were made for.
+/// Makes the view and the functions of a buffer again, in place. Drops the buffer where the source has
+/// another definition than the view and the functions were made for.
 async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>) -> Result<()> {
     let mut catalog = PgCatalog::new();
     let table = match &name {
@@ -98,7 +100,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
     let mut texts = vec![c.buffer.create_view()];
     texts.extend(c.mode.source().redirect(&c.buffer));
     let texts: Vec<String> = texts.iter().map(|s| print(s).text).collect();
-    // The statement fails where the view has other columns, and then trickle did not make it.
+    // The statement fails where the view has other columns, which means that trickle did not make the view.
     if db.attempt_as_keeper(&texts.join(";\n")).await.is_err() {
         return abandon(db, source).await;
     }
@@ -110,14 +112,15 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
     Ok(())
 }
 
-/// Drops a buffer that is not as trickle made it. Readers of its table capture it again, and are recomputed.
+/// Drops a buffer that differs from the one that trickle made. Readers of its table are marked for a
+/// recompute, and capture the table again.
 async fn abandon(db: &dyn Connection, source: u32) -> Result<()> {
     capture::rebuild_readers(db, source, REBUILT).await?;
     capture::switch_off(db, source, Capture::Off).await
 }
 
-/// Drops the states of a stream table where they are not as trickle made them, and marks it to be planned
-/// again and recomputed.
+/// Drops the states of a stream table that differ from those that trickle made. Marks the stream table to be
+/// planned again and recomputed.
 async fn forget_states(db: &dyn Connection, id: i64) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, layout_hash = NULL, updated_at = now(), \
          reinit_reason = 'its hidden tables were not as they were made' WHERE pgt_id = $1";

@@ -14,11 +14,11 @@ use std::time::Duration;
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Nothing is to be done.
+    /// The check found nothing that the user must do.
     Good,
-    /// The checked thing works, and could fail.
+    /// The checked object works, but it could fail.
     Warning,
-    /// The checked thing does not work.
+    /// The checked object does not work.
     Bad,
 }
 
@@ -38,12 +38,12 @@ impl Verdict {
 pub enum Scheduling {
     /// The program, unless its settings disable it.
     Program {
-        /// Whether the settings enable it.
+        /// Whether the program's settings enable refreshes on schedule.
         enabled: bool,
     },
     /// The server, unless its settings disable it.
     Server {
-        /// Whether the settings enable it.
+        /// Whether the server's settings enable refreshes on schedule.
         enabled: bool,
     },
 }
@@ -78,16 +78,17 @@ impl Scheduling {
 pub struct Check {
     /// The name of the check.
     pub name: &'static str,
-    /// The result.
+    /// The result of the check.
     pub verdict: Verdict,
     /// The facts that the check found.
     pub found: String,
-    /// The advice; empty where nothing is to be done.
+    /// The advice to the user; empty where there is nothing to do.
     pub advice: String,
 }
 
 impl Check {
-    /// Makes the findings of a check. The advice is dropped where the verdict is [`Verdict::Good`].
+    /// Makes the findings of a check from its result, its facts and its advice. The advice is left out where
+    /// the result is [`Verdict::Good`].
     pub fn new(
         name: &'static str,
         verdict: Verdict,
@@ -103,13 +104,13 @@ fn asking(e: Refusal) -> Error {
     Error::server("look at the server", e)
 }
 
-/// Checks whether the server and the role are fit for trickle. A transaction that has been open for `long` is
-/// reported.
+/// Checks whether the server and the role meet the requirements of trickle. A transaction that has been open
+/// for `long` or longer is reported.
 ///
 /// # Errors
 /// The errors of the statements.
 pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>> {
-    // The list of checks: each is one statement, and one line here.
+    // Each line of this list is one check, which runs one statement.
     Ok(vec![
         version(db).await?,
         way(db).await?,
@@ -123,7 +124,8 @@ pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>
     ])
 }
 
-/// Checks trickle's own objects in the database, as far as the catalog can be read.
+/// Checks trickle's own objects in the database. Where the catalog cannot be used, only the catalog is
+/// checked.
 ///
 /// # Errors
 /// The errors of the statements.
@@ -145,8 +147,8 @@ async fn version(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("version", verdict, found, "trickle works with PostgreSQL 15 to 18."))
 }
 
-/// Checks whether a pooler stands between this connection and the server, by [`Connection::greeted`]. A
-/// pooler that passes on the server's own greeting is not noticed.
+/// Checks whether there is a pooler between this connection and the server, by [`Connection::greeted`]. A
+/// pooler that passes on the process number of the server is not noticed.
 async fn way(db: &dyn Connection) -> Result<Check> {
     let row = db.query_one("SELECT pg_backend_pid()", &[]).await.map_err(asking)?;
     let direct = db.greeted().is_none_or(|told| told == row.get::<i32>(0));
@@ -229,7 +231,8 @@ async fn connections(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("connections", verdict, format!("{used} of {most}"), advice))
 }
 
-/// Checks for long transactions. While one is open, VACUUM cannot remove rows that refreshes have replaced.
+/// Checks for transactions that have been open for long. While such a transaction is open, VACUUM cannot
+/// remove the rows that refreshes have replaced.
 async fn transactions(db: &dyn Connection, long: Duration) -> Result<Check> {
     let open = open_transactions(db).await?;
     let Some(oldest) = open.first() else {

@@ -1,8 +1,9 @@
-//! Triggers on a live database by which writers of the sources keep a stream table (IMMEDIATE).
+//! Triggers on the sources of IMMEDIATE stream tables, which bring a stream table up to date within the
+//! statements of writers.
 //!
-//! [`trickle_core::immediate`] says what the triggers do. A full refresh creates them in its transaction. The
-//! triggers are dropped when the stream table is altered or gets another mode. Until the next full refresh
-//! the stream table is stale, and marked so.
+//! The module [`trickle_core::immediate`] describes what the triggers do. A full refresh creates the
+//! triggers in its own transaction. The triggers are dropped when the stream table is altered or gets
+//! another mode. Until the next full refresh, the stream table is stale and marked for a recompute.
 
 use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
@@ -25,10 +26,10 @@ use trickle_core::vocabulary::Mode;
 use trickle_core::{Cause, Reason, ReasonKind};
 use xxhash_rust::xxh64::xxh64;
 
-/// Facts about a source that speak against IMMEDIATE, in the order of the messages in `against_immediate`.
-/// Triggers for statements do not see all changes of some tables; a stream table may be refreshed at its own
-/// times; the user may have switched capture off. Attaching or detaching a partition changes rows and fires
-/// no trigger: only a database with the extension's event triggers tells of it.
+/// Facts about a source that rule out the mode IMMEDIATE, in the order of the messages in
+/// `against_immediate`. Statement triggers do not see all changes of some tables. A source that is a stream
+/// table may be refreshed at its own times. The user may have switched capture off. Attaching or detaching a
+/// partition changes rows and fires no statement trigger. Only the extension's event triggers report it.
 const UNSEEN: &str = "
 SELECT c.oid, pgtrickle.is_subscribed(c.oid), EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),
     c.relkind = 'p' AND NOT EXISTS (SELECT FROM pg_event_trigger g JOIN pg_proc p ON p.oid = g.evtfoid
@@ -39,7 +40,8 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = c.oid
 WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the reasons against keeping a query by triggers, beside the reasons against deltas.
+    /// Returns the reasons that rule out the mode IMMEDIATE for a query, in addition to the reasons against
+    /// deltas.
     pub(crate) async fn against_immediate(
         &self,
         resolved: &Resolved,
@@ -94,8 +96,8 @@ impl<C: Connection> Trickle<C> {
         Ok(against)
     }
 
-    /// Drops the triggers of all IMMEDIATE stream tables that read a table, so that its writers never fail
-    /// because of them. Returns whether there were any.
+    /// Drops the triggers of all IMMEDIATE stream tables that read a table, so that writers of the table
+    /// never fail because of these triggers. Returns whether there were such stream tables.
     pub(crate) async fn release_writers(&mut self, source: u32) -> Result<bool> {
         let registry = self.registry().await?;
         let reads = |e: &&Entry| e.is_immediate() && e.read().any(|d| d.relation.id == TableId(source));
@@ -106,7 +108,7 @@ impl<C: Connection> Trickle<C> {
         Ok(!readers.is_empty())
     }
 
-    /// Drops the triggers that keep a stream table, and marks it for a recompute.
+    /// Drops the triggers of an IMMEDIATE stream table, and marks the stream table for a recompute.
     pub(crate) async fn stop_immediate(&mut self, e: &Entry, why: &str) -> Result<()> {
         let tables: Vec<u32> = e.read().map(|d| d.relation.id.0).collect();
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -121,7 +123,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Refuses to take a stream table out of IMMEDIATE while other IMMEDIATE stream tables read it.
+/// Returns an error where a stream table would lose the mode IMMEDIATE while other IMMEDIATE stream tables
+/// read it.
 pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -> Result<()> {
     if design.mode() == Mode::Immediate || !e.is_immediate() {
         return Ok(());
@@ -135,8 +138,8 @@ pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -
     }
 }
 
-/// The tables behind the stream tables that `$1` reads, at any distance, without the tables that `$1` reads
-/// itself.
+/// The tables that stream tables among the sources of `$1` read, directly or through others, without the
+/// tables that `$1` reads itself.
 const ABOVE: &str = "
 WITH RECURSIVE above(id) AS (
     SELECT u.pgt_id FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid
@@ -150,7 +153,8 @@ WHERE d.source_type = 'TABLE'
   AND d.source_relid NOT IN (SELECT own.source_relid FROM pgtrickle.pgt_dependencies own WHERE own.pgt_id = $1)
 ORDER BY 1, 2";
 
-/// Whether the triggers that keep a stream table are equal to those that would be made for this plan.
+/// Whether the triggers of an IMMEDIATE stream table are equal to the triggers that would be made for this
+/// plan.
 pub(crate) async fn is_kept_by(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<bool> {
     let (made, _) = made(db, e, table).await?;
     let text = "SELECT kept_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
@@ -163,8 +167,8 @@ fn hash(made: &str) -> String {
     format!("{:016x}", xxh64(made.as_bytes(), 0))
 }
 
-/// Returns the statements that make the triggers of a stream table, and an SQL condition: whether its owner
-/// still has the rights that the statements were made for.
+/// Returns the statements that make the triggers of a stream table. Returns also an SQL condition which is
+/// true if the owner still has the rights that the statements were made for.
 async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<(Vec<String>, String)> {
     let mut sources = Vec::new();
     for (def, columns) in table.sources() {
@@ -189,7 +193,7 @@ async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Resul
     Ok((texts(&kept.install()?), permitted))
 }
 
-/// Returns the program that recomputes a stream table and makes the triggers that keep it.
+/// Returns the program that recomputes an IMMEDIATE stream table and makes its triggers.
 pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
     let (made, permitted) = made(db, e, table).await?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
@@ -215,18 +219,19 @@ const KEYS: &str = "
 SELECT i.indrelid, i.indexrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1], i.indisprimary FROM pg_index i
 WHERE i.indrelid = ANY ($1) AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY i.indrelid, i.indexrelid";
 
-/// Returns the settings that the triggers of a stream table run under, and the [`Needs`] of the triggers.
+/// Returns the settings under which the triggers of a stream table run, and the [`Needs`] of these triggers.
 ///
-/// The search path is `pg_catalog` alone where the query uses only built-in functions, types and objects, and
-/// converts no text to an object name. Such a query finds nothing in other schemas. A cast that merely looks
-/// like such a conversion costs the triggers a look at the path.
+/// The search path is `pg_catalog` alone where the query uses only built-in functions, types and objects,
+/// and converts no text to an object name. Such a query cannot find objects in other schemas, whatever the
+/// search path is. Where a cast only looks like such a conversion, the triggers use the longer search path
+/// without need.
 async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id).chain([e.relation.id]).map(|id| id.0).collect();
     let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
-    // Only keys of sources that the plan knows are needed, and all keys of the stream table itself.
+    // Needed are the keys of sources that the plan relies on, and all keys of the stream table itself.
     let known = |r: &Row| {
         let (of, numbers) = (r.get::<u32>(0), r.get::<Vec<i16>>(2));
         let Some((def, _)) = sources.iter().find(|(def, _)| def.id.0 == of) else { return true };
@@ -276,8 +281,8 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
 const NAMED: &str = "SELECT source_relid, unnest(coalesce(named_columns, ARRAY(SELECT a.attnum FROM pg_attribute a \
      WHERE a.attrelid = source_relid AND a.attnum > 0))) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
 
-/// Returns the columns that the plan believes to have no NULL, and that may get one. The columns of a primary
-/// key are left out, since they have no NULL while the key is there.
+/// Returns the columns that the plan relies on to have no NULL, and that may get a NULL. The columns of a
+/// primary key are left out, since they have no NULL while the primary key exists.
 fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId, usize)> {
     let primary = |of: u32, number| {
         let key = keys.iter().find(|r| r.get(3) && r.get::<u32>(0) == of);
@@ -292,12 +297,13 @@ fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId,
     named.iter().filter_map(position).collect()
 }
 
-/// Drops the triggers that keep a stream table, with their functions and tables; does nothing where there are
-/// none.
+/// Drops the triggers of an IMMEDIATE stream table, with their functions and tables. Does nothing where the
+/// stream table has no triggers.
 ///
-/// First it locks the writers of all these tables out. DROP TRIGGER locks a table against readers too, and
-/// the writers of one table read the others. On a table of another role, triggers are dropped with their
-/// functions and without that lock.
+/// The function first locks all sources of the triggers against writers. DROP TRIGGER locks a table against
+/// readers too. Without the first lock, a writer of one source, which reads the other sources, could cause a
+/// deadlock. On a table of another role, the triggers are dropped by dropping their functions, without the
+/// first lock.
 pub(crate) async fn remove(t: &dyn Connection, id: i64) -> Result<()> {
     let fail = |e| Error::server("drop the triggers of a stream table", e);
     let lock = "SELECT pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', \

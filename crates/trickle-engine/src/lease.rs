@@ -1,11 +1,11 @@
-//! The lease on scheduled refreshes: of all refreshers of a role's stream tables, one at a time holds it and
-//! refreshes on schedule.
+//! The lease on refreshes on schedule. Of all refreshers of a role's stream tables, one at a time holds the
+//! lease and refreshes on schedule.
 //!
-//! A lease is a row of the catalog. It ends by the server's clock unless it is renewed, so another refresher
-//! soon follows one that dies. Its number, the fence, differs for each holder. A scheduled refresh is
-//! committed only if the lease under which it began is still held: a refresher that stood still while another
-//! took over rolls back. The contents of stream tables do not depend on the lease: locks and frontiers keep
-//! them right among any number of refreshers.
+//! A lease is a row of the catalog. The lease ends by the server's clock unless its holder renews it. So if
+//! the holder dies, another refresher soon takes the lease. The number of a lease, called its fence, differs
+//! for each holder. A refresh on schedule is committed only if the lease under which it began is still held.
+//! So a refresher that was halted while another one took over rolls back. The contents of stream tables do
+//! not depend on the lease, since locks and frontiers keep them right under any number of refreshers.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -16,26 +16,27 @@ use trickle_core::sql::quoted;
 /// The answer to a refresher that asked for a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Leading {
-    /// The refresher holds the lease for the term that it asked for, counted from when it asked.
+    /// The refresher holds the lease for the requested term, counted from the request.
     Own(Lease),
     /// Another refresher holds the lease.
     Another {
         /// The name that the other refresher gave itself.
         holder: String,
-        /// The time until the lease ends, unless it is renewed.
+        /// The time until the lease of the other refresher ends, unless that refresher renews it.
         left: Duration,
     },
 }
 
-/// The holder of a role's lease, and how many milliseconds it lasts unless it is renewed.
+/// The holder of a role's lease, and the time in milliseconds until the lease ends unless the holder renews
+/// it.
 const HELD: &str = "SELECT l.fence, l.holder, extract(epoch FROM t.expires_at - clock_timestamp())::float8 * 1000 \
      FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) WHERE l.role = $1";
 
-/// Renews the lease on the current role's stream tables if this holder `held` it, or takes it if nobody holds
-/// it.
+/// Renews the lease on the current role's stream tables if the caller holds it (`held`). Takes the lease if
+/// no refresher holds it.
 ///
 /// # Errors
-/// The errors of the server.
+/// Errors of the server.
 pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: Duration) -> Result<Leading> {
     let fail = |e| Error::server("ask for the lease on refreshes", e);
     let role = match held {
@@ -58,10 +59,10 @@ pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: 
     Ok(Leading::Another { holder: found, left })
 }
 
-/// Gives a lease up, so that others can take it at once.
+/// Gives a lease up, so that another refresher can take it at once.
 ///
 /// # Errors
-/// The errors of the server.
+/// Errors of the server.
 pub async fn give(db: &dyn Connection, held: Lease) -> Result<()> {
     let given = format!("SELECT pgtrickle.give_lease({}, {})", held.role, held.fence);
     db.as_keeper(&given).await.map_err(|e| Error::server("give up the lease on refreshes", e))

@@ -1,34 +1,34 @@
-//! The engine: a database with stream tables, and every operation on it, over any [`db::Connection`]. Such a
-//! connection is a client's, from outside the server, or the extension's, from inside.
+//! The engine: every operation on a database with stream tables, over any [`db::Connection`]. A client
+//! outside the server provides the connection, or the extension inside the server does.
 //!
-//! [`trickle_core`] decides which statements to run. This crate knows the catalog in the database, and
-//! decides in which order and under which locks the statements run. It knows no runtime, no wire and no
-//! server process.
+//! [`trickle_core`] decides which statements to run. This crate reads and writes the catalog in the
+//! database, and decides in which order and under which locks the statements run. The crate depends on no
+//! async runtime, no wire protocol and no server process.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `db` | the server, as all of these modules speak to it |
-//! | `drive` | carries out the steps of the refresh machine |
-//! | `schema` | the catalog in the database: its versions, up and down |
+//! | `db` | the interface to the server, which all of these modules use |
+//! | `drive` | runs the steps of the refresh machine |
+//! | `schema` | the catalog in the database: its creation, upgrades and removal |
 //! | `catalog` | tables, types and functions of a server, as the engine sees them |
 //! | `resolve` | asks PostgreSQL for the meaning of a query |
 //! | `registry` | the stream tables that the catalog lists |
-//! | `create`, `alter`, `drop`, `adapt` | stream tables: created, altered, dropped, and planned again |
-//! | `capture`, `drain` | triggers and buffers |
-//! | `copies` | copies sources that have no triggers, and captures the changes of the copy |
-//! | `refresh`, `pending` | plans for the refresh machine; which stream tables have changes to apply |
+//! | `create`, `alter`, `drop`, `adapt` | create, alter and drop stream tables, and plan them again |
+//! | `capture`, `drain` | make capture triggers and change buffers, and drain the buffers |
+//! | `copies` | copies sources that have no triggers, and captures the changes of the copies |
+//! | `refresh`, `pending` | plan for the refresh machine; find the stream tables that have changes to apply |
 //! | `give_way` | makes a refresh give way to a session that wants an exclusive lock on a table |
 //! | `load` | fills a large stream table for the first time, on several connections |
-//! | `progress` | the progress that long work reports |
+//! | `progress` | reports the progress of long work |
 //! | `check` | compares stored rows with a recompute |
-//! | `status`, `wait`, `explain` | state of stream tables, waiting for a change, how a query is kept |
+//! | `status`, `wait`, `explain` | report the state of stream tables, wait for changes, explain plans |
 //! | `scheduler` | finds the stream tables that are due and have changes, for any refresher |
-//! | `health` | finds problems, and says how to solve each |
+//! | `health` | finds problems, and gives advice on each |
 //! | `say` | names commands of the program or functions of the extension in errors and checks |
 //! | `words` | writes numbers, times and lists for people |
 //! | `repair` | makes broken stored tables and triggers again |
 //! | `hand_over` | gives hidden objects of other roles to the catalog's owner |
-//! | `locks` | DDL that never queues in front of users |
+//! | `locks` | runs DDL that never blocks other sessions for long |
 
 #![warn(clippy::doc_markdown)]
 

@@ -1,23 +1,27 @@
 //! The first fill of a large stream table, on several connections.
 //!
-//! The leader is an ordinary refresh. Before the statement that fills the table, it exports its snapshot.
-//! Then workers and leader insert the rows together, each over ranges of the largest table in which the query
-//! is linear. Rows go from table to table within the server. No transaction can span connections, so these
-//! rules hold:
+//! The leader is an ordinary refresh, and the workers are further connections. Before the statement that
+//! fills the table, the leader exports its snapshot. The workers and the leader then insert the rows
+//! together. Each of them inserts the rows for ranges of the largest table in which the query is linear. The
+//! rows stay within the server on their way from table to table. No transaction can span several
+//! connections, so the load follows these rules:
 //!
-//! - A table is loaded so only if it was never filled and has no page, and no other stream table reads it.
-//!   The reason: the leader's snapshot does not show the rows that workers insert.
-//! - Workers keep their transactions open until the leader has done everything but commit. Then they commit,
-//!   and then the leader does. Only the leader's commit says that the table is filled. If one dies before
-//!   these commits, no row is left. If one dies between them, rows are left in a table that is not filled,
-//!   and its next refresh empties it first.
-//! - A worker locks the stored table, then imports the snapshot. The snapshot exists only while the leader
-//!   lives, and so does the leader's lock. A refresh of a table that was never filled keeps writers out
-//!   ([`Lock::Writers`]). So it sees all rows that workers of a dead leader left, since these workers ended
-//!   before its snapshot. Another load needs no such lock: rows that will be committed were in the table
-//!   before their leader died, and the load wants a table without pages.
-//! - A worker that cannot join is left out. If a worker fails, the load ends, and one connection fills the
-//!   table alone.
+//! - A table is loaded on several connections only if it was never filled and has no page, and no other
+//!   stream table reads it. The reason is that the leader's snapshot does not show the rows that workers
+//!   insert.
+//! - Workers keep their transactions open until the leader has only its commit left to do. The workers
+//!   commit first, and the leader commits after them. Only the leader's commit marks the table as filled. If
+//!   a process dies before these commits, no row remains. If a process dies between these commits, rows
+//!   remain in a table that is not marked as filled, and its next refresh empties the table first.
+//! - A worker locks the stored table before it imports the snapshot. The import succeeds only while the
+//!   leader lives, and at that time the leader still holds its lock. A refresh of a table that was never
+//!   filled locks out writers ([`Lock::Writers`]). A refresh after the death of a leader therefore sees all
+//!   rows that its workers committed, since these workers ended before its snapshot. A load on several
+//!   connections needs no such lock. A worker of a dead leader may still have to commit its rows, but it
+//!   inserted these rows before its leader died. So the table has pages, and a load requires a table without
+//!   pages.
+//! - A worker that cannot join the load is left out. If a worker fails later, the load ends, and one
+//!   connection fills the table alone.
 
 mod job;
 
@@ -35,13 +39,13 @@ use std::time::Duration;
 use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement, Value};
 use trickle_core::sql::Qualified;
 
-/// The longest time that a worker may take to join. Its waits for locks end sooner.
+/// The greatest time that a worker may take to join the load. The waits of a worker for locks end sooner.
 const JOIN: Duration = Duration::from_secs(5);
 
 impl<C: Connection> Trickle<C> {
-    /// Refreshes a group in which one stream table is loaded on several connections. Returns `None` if there
-    /// is nothing to load so or the load failed; then nothing has changed that a refresh on one connection
-    /// would not undo.
+    /// Refreshes a group in which one stream table is loaded on several connections. Returns `None` if no
+    /// stream table of the group can be loaded in this way, or if the load failed. After a failed load, a
+    /// refresh on one connection undoes all changes that the load has left.
     pub(crate) async fn load(
         &mut self,
         group: &[Entry],
@@ -79,7 +83,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Opens up to `wanted` more connections, as many as the server and its limits allow.
+    /// Opens `wanted` more connections, or fewer where the server or its limits allow fewer.
     async fn workers(&self, wanted: usize) -> Vec<Box<dyn Connection>> {
         let mut workers = Vec::new();
         let Some(connections) = &self.connections else { return workers };
@@ -96,8 +100,8 @@ impl<C: Connection> Trickle<C> {
         workers
     }
 
-    /// Whether the table has no page. Removes the rows that an earlier load may have left, if no lock is in
-    /// the way.
+    /// Returns whether the table has no page. First removes the rows that an earlier load may have left,
+    /// unless another session holds a lock on the table.
     async fn emptied(&mut self, job: &Job) -> Result<bool> {
         let fail = |e| Error::server("look for what an interrupted load left", e);
         let text = "SELECT pg_relation_size($1::oid) = 0";
@@ -139,33 +143,34 @@ fn name(r: &Relation) -> String {
 /// The progress of the load of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The refresh has not reached the statements of the table.
+    /// The leader's refresh has not reached the statements of the table.
     Unasked,
-    /// The table is filled already: the refresh goes its ordinary way.
+    /// The table is filled already, so the leader's refresh runs all of its statements itself.
     Filled,
     /// The table has no page, and the load will fill it.
     Ready,
-    /// Workers have open transactions.
+    /// The workers have open transactions.
     Held,
 }
 
-/// The load's part in the leader's refresh: it watches the statements and does the filling in place of one.
+/// The load as an observer of the leader's refresh. The observer watches the statements, and fills the table
+/// instead of one of them.
 struct Load<'l> {
     leader: &'l dyn Connection,
     workers: Vec<Box<dyn Connection>>,
     job: Job,
-    /// Milliseconds to wait for a lock, so that two connections of the load never wait for each other for
-    /// ever.
+    /// The time to wait for a lock, in milliseconds, so that two connections of the load never wait for each
+    /// other for ever.
     patience: u32,
     tally: &'l Tally,
     progress: &'l dyn Progress,
     stage: Stage,
-    /// The error after which one connection is to fill the table alone.
+    /// The error because of which one connection is to fill the table alone.
     gave_up: Option<Error>,
     watch: Option<&'l mut (dyn Watch + 'l)>,
 }
 
-/// The progress of all units together: the next unit, the inserted rows, and the first error.
+/// The common progress of all units: the next unit, the number of inserted rows, and the first error.
 #[derive(Default)]
 struct Queue {
     next: Cell<usize>,
@@ -210,7 +215,7 @@ impl Watch for Load<'_> {
     }
 }
 
-/// Whether the error comes from the query itself, so that one connection would meet it too.
+/// Whether the error comes from the query itself, so that it would also occur on one connection.
 fn is_querys(e: &Error) -> bool {
     let passing = e.is_connection() || e.is_busy() || e.is_transient();
     let resources = e.sqlstate().is_none_or(|s| s.starts_with("53") || s.starts_with("25"));
@@ -222,14 +227,15 @@ impl Load<'_> {
         statement.member == Some(self.job.member)
     }
 
-    /// Notes the reason, and returns an error after which the refresh does not try again.
+    /// Stores the reason why the load ends, and returns an error after which the refresh makes no other
+    /// attempt.
     fn give_up(&mut self, why: Error) -> Error {
         let told = Error::input(why.message());
         self.gave_up.get_or_insert(why);
         told
     }
 
-    /// Checks, under the locks of the refresh, whether the table is there to be filled.
+    /// Checks, under the locks of the refresh, whether the table can be filled by the load.
     async fn claim(&mut self) -> Result<()> {
         let text = "SELECT is_populated, pg_relation_size(pgt_relid) = 0 FROM pgtrickle.pgt_stream_tables \
                     WHERE pgt_id = $1";
@@ -243,8 +249,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Inserts all rows, on the leader and the workers, as of `time` where they depend on it. Returns their
-    /// number.
+    /// Inserts all rows, on the leader and the workers. `time` is the time of the refresh, on which the rows
+    /// may depend. Returns the number of inserted rows.
     async fn fill(&mut self, time: Option<&str>) -> Result<u64> {
         self.stage = Stage::Held;
         let fail = |e| Error::server("share a snapshot", e);
@@ -259,7 +265,7 @@ impl Load<'_> {
         let joined = join_all(self.workers.iter().map(|w| self.awaited(&**w, &snapshot, &role))).await;
         let pids = joined.iter().filter_map(|j| j.as_ref().ok().copied()).collect();
         let mut joined = joined.into_iter();
-        // Workers that the server does not let in are left out.
+        // Workers that could not join the load are left out.
         self.workers.retain(|_| match joined.next() {
             Some(Err(e)) => {
                 self.progress.say(&format!("loading on fewer connections: {}", e.message()));
@@ -277,8 +283,8 @@ impl Load<'_> {
         }
     }
 
-    /// Does [`Load::join`], for at most [`JOIN`]: a pooler can make a worker wait for the server process that
-    /// the leader has.
+    /// Runs [`Load::join`] for at most [`JOIN`], since a pooler can make a worker wait for the server
+    /// process that the leader uses.
     async fn awaited(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
         let late = Error::connection("a worker got no server process: the pool is too small");
         match select(pin!(self.join(worker, snapshot, role)), worker.pause(JOIN)).await {
@@ -287,8 +293,8 @@ impl Load<'_> {
         }
     }
 
-    /// Lets a worker into the leader's snapshot, with the leader's rights and settings. Returns its server
-    /// process.
+    /// Lets a worker join the load, with the leader's snapshot, rights and settings. Returns the number of
+    /// the worker's server process.
     async fn join(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
         let fail = |e| Error::server("join a load", e);
         let sources: Vec<String> = self.job.sources.iter().map(name).collect();
@@ -312,7 +318,7 @@ impl Load<'_> {
         Ok(row.get(1))
     }
 
-    /// Runs units until there are none left, or one has failed.
+    /// Runs units until no unit is left, or one has failed.
     async fn pull(&self, db: &dyn Connection, queue: &Queue, time: Option<&str>) {
         while queue.failed.borrow().is_none() {
             let Some(unit) = self.job.units.get(queue.next.get()) else { return };
@@ -344,10 +350,11 @@ impl Load<'_> {
         }
     }
 
-    /// Rolls back the workers' rows, if they are not committed. The locks are free when this returns.
+    /// Rolls back the rows of the workers, if these rows are not committed. The workers hold no locks when
+    /// this function returns.
     async fn release(&mut self) {
         if self.stage == Stage::Held {
-            // A worker that does not answer has no open transaction.
+            // If a worker does not answer, its connection is lost, so it has no open transaction.
             join_all(self.workers.iter().map(|w| w.batch_execute("ROLLBACK"))).await;
         }
         self.stage = Stage::Unasked;

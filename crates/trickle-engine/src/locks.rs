@@ -1,7 +1,8 @@
-//! DDL on a user's table, which never blocks others for long.
+//! DDL on a user's table, which never blocks other sessions for long.
 //!
-//! A session that waits for a lock blocks all sessions that come after it. So each try waits only for a short
-//! time, reports the sessions in the way, and leaves the queue before the next try.
+//! A session that waits for a lock blocks all sessions that request a lock after it. So each attempt waits
+//! for a short time only. An attempt that fails reports the sessions that hold the lock, and leaves the
+//! queue until the next attempt.
 
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -12,12 +13,12 @@ use trickle_core::catalog::TableId;
 /// The limits for getting a lock on a user's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest time that one try waits for a lock; always less than the server's `deadlock_timeout`. Zero
-    /// leaves the limit to the server.
+    /// The greatest time that one attempt waits for a lock. Each attempt lowers the limit below the server's
+    /// `deadlock_timeout`. Zero means that the server's own limit applies.
     pub lock_timeout: Duration,
-    /// The number of tries.
+    /// The number of attempts.
     pub attempts: u32,
-    /// The pause between two tries.
+    /// The pause between two attempts.
     pub pause: Duration,
 }
 
@@ -27,8 +28,9 @@ impl Default for Patience {
     }
 }
 
-/// Runs `work` in a transaction and commits it. If it does not get a lock in time, it rolls back, reports the
-/// holders and tries again. `tables` are the tables whose locks it may wait for.
+/// Runs `work` in a transaction and commits the transaction. If `work` does not get a lock in time, the
+/// transaction is rolled back, the holders of the lock are reported, and `work` runs again. `tables` are the
+/// tables whose locks `work` may wait for.
 pub(crate) async fn patiently<T>(
     db: &mut dyn Connection,
     patience: Patience,
@@ -40,7 +42,7 @@ pub(crate) async fn patiently<T>(
     loop {
         let result = once(db, patience, &mut work).await;
         let busy = match result {
-            // In a caller's transaction a serialization failure comes again with every try.
+            // In a caller's transaction, a serialization failure occurs again at every attempt.
             Err(e) if e.is_busy() || e.is_transient() && db.callers().is_none() => e,
             other => return other,
         };
@@ -61,7 +63,7 @@ pub(crate) async fn patiently<T>(
     }
 }
 
-/// Adds advice to an error of privilege: hidden objects belong to the catalog's owner.
+/// Adds advice to an error about privileges, since hidden objects belong to the catalog's owner.
 pub(crate) fn not_keeper(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(
@@ -72,9 +74,10 @@ pub(crate) fn not_keeper(e: Error) -> Error {
     }
 }
 
-/// Returns the statement that limits waits for locks to `longest`, and to 80 % of the server's
-/// `deadlock_timeout`. If another session waits for this one, and began to wait later, it looks for a
-/// deadlock only after this one has left. So its statement is not cancelled.
+/// Returns the statement that limits waits for locks to `longest`, and also to 80 % of the server's
+/// `deadlock_timeout`. Another session may wait for this session and have begun to wait later. Such a
+/// session looks for a deadlock only after this session has stopped waiting. So the server does not cancel
+/// the statement of that other session.
 fn lock_timeout(longest: Duration) -> String {
     format!(
         "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \
@@ -101,7 +104,7 @@ async fn once<T>(
     Ok(output)
 }
 
-/// Returns the sessions that hold locks on these tables for which writers and DDL wait, each in one line.
+/// Returns the sessions that hold locks on these tables which make writers and DDL wait, each in one line.
 async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
     let rows = db
         .query(
@@ -118,7 +121,7 @@ async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
     Ok(rows.iter().map(|r| holder(r, Some(r.get(5)))).collect())
 }
 
-/// Returns the oids of tables, for lists of the tables that may be waited for.
+/// Returns the oids of tables, for the lists of tables whose locks a transaction may wait for.
 pub(crate) fn oids(ids: impl IntoIterator<Item = TableId>) -> Vec<u32> {
     ids.into_iter().map(|id| id.0).collect()
 }

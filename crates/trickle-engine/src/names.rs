@@ -1,11 +1,11 @@
-//! Names as people type them.
+//! Names of tables as people type them.
 
 use crate::error::{Error, Result};
 use std::fmt;
 use trickle_core::apply::index_names;
 use trickle_core::sql::Ident;
 
-/// A name with or without a schema, unquoted.
+/// A name, unquoted, with or without a schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     /// The schema, if the name has one.
@@ -15,8 +15,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads `name`, `schema.name`, and quoted forms of both, as PostgreSQL reads an identifier: unquoted
-    /// parts are folded to lower case.
+    /// Reads `name`, `schema.name`, and quoted forms of both. As in PostgreSQL, unquoted parts are folded to
+    /// lower case.
     ///
     /// # Errors
     /// More than two parts, an empty part, an unfinished quote, or more than 63 bytes in a part.
@@ -69,7 +69,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Returns the statements that rename a stored table within its schema, and its indexes accordingly.
+/// Returns the statements that rename a stored table within its schema, and rename its indexes to match.
 pub(crate) fn rename_table(schema: &str, from: &Ident, to: &Ident) -> String {
     let schema = Ident::new(schema);
     let keys = |table: &Ident| index_names(table).into_iter().chain([table.with_suffix("_pkey")]);

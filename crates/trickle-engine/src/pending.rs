@@ -1,4 +1,4 @@
-//! Finds the stream tables that have changes to apply, many at once.
+//! Finds which of many stream tables have changes to apply, by few queries.
 
 use crate::capture::HIDDEN;
 use crate::copies::is_copy;
@@ -15,27 +15,27 @@ use trickle_core::refresh::{Reader, Relation, Source, glance_text, peek_text};
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::Mode;
 
-/// The number of prepared questions that are kept: a refresher asks one for each set of stream tables that it
-/// looks at equally often.
+/// The greatest number of prepared questions. A refresher groups the stream tables by the time between two
+/// looks, and asks one question for each group.
 const QUESTIONS: usize = 8;
 
-/// The facts about stream tables after a look at them.
+/// The result of a look at stream tables.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// The stream tables that a refresh would have something to do for, by `pgt_id`.
+    /// The stream tables that a refresh would change, by `pgt_id`.
     pub pending: Vec<i64>,
-    /// The sources whose buffers hold changes, counted or not.
+    /// The sources whose buffers have changes, whether or not all readers have counted them.
     pub filled: BTreeSet<TableId>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the stream tables, by `pgt_id`, for which a refresh with these options would have something to
-    /// do. All others hold everything that was committed before the question, including changes that reach
-    /// them through others of `entries`. Costs one round trip for all of them where the buffers are empty,
-    /// two where they are not.
+    /// Returns the stream tables, by `pgt_id`, that a refresh with these options would change. All other
+    /// stream tables of `entries` have everything that was committed before the question, including changes
+    /// that reach them through others of `entries`. The question takes one round trip for all stream tables
+    /// if the buffers are empty, and two round trips otherwise.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn pending<E: Borrow<Entry>>(
         &mut self,
         entries: &[E],
@@ -45,15 +45,17 @@ impl<C: Connection> Trickle<C> {
         Ok(self.look(&entries, options, true).await?.pending)
     }
 
-    /// Does the same by the sources that the catalog lists. These are all sources that the plans read, and
-    /// maybe more. So the answer may hold too many stream tables, and never too few. Plans no stream table.
+    /// Does the same as [`Trickle::pending`] by the sources that the catalog lists. The list has all sources
+    /// that the plans read, and may have more. So the answer may have too many stream tables, but never too
+    /// few. This function plans no stream table.
     pub async fn candidates(&mut self, entries: &[&Entry], options: &RefreshOptions) -> Result<Looked> {
         self.look(entries, options, false).await
     }
 
-    /// Asks which of these stream tables have changes, by the sources that their plans read (`planned`) or
-    /// that the catalog lists. For many tables, making and planning the questions takes longer than answering
-    /// them. So they are kept prepared while the tables are as they were.
+    /// Asks the server which of these stream tables have changes. The sources are those that the plans read
+    /// (`planned`), or those that the catalog lists. For many stream tables, making and planning the
+    /// questions takes longer than answering them. So the questions stay prepared as long as the stream
+    /// tables are unchanged.
     async fn look(&mut self, entries: &[&Entry], options: &RefreshOptions, planned: bool) -> Result<Looked> {
         if entries.is_empty() {
             return Ok(Looked::default());
@@ -127,9 +129,10 @@ fn fail(e: Refusal) -> Error {
     Error::server("look for changes", e)
 }
 
-/// Returns the positions of the tables that read a changed table, or one that is downstream of it. The tables
-/// downstream count because somebody else may refresh a reader between the two questions, and so hand the
-/// change on. Each table comes with the tables that it reads.
+/// Returns the positions of the tables that read a changed table, or a table downstream of a changed one.
+/// Tables downstream count because another session may refresh a reader between the two questions. Such a
+/// refresh changes the reader, which is a source of the tables downstream. Each table is listed with the
+/// tables that it reads.
 fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     loop {
@@ -146,7 +149,7 @@ fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -
     }
 }
 
-/// The two questions about the changes of some stream tables, prepared on a connection.
+/// The two questions about changes of the same stream tables, prepared on a connection.
 #[derive(Debug)]
 pub(crate) struct Question {
     of: Vec<Asked>,
@@ -154,7 +157,8 @@ pub(crate) struct Question {
     /// The sources of each stream table.
     sources: Vec<Vec<Source>>,
     glance: Prepared,
-    /// The second question, as it was last asked, with the positions of the stream tables that it asks about.
+    /// The second question in its last form, with the positions of the stream tables that this form asks
+    /// about.
     peek: Option<(BTreeSet<usize>, Prepared)>,
 }
 
@@ -195,14 +199,14 @@ impl Question {
     }
 }
 
-/// Returns a stream table in the form that the question for changes takes.
+/// Returns a stream table in the form in which a question for changes is built from it.
 pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
     let (unseen, timed) = (e.unseen().is_some(), e.reads_clock);
     Reader { id: e.id, sources, polled: options.polls(e), unseen, timed }
 }
 
-/// Returns the sources whose changes a refresh of a stream table reads, as the catalog lists them. These are
-/// all that its plan reads, and maybe more; none where writers keep the stream table.
+/// Returns the sources whose changes a refresh of a stream table reads, as the catalog lists them. The list
+/// has all sources that the plan reads, and may have more. An IMMEDIATE stream table has an empty list.
 pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
     if e.is_immediate() {
         return Vec::new();
@@ -210,7 +214,7 @@ pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
     e.read().map(|d| source(e, d, e.mode != Mode::Full || !d.columns.is_empty())).collect()
 }
 
-/// Returns a source, with the buffer that holds its changes where they are `wanted`.
+/// Returns a source, with the buffer that has its changes if these are `wanted`.
 fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
     let id = d.relation.id;
     let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
@@ -225,7 +229,7 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
     Source { relation: d.relation.clone(), kind: d.kind, changes, partitioned: d.partitioned, uncaptured }
 }
 
-/// Returns the reason why the changes of a source are unknown while the user has its capture switched off.
+/// Returns the reason why the changes of a source are unknown while the user holds its capture off.
 fn held(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!(
@@ -235,14 +239,14 @@ fn held(source: &Relation) -> String {
     )
 }
 
-/// Returns the reason why a copy reads all of its source.
+/// Returns the reason of a refresh that read a whole source to compare it with its copy.
 fn compared(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!("{name} was read as a whole and compared with its copy")
 }
 
-/// Returns the sources whose changes a refresh of a stream table reads, with the buffers that hold them; none
-/// where writers keep it.
+/// Returns the sources whose changes a refresh of a stream table reads, with the buffers that have these
+/// changes. The list is empty for an IMMEDIATE stream table.
 pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     if e.is_immediate() {
         return Ok(Vec::new());
@@ -256,7 +260,7 @@ pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> 
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
                 .hint(format!("{}, with its query, plans it anew.", say::alter_query(&shown(e)))));
         };
-        // A source without columns has a buffer only for the sake of another stream table.
+        // If no column of a source is read, the source has its buffer only because of another stream table.
         Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty()))
     };
     read.into_iter().map(listed).collect()
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn what_is_downstream_of_a_change_is_asked_of_too() {
         let table = |id, read: &[u32]| (TableId(id), read.iter().copied().map(TableId).collect());
-        // 10 reads 1; 11 reads 10 and comes before it in the list; 12 reads 11 and 2; 20 reads 2 alone.
+        // In this list, 10 reads 1; 11 reads 10 and comes before it; 12 reads 11 and 2; 20 reads 2 alone.
         let tables = [table(12, &[11, 2]), table(11, &[10]), table(10, &[1]), table(20, &[2])];
         let of = |changed: &[u32]| -> Vec<usize> {
             reached(&tables, changed.iter().copied().map(TableId).collect()).into_iter().collect()

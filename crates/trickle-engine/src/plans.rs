@@ -7,10 +7,10 @@ use std::future;
 use std::pin::Pin;
 use trickle_core::refresh::{Answer, Kind, Statement};
 
-/// Collects the execution plan of each statement that changes stream tables, for
-/// [`crate::Trickle::refresh_watched`]. `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)` gives the plan, and runs
-/// the statement. That run is rolled back, and the statement is sent after it, so the refresh gives the same
-/// result as without.
+/// An observer that collects the execution plan of each statement that changes stream tables, for
+/// [`crate::Trickle::refresh_watched`]. `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)` returns the plan, and also
+/// runs the statement. That run is rolled back, and the statement is sent again normally, so the result of
+/// the refresh is the same as without the observer.
 #[derive(Debug, Default)]
 pub struct Plans {
     /// The text and the plan of each statement.
@@ -24,7 +24,8 @@ impl Plans {
         let plan = explain(connection, statement).await;
         let undo = "ROLLBACK TO SAVEPOINT trickle_plan; RELEASE SAVEPOINT trickle_plan";
         connection.batch_execute(undo).await.map_err(fail)?;
-        // A statement that fails under EXPLAIN fails again when it is sent, and its error is handled there.
+        // A statement that fails under EXPLAIN fails again when it is sent, and the refresh machine handles
+        // that error.
         if let Ok(plan) = plan {
             self.taken.push((statement.text.to_string(), plan));
         }

@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 
 /// A receiver of the messages of long work.
 pub trait Progress: Send + Sync {
-    /// Takes one line for people.
+    /// Receives one line for people.
     fn say(&self, line: &str);
-    /// Whether anybody wants [`Progress::at`], which costs a connection of its own once work takes longer
-    /// than a second.
+    /// Whether a reader wants [`Progress::at`]. Reports of progress need one more connection if the work
+    /// takes longer than a second.
     fn is_watched(&self) -> bool {
         false
     }
-    /// Ends when it is time to look at the progress, about once a second. Never ends where nobody wants to
-    /// know.
+    /// Ends when the next report of progress is due, about once a second. Never ends where no reader wants
+    /// reports.
     fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(future::pending())
     }
-    /// Takes the progress of the work.
+    /// Receives a report of the progress of the work.
     fn at(&self, _: &Standing) {}
 }
 
-/// Ignores all messages.
+/// A receiver that ignores all messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 
@@ -39,33 +39,34 @@ impl Progress for Quiet {
 /// The progress of long work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Bytes read, and about how many there are in all; known only for a first fill in parts.
+    /// The bytes read so far, and about how many bytes there are in all. Both numbers are known only for a
+    /// first fill on several connections.
     pub read: Option<(u64, u64)>,
-    /// The size in bytes of the table that the work writes.
+    /// The size, in bytes, of the table that the work writes.
     pub written: Option<u64>,
-    /// The sessions that the work waits for at this moment; empty while it works.
+    /// The sessions that the work waits for at the moment; empty while the work does not wait.
     pub waits_for: Vec<Blocker>,
-    /// The time spent waiting for locks of others, to the second.
+    /// The time spent waiting for locks of other sessions, accurate to a second.
     pub waited: Duration,
-    /// The time spent working, to the second.
+    /// The time spent working, accurate to a second.
     pub worked: Duration,
 }
 
 /// A session that holds a lock for which the work waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// The server process.
+    /// The number of the server process.
     pub pid: i32,
-    /// Process, role, program and state in one line.
+    /// The process, role, program and state of the session, in one line.
     pub line: String,
 }
 
-/// The bytes that a first fill has read, for an onlooker.
+/// The bytes that a first fill has read, for an observer on another connection.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     done: AtomicU64,
     of: AtomicU64,
-    /// The server processes that do the fill: a wait of one for another counts as work.
+    /// The server processes that do the fill. If one of them waits for another, the wait counts as work.
     workers: Mutex<Vec<i32>>,
 }
 
@@ -87,21 +88,21 @@ impl Tally {
     }
 }
 
-/// Observes work from another connection: the working connection can report nothing before its statement
-/// ends.
+/// Observes work from another connection, since the working connection can report nothing before its
+/// statement ends.
 pub(crate) struct Onlooker {
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) connections: Option<Arc<dyn Connections>>,
     pub(crate) tally: Arc<Tally>,
     /// The name of the work, for people.
     pub(crate) what: String,
-    /// The server process that works; 0 while it is not known.
+    /// The number of the server process that works; 0 while it is not known.
     pub(crate) pid: Arc<AtomicI32>,
     /// The table that the work writes.
     pub(crate) table: Option<u32>,
 }
 
-/// The sessions that block the process `$1`, and the table whose lock it waits for.
+/// The sessions that block the server process `$1`, and the table whose lock that process waits for.
 const BLOCKERS: &str = "
 SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
     extract(epoch FROM clock_timestamp() - a.xact_start)::int8,
@@ -109,7 +110,7 @@ SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), 
 FROM unnest(pg_blocking_pids($1)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid ORDER BY 1";
 
 impl Onlooker {
-    /// Does the work while observing it.
+    /// Runs the work and observes it at the same time.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
         if !self.progress.is_watched() {
             return work.await;
@@ -146,7 +147,8 @@ impl Onlooker {
                         standing.waits_for = blockers;
                         standing.written = size.or(standing.written);
                     }
-                    // The server refuses the look, or the connection is lost: the next round tries again.
+                    // The server refused the query, or the connection was lost, so the next round opens
+                    // another connection.
                     Err(_) => session = None,
                 }
             }
@@ -164,11 +166,11 @@ impl Onlooker {
         self.connections.as_ref()?.another().await.ok()
     }
 
-    /// Returns the sessions that the work waits for, and the size of the table that it writes.
+    /// Returns the sessions that the work waits for, and the size of the table that the work writes.
     async fn looked(&self, s: &dyn Connection) -> Result<(Vec<Blocker>, Option<u64>)> {
         let fail = |e| Error::server("look who holds a lock", e);
-        // The look must not wait where the work may wait, too. The setting ends with the transaction, since
-        // another client may have the server process after that.
+        // The queries of the observer must not wait for the lock that the work may wait for. The setting
+        // ends with the transaction, since another client may use the server process afterwards.
         s.batch_execute("BEGIN; SET LOCAL lock_timeout = '100ms'").await.map_err(fail)?;
         let blockers = self.blockers(s).await;
         let size = match &blockers {
@@ -196,7 +198,8 @@ impl Onlooker {
     }
 }
 
-/// Describes the holder of a lock in one line, from a row of pid, role, application, state and seconds.
+/// Describes the session that holds a lock in one line, from a row of pid, role, application, state and
+/// seconds.
 pub(crate) fn holder(r: &Row, on: Option<&str>) -> String {
     let app: String = r.get(2);
     let app = if app.is_empty() { String::new() } else { format!(", {app}") };

@@ -23,21 +23,21 @@ use trickle_core::refresh::{
 use trickle_core::schedule::Time;
 use trickle_core::vocabulary::{Activity, Initiator};
 
-/// The number of times that a refresh is planned again because a source was altered meanwhile.
+/// The greatest number of times that a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
 
-/// The number of sets of stream tables whose catalog rows a connection remembers.
+/// The greatest number of sets of stream tables whose catalog rows a connection remembers.
 const RECENT: usize = 100;
 
-/// The time between two looks for old history.
+/// The time between two searches for old history.
 const PRUNE: Duration = Duration::from_secs(3600);
 
-/// The stream tables that a call asks to refresh.
+/// The stream tables that a call is asked to refresh.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wanted {
-    /// Named with their schemas.
+    /// The names of the stream tables, with their schemas.
     Names(Vec<Name>),
-    /// Given by the oids of their tables.
+    /// The oids of the tables of the stream tables.
     Tables(Vec<TableId>),
 }
 
@@ -46,12 +46,13 @@ pub(crate) enum Wanted {
 pub struct Refreshed {
     /// The report of the refresh machine.
     pub report: MemberReport,
-    /// The time spent once for all stream tables of the run, in microseconds.
+    /// The time that the run spent once for all of its stream tables, in microseconds.
     pub shared: Phases,
 }
 
 impl Refreshed {
-    /// Adds the work that was done before the run, where the stream table was built beside and exchanged.
+    /// Adds the work that was done before the run, if the result of the stream table was built beside and
+    /// took the place of the former one.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
         let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
@@ -66,26 +67,27 @@ impl Refreshed {
 /// The options of a refresh.
 #[derive(Clone, Debug, Default)]
 pub struct RefreshOptions {
-    /// Recompute even where nothing changed.
+    /// Whether to recompute even if nothing changed.
     pub full: bool,
-    /// The origin of the refresh: `MANUAL` (the default), `SCHEDULER` or `INITIAL`.
+    /// The origin of the refresh, which is `MANUAL` (the default), `SCHEDULER` or `INITIAL`.
     pub initiated_by: Initiator,
-    /// The stream tables to recompute because one of their sources is not captured; all such stream tables
-    /// where `None`.
+    /// The stream tables to recompute because one of their sources is not captured. `None` stands for all
+    /// such stream tables.
     pub polled: Option<BTreeSet<TableId>>,
     /// The lease under which a refresh on schedule is committed.
     pub lease: Option<Lease>,
-    /// The last time that the scheduler saw nothing to do, by this machine's clock.
+    /// The last time at which the scheduler found that there was nothing to do, by this machine's clock.
     pub quiet_at: Option<Time>,
 }
 
 impl RefreshOptions {
-    /// Whether the refresh is by hand: then its times move even if nothing changed.
+    /// Whether the refresh is by hand. In that case the times of the stream table advance even if nothing
+    /// changed.
     fn is_by_hand(&self) -> bool {
         self.initiated_by == Initiator::Manual
     }
 
-    /// Whether the sources of `e` that are not captured count as changed.
+    /// Whether sources of `e` that are not captured count as changed.
     pub(crate) fn polls(&self, e: &Entry) -> bool {
         self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
     }
@@ -96,11 +98,12 @@ impl RefreshOptions {
     }
 }
 
-/// Notes that the stream tables `$1` hold all that was committed by `$2`, in microseconds since 1970. A
-/// stream table that reads the clock keeps the time for which its rows were computed.
+/// The statement which notes that the stream tables `$1` have all changes that were committed by the time
+/// `$2`, in microseconds since 1970. A stream table that reads the clock does not get a new time, since its
+/// rows were computed for the stored one.
 ///
-/// A stream table that is being refreshed is left out. That refresh notes its own time. Over an older
-/// snapshot, it could not write the row after this statement had written it.
+/// A stream table that is being refreshed is left out, since its refresh notes the time itself. If that
+/// refresh reads an older snapshot, it could not write the catalog row after this statement had written it.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
      data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE to_timestamp($2::int8 / 1000000.0) END \
      WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
@@ -110,19 +113,19 @@ const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at 
      FOR NO KEY UPDATE SKIP LOCKED)";
 
 impl Refreshed {
-    /// Returns the outcome for a stream table that is known to need nothing.
+    /// Returns the outcome for a stream table that needs no changes.
     fn idle(e: &Entry) -> Refreshed {
         Refreshed { report: MemberReport::no_data(e.id, &e.relation), shared: Phases::default() }
     }
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Refreshes stream tables by name, each with everything that it reads. Linked ones are refreshed over
-    /// one snapshot.
+    /// Refreshes stream tables by name, each with all stream tables that it reads. Linked stream tables are
+    /// refreshed over one snapshot.
     ///
     /// # Errors
-    /// No stream table has one of the names; another role owns one; the refresh failed. After a failure
-    /// nothing has changed in the stream tables that are linked to the failed one.
+    /// No stream table has one of the names; another role owns one of the stream tables; the refresh failed.
+    /// A failed refresh changes nothing in the stream tables that are linked with the failed one.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         self.memory.unplannable = None;
         let key = Wanted::Names(names.to_vec());
@@ -132,7 +135,8 @@ impl<C: Connection> Trickle<C> {
         }
         let registry = Arc::new(self.of_names(names).await?);
         let wanted = registry.ids(names, &self.search_path)?;
-        // The meaning of a name without a schema may change from one call to the next.
+        // A name without a schema may mean another table at the next call, so its catalog rows are not
+        // remembered.
         if names.iter().all(|n| n.schema.is_some()) {
             self.remember(key, &registry);
         }
@@ -140,12 +144,12 @@ impl<C: Connection> Trickle<C> {
         self.forgetting(done)
     }
 
-    /// Does the same as [`Trickle::refresh`], and `watch` sees each statement of the refresh machine before
-    /// it is sent. Statements are then sent one by one, which takes more round trips and changes nothing
-    /// else.
+    /// Does the same as [`Trickle::refresh`], with `watch` as the observer, which sees each statement of the
+    /// refresh machine before it is sent. The statements are sent one by one, which takes more round trips
+    /// and has no other effect.
     ///
     /// # Errors
-    /// The errors of [`Trickle::refresh`] and of `watch`.
+    /// The errors of [`Trickle::refresh`]; the errors of `watch`.
     pub async fn refresh_watched(
         &mut self,
         names: &[Name],
@@ -171,13 +175,13 @@ impl<C: Connection> Trickle<C> {
         self.refresh_each(&registry, &wanted, options, None).await
     }
 
-    /// Refreshes stream tables, each group of linked ones by itself: if one group fails, the others are still
-    /// refreshed. Without names, refreshes all of the current role, except suspended ones that no other of
-    /// them reads.
+    /// Refreshes stream tables, each group of linked ones in a run of its own. If one group fails, the other
+    /// groups are still refreshed. Without names, refreshes all stream tables of the current role. Suspended
+    /// ones are left out unless another stream table of the role reads them.
     ///
     /// # Errors
-    /// No stream table has one of the names, or there is no connection. The result of each group holds that
-    /// group's error.
+    /// No stream table has one of the names; the connection is lost. An error of one group is in the result
+    /// of that group.
     pub async fn refresh_apart(
         &mut self,
         names: &[Name],
@@ -206,12 +210,13 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Returns the stream tables, by `pgt_id` and in whole groups, that a refresh would leave as they are.
-    /// Asks one question for all of them, and one for the changes that their buffers still hold. By hand,
-    /// notes the time at which they held everything.
+    /// Returns the stream tables, by `pgt_id`, that a refresh would not change. Only whole groups are
+    /// returned. Asks the server one question for all stream tables, and one question about the changes that
+    /// their buffers still have. For a refresh by hand, also notes the time up to which the returned stream
+    /// tables have all changes.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
-            // A buffer at its limit may lack changes.
+            // If a buffer is at its limit, changes may be missing in it.
             let told = |d: &Dependency| !d.full;
             e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
         };
@@ -223,7 +228,7 @@ impl<C: Connection> Trickle<C> {
         let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
             Ok(looked) => looked.pending.into_iter().collect(),
             Err(e) if e.is_connection() => return Err(e),
-            // A table was altered or dropped just now: the refresh will find out which.
+            // A table was altered or dropped just now, and the refresh will find out which one.
             Err(_) => return Ok(BTreeSet::new()),
         };
         let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
@@ -234,7 +239,7 @@ impl<C: Connection> Trickle<C> {
             let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
             match noted.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
                 Err(e) if e.is_connection() => return Err(e),
-                // This fails no refresh, and is reported.
+                // This error is reported and lets no refresh fail.
                 Err(e) => self.progress.say(e.message()),
                 Ok(_) => {}
             }
@@ -242,14 +247,14 @@ impl<C: Connection> Trickle<C> {
         Ok(idle)
     }
 
-    /// Returns the server's time, in microseconds since 1970.
+    /// Returns the time of the server's clock, in microseconds since 1970.
     async fn instant(&self) -> Result<i64> {
         let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
         let row = self.db().query_one(text, &[]).await;
         row.map(|r| r.get(0)).map_err(|e| Error::server("ask for the time", e))
     }
 
-    /// Refreshes the `wanted` stream tables of a registry that holds all stream tables linked to them.
+    /// Refreshes the `wanted` stream tables of a registry that has all stream tables linked with them.
     async fn refresh_each(
         &mut self,
         registry: &Registry,
@@ -275,9 +280,9 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Refreshes the groups of the `wanted` stream tables, each with all that they read in the group. Stream
-    /// tables that they read and are [apart](trickle_core::dag::StreamTableNode::apart) from are not
-    /// refreshed.
+    /// Refreshes the groups of the `wanted` stream tables, with all stream tables of the same group that
+    /// they read. Stream tables that a wanted one reads and is
+    /// [apart](trickle_core::dag::StreamTableNode::apart) from are not refreshed.
     pub async fn refresh_linked(
         &mut self,
         wanted: &[TableId],
@@ -293,9 +298,9 @@ impl<C: Connection> Trickle<C> {
         self.forgetting(done)
     }
 
-    /// Keeps the catalog's facts about stream tables for their next refresh, if all of them are filled,
-    /// unchanged and of the current role. That refresh compares, under its locks, everything that the plans
-    /// were made from (`pgtrickle.definition`, `pgtrickle.unchanged`).
+    /// Remembers the catalog rows of stream tables for their next refresh, if all of them are filled,
+    /// unchanged and owned by the current role. The next refresh compares, under its locks, everything that
+    /// the plans were made from (`pgtrickle.definition`, `pgtrickle.unchanged`).
     fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
         if self.memory.recent.len() >= RECENT {
             self.memory.recent.clear();
@@ -305,9 +310,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refreshes stream tables by the facts that were kept from their last refresh. Returns `None` if no
-    /// facts are kept, or they no longer hold. Then the caller must look the names up again before anything
-    /// is planned again.
+    /// Refreshes stream tables by the catalog rows that were remembered at their last refresh. Returns
+    /// `None` if no catalog rows are remembered, or if these have changed since. In that case the caller
+    /// must look up the names again before it plans a stream table again.
     async fn refresh_known(
         &mut self,
         key: &Wanted,
@@ -332,7 +337,7 @@ impl<C: Connection> Trickle<C> {
         Ok(Some(done))
     }
 
-    /// Forgets all kept facts after an error, so that the catalog is read again.
+    /// Forgets all remembered catalog rows after an error, so that the next refresh reads the catalog.
     fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
         if done.is_err() {
             self.memory.recent.clear();
@@ -340,8 +345,9 @@ impl<C: Connection> Trickle<C> {
         done
     }
 
-    /// Refreshes linked stream tables, as the catalog listed them just now. Plans them again if a source is
-    /// known to have been altered since, or if the refresh notices so under its locks.
+    /// Refreshes linked stream tables by catalog rows that were read just before. Plans the stream tables
+    /// again if a source was altered since they were planned. The catalog rows may show the alteration, or
+    /// the refresh may notice it under its locks.
     async fn refresh_replanning(
         &mut self,
         group: Vec<Entry>,
@@ -396,10 +402,10 @@ impl<C: Connection> Trickle<C> {
         true
     }
 
-    /// Refreshes linked stream tables, upstream first, over one snapshot.
+    /// Refreshes linked stream tables over one snapshot, each after the stream tables that it reads.
     ///
     /// # Errors
-    /// The error at which the machine gave up; nothing has changed then.
+    /// The error at which the refresh machine gave up, after which nothing has changed in the database.
     pub(crate) async fn refresh_group(
         &mut self,
         group: &[Entry],
@@ -449,13 +455,14 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns the session for which a statement was cancelled, if that is the cause of `error`.
+    /// Returns the session for which a statement of the refresh was cancelled, if that cancel caused
+    /// `error`.
     pub(crate) fn gave_way(&self, error: &Error) -> Option<String> {
         let cancelled = error.sqlstate() == Some("57014");
         cancelled.then(|| self.yielding.take().or_else(|| self.connection.gives_way_to())).flatten()
     }
 
-    /// Runs a plan: a large first fill on several connections, all else on one.
+    /// Runs a plan. A large first fill runs on several connections, all other work on one connection.
     async fn drive(
         &mut self,
         group: &[Entry],
@@ -509,7 +516,7 @@ impl<C: Connection> Trickle<C> {
         Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
     }
 
-    /// Fills a new stream table, then analyzes it for the planner.
+    /// Fills a new stream table, and analyzes it afterwards for the server's planner.
     pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
         let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
         let row = self.db().query_opt(text, &[&id]).await;
@@ -541,10 +548,10 @@ impl<C: Connection> Trickle<C> {
         self.connection.step(&s).await.map(|_| ())
     }
 
-    /// Deletes history that is older than the retention, and looks for it once in a while.
+    /// Deletes history that is older than the retention time, once in a while.
     ///
-    /// Nobody is to wait for this. So it does nothing where its row locks would last until somebody ends a
-    /// transaction, and skips rows that another session deletes at this moment.
+    /// No other session should wait for this deletion. So the function does nothing where its row locks
+    /// would last until a caller ends its transaction. Rows that another session is deleting are skipped.
     pub async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
         let lasts = self.connection.callers().is_some_and(|c| !c.brief || !c.fresh);
@@ -559,23 +566,24 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Returns the error of a refresh that gave way, which does not count as a failure.
+/// Returns the error of a refresh that gave way to another session. Such an error does not count as a
+/// failure.
 pub(crate) fn given_way(e: &Entry, why: &str) -> Error {
     Error::busy(format!("the refresh of {} {why}", shown(e)))
         .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")
 }
 
-/// Returns the tables whose writers keep a stream table, if they do, and whether to lock them because it is
-/// recomputed.
+/// Returns the sources whose triggers bring a stream table up to date, if it is IMMEDIATE, and whether to
+/// lock these sources for a recompute.
 fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     let tables = || e.read().map(|d| d.relation.clone()).collect();
     let locked = options.full || e.needs_reinit || !e.is_populated;
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
-/// Returns the members of groups in which all stream tables are quiet. A quiet group that reads a stream
-/// table of another group which is not idle is left out, since the refresh of that one brings it changes.
-/// Each group comes after the groups that it reads.
+/// Returns the members of those groups in which every stream table is quiet. A quiet group is left out if it
+/// reads a stream table of another group that is not idle, since the refresh of that other group brings it
+/// changes. The groups must be in an order in which each comes after the groups that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {
@@ -598,16 +606,17 @@ fn doing(group: &[Entry]) -> String {
     }
 }
 
-/// Returns the groups that hold the wanted stream tables, each with all that these read in it, upstream
-/// first.
+/// Returns the groups that have wanted stream tables. A returned group has only its wanted members and the
+/// members that these read, each after those that it reads.
 fn own_groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let mut own = groups(registry, wanted)?;
     own.retain(|g| g.iter().any(|e| wanted.contains(&e.relation.id)));
     Ok(own)
 }
 
-/// Returns the wanted stream tables and all that they read, as groups that share no stream table. Members of
-/// a group are ordered upstream first, and each group comes after the groups that it reads.
+/// Returns the wanted stream tables and all stream tables that they read, as groups that share no stream
+/// table. Within a group, each stream table comes after those that it reads, and each group comes after the
+/// groups that it reads.
 pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let dag = registry.dag()?;
     let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();

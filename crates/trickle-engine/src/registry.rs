@@ -25,133 +25,142 @@ use trickle_core::stream_table::{Options, StreamTable};
 use trickle_core::vocabulary::{Activity, Mode, RefreshMode};
 use xxhash_rust::xxh64::xxh64;
 
-/// A relation that the query of a stream table reads, and what the plan uses of it.
+/// A relation that the query of a stream table reads, and the facts about it that the plan uses.
 #[derive(Clone, Debug)]
 pub struct Dependency {
-    /// The relation.
+    /// The relation itself.
     pub relation: Relation,
     /// The kind of the relation.
     pub kind: TableKind,
-    /// The columns whose changes matter.
+    /// The columns of the relation that the plan reads.
     pub columns: Vec<String>,
-    /// The fingerprint of the relation when the plan was made ([`crate::schema`], `pgtrickle.fingerprint`).
+    /// The fingerprint that the relation had when the plan was made ([`crate::schema`],
+    /// `pgtrickle.fingerprint`).
     pub fingerprint: String,
-    /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
+    /// The oid of the view over the captured changes of the relation; `None` where capture is missing or
+    /// switched off.
     pub buffer: Option<u32>,
     /// Whether a crash of the server empties the buffer.
     pub unlogged: bool,
-    /// Whether the buffer is at its limit, so that changes may not be kept.
+    /// Whether the buffer has reached its limit, so that new changes may be left out.
     pub full: bool,
-    /// Whether the user has its capture switched off ([`crate::Trickle::disable`]).
+    /// Whether the user holds the capture of the relation off ([`crate::Trickle::disable`]).
     pub held: bool,
-    /// Whether it has partitions.
+    /// Whether the relation has partitions.
     pub partitioned: bool,
-    /// Its keys and columns without NULL when it was planned; `None` where they were not noted.
+    /// The keys and never-NULL columns of the relation when the plan was made; `None` where the catalog does
+    /// not have them.
     pub(crate) relied: Option<PlannedWith>,
-    /// Whether the plan relies on no more than [`Dependency::relied`], though the table may have got keys
-    /// since.
+    /// Whether the plan relies on no more than [`Dependency::relied`], even if the relation has got more
+    /// keys since.
     pub(crate) keeps_plan: bool,
 }
 
-/// A stream table as the catalog lists it.
+/// A stream table, as the catalog lists it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// `pgt_id`
+    /// The `pgt_id` of the stream table.
     pub id: i64,
     /// The stored table.
     pub relation: Relation,
-    /// The canonical text of its query.
+    /// The canonical text of the defining query.
     pub query: String,
-    /// The query as it was typed.
+    /// The defining query as it was typed.
     pub original: String,
-    /// Its schedule as text; `None` means that it is refreshed by hand only.
+    /// The schedule as text; `None` means that only refreshes by hand are made.
     pub schedule: Option<String>,
     /// The mode in force.
     pub mode: Mode,
     /// The mode that was asked for.
     pub requested: RefreshMode,
-    /// Why it is not incremental.
+    /// The reasons why the stream table is not incremental.
     pub mode_reason: Option<String>,
-    /// Whether it is refreshed.
+    /// The status in the catalog, which says whether the stream table is refreshed.
     pub status: Activity,
-    /// Whether it was ever filled.
+    /// Whether the stream table was ever filled.
     pub is_populated: bool,
-    /// A time by which all committed changes are in it; `None` where it was never filled.
+    /// A time up to which the stream table has all committed changes; `None` where it was never filled.
     pub data_at: Option<Time>,
-    /// Whether it is marked for a recompute.
+    /// Whether the stream table is marked for a recompute.
     pub needs_reinit: bool,
-    /// Failed refreshes since the last success.
+    /// The number of failed refreshes since the last successful one.
     pub consecutive_errors: i32,
-    /// The message of the last failure.
+    /// The message of the last failed refresh.
     pub last_error: Option<String>,
-    /// The settings in force at creation that can change a value.
+    /// The settings at creation that can change a value of the result.
     pub settings: Vec<Setting>,
-    /// The same settings as they are put in force: the search path has only schemas that are safe for the
-    /// owner (`pgtrickle.safe_path`).
+    /// The same settings as refreshes put them in force. The search path has only schemas that the owner can
+    /// trust (`pgtrickle.safe_path`).
     pub in_force: Vec<Setting>,
-    /// The relations that it reads.
+    /// The relations that the stream table reads.
     pub dependencies: Vec<Dependency>,
     /// The owner of the stored table.
     pub owner: String,
-    /// Whether the current role owns it; true where the table is gone.
+    /// Whether the current role owns the stored table; true where the stored table was dropped.
     pub own: bool,
-    /// Whether its table exists: DROP TABLE works without trickle.
+    /// Whether the stored table exists. A user can drop the stored table with DROP TABLE, without trickle.
     pub exists: bool,
-    /// Whether everything that its plan was made from is as it was then.
+    /// Whether everything that the plan was made from is unchanged.
     pub unchanged: bool,
-    /// Whether rows enter and leave it as time passes.
+    /// Whether rows enter and leave the result as time passes.
     pub reads_clock: bool,
     /// A hash of the statements that made the stored tables.
     pub layout_hash: Option<String>,
-    /// The facts of the catalog that its plan is made for (`pgtrickle.definition`).
+    /// The facts of the catalog that the plan is made for (`pgtrickle.definition`).
     pub definition: String,
-    /// Whether it is refreshed by itself, after the stream tables that it reads ([`StreamTableNode::apart`]).
+    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
+    /// reads ([`StreamTableNode::apart`]).
     pub apart: bool,
-    /// The label of the set of declarations that it belongs to; `None` where it was created by itself.
+    /// The label of the declarations that the stream table was made from; `None` where it was made without
+    /// declarations.
     pub declared: Option<String>,
-    /// The objects of others to which its owner agreed; `None` where it was created before this was noted.
+    /// The objects of other roles to which the owner agreed; `None` where the stream table was made by a
+    /// version that did not store them.
     pub agreed: Option<Agreed>,
-    /// The functions that it calls, without built-in ones.
+    /// The functions that the query calls, except built-in ones.
     pub(crate) functions: Vec<u32>,
-    /// The types that its query can reach, without built-in ones.
+    /// The types that the query can reach, except built-in ones.
     pub(crate) types: Vec<u32>,
-    /// The operators, casts and the like on which its values rest, without built-in ones.
+    /// The operators, casts and similar objects that the values of the result depend on, except built-in
+    /// ones.
     pub(crate) objects: Vec<String>,
 }
 
 impl Entry {
-    /// Returns the relations that hold the rows it reads. Views are left out, since their tables are in the
-    /// list.
+    /// Returns the relations from which the stream table reads rows. Views are left out, since the tables
+    /// under them are listed themselves.
     pub fn read(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
     }
 
-    /// Returns the tables for which its plan knows no more than when it was made.
+    /// Returns the tables whose keys and never-NULL columns, as stored with the plan, are the only ones that
+    /// the plan may rely on.
     pub(crate) fn planned_with(&self) -> BTreeMap<TableId, PlannedWith> {
         let kept = self.dependencies.iter().filter(|d| d.keeps_plan);
         kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
     }
 
-    /// Returns the schemas in which its statements look up names without a schema.
+    /// Returns the schemas in which the statements of a refresh look up names without a schema.
     pub(crate) fn path(&self) -> Vec<String> {
         let path = self.in_force.iter().find(|s| s.name == "search_path");
         path.map(|s| s.values.clone()).unwrap_or_default()
     }
 
-    /// Whether the writers of its sources keep it. While the user has the capture of a source switched off,
-    /// refreshes do.
+    /// Whether triggers on the sources bring the stream table up to date. While the user holds the capture
+    /// of a source off, refreshes bring it up to date instead.
     pub fn is_immediate(&self) -> bool {
         self.mode == Mode::Immediate && !self.read().any(|d| d.held)
     }
 
-    /// Whether it is built to take the place of another one (`alter/swap`): it has no user and no schedule
-    /// yet.
+    /// Whether the stream table was built to take the place of another one (`alter/swap`). Such a stream
+    /// table has no user and no schedule.
     pub(crate) fn is_beside(&self) -> bool {
         &*self.relation.schema == HIDDEN && self.relation.name.starts_with("new_")
     }
 
-    /// Whether one of its sources is not captured, so that nobody can tell whether it is up to date. A
-    /// recomputed stream table without sources counts too: it reads something else, e.g. the clock.
+    /// Whether a source of the stream table is not captured, so that only a recompute shows whether the
+    /// stream table is up to date. A recomputed stream table without sources counts too, since its query
+    /// reads something other than tables, such as the clock.
     pub fn polls(&self) -> bool {
         if self.is_immediate() {
             return false;
@@ -161,13 +170,13 @@ impl Entry {
         }
         let unknown = |d: &Dependency| match self.mode {
             Mode::Full => d.buffer.is_none() || d.columns.is_empty(),
-            // What the plan does not read need not be captured.
+            // A source of which the plan reads no column need not be captured.
             Mode::Differential | Mode::Immediate => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
         };
         self.read().any(unknown)
     }
 
-    /// Returns why its result may change while none of its sources does, if it may.
+    /// Returns the reason why the result may change while no source changes, if there is such a reason.
     pub(crate) fn unseen(&self) -> Option<Arc<str>> {
         let told = |d: &Dependency| d.held || !matches!(d.kind, TableKind::Table | TableKind::StreamTable);
         if self.mode != Mode::Full || !self.polls() || self.read().any(told) {
@@ -186,8 +195,8 @@ pub(crate) struct StoredSetting {
     pub(crate) values: Vec<String>,
 }
 
-/// The stream tables whose tables are in `$1`, and all linked ones: those that they read or that read them,
-/// at any distance. All stream tables where `$1` is NULL.
+/// The stream tables whose tables are in `$1`, and the stream tables that these read or that read these,
+/// directly or through others. Where `$1` is NULL, all stream tables.
 const LINKED: &str = "
 WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
@@ -200,8 +209,8 @@ WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
 )";
 
-/// One row for each relation that a stream table reads, and one for a stream table that reads none. A single
-/// statement reads them, so that all facts are of one moment.
+/// One row for each relation that a stream table reads, and one row for a stream table that reads no
+/// relation. A single statement returns all rows, so that all facts belong to one moment.
 const ENTRIES: &str = "
 , listed AS MATERIALIZED (
     SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema) AS nspname, coalesce(c.relname, s.pgt_name) AS relname,
@@ -231,10 +240,10 @@ LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
-/// The position at which the columns of the read relation begin in [`ENTRIES`].
+/// The position in the rows of [`ENTRIES`] at which the columns about the read relation begin.
 const READ: usize = 32;
 
-/// All stream tables of a database.
+/// The stream tables of a database, or some of them.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<i64, Entry>,
@@ -242,10 +251,10 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Reads the catalog: all of it, or only the stream tables `of` and those linked to them.
+    /// Reads the catalog: all stream tables, or only the stream tables `of` and those linked with them.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn read(db: &dyn Connection, of: Option<&[TableId]>) -> Result<Registry> {
         let doing = |e| Error::server("read the stream tables", e);
         let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
@@ -266,7 +275,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns all stream tables, by `pgt_id`.
+    /// Returns all stream tables of the registry, in the order of their `pgt_id`.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
@@ -286,11 +295,11 @@ impl Registry {
         self.entries().filter(move |e| e.dependencies.iter().any(|d| d.relation.id == table))
     }
 
-    /// Returns the stream table of a name. A name without a schema means the first schema of the search path
-    /// that has it.
+    /// Returns the stream table with a name. A name without a schema means the stream table of that name in
+    /// the first schema of the search path that has one.
     ///
     /// # Errors
-    /// No stream table has that name; the hint gives the nearest name.
+    /// No stream table has that name. The hint gives the nearest existing name.
     pub fn find(&self, name: &Name, search_path: &[String]) -> Result<&Entry> {
         let schemas = name.schema.as_ref().map_or(search_path, std::slice::from_ref);
         let named = |s: &String| {
@@ -314,7 +323,7 @@ impl Registry {
         })
     }
 
-    /// Returns the oids of the tables of these names.
+    /// Returns the oids of the stream tables with these names.
     pub(crate) fn ids(&self, names: &[Name], search_path: &[String]) -> Result<Vec<TableId>> {
         names.iter().map(|n| Ok(self.find(n, search_path)?.relation.id)).collect()
     }
@@ -327,8 +336,8 @@ impl Registry {
         Ok(Dag::build(self.entries.values().map(node))?)
     }
 
-    /// Returns, by `pgt_id`, how old each stream table with a schedule may become under a refresher with
-    /// these options.
+    /// Returns, by `pgt_id`, the period of each stream table with a schedule, under a refresher with these
+    /// options. The period is the age that the stream table may reach.
     ///
     /// # Errors
     /// The errors of [`Registry::dag`].
@@ -344,8 +353,8 @@ impl Registry {
         Ok(self.entries.values().filter_map(period).collect())
     }
 
-    /// Returns the `wanted` stream tables and all that they read, in the order in which they are to be
-    /// refreshed.
+    /// Returns the `wanted` stream tables and all stream tables that they read, in the order in which to
+    /// refresh them.
     ///
     /// # Errors
     /// The errors of [`Registry::dag`].
@@ -356,8 +365,8 @@ impl Registry {
     }
 }
 
-/// Refuses a stream table of another owner, whose query would run with the rights of the role that refreshes.
-/// Refuses also one whose table is gone.
+/// Returns an error for a stream table of another owner, since its query would run with the rights of the
+/// role that refreshes. Returns an error also for a stream table whose table was dropped.
 pub(crate) fn require_own(e: &Entry) -> Result<()> {
     let name = shown(e);
     if !e.exists {
@@ -373,7 +382,7 @@ pub(crate) fn require_own(e: &Entry) -> Result<()> {
         .hint(format!("Connect as {}.", e.owner)))
 }
 
-/// Returns `schema.name`, quoted where needed.
+/// Returns `schema.name` of a stream table, quoted where needed.
 pub fn shown(e: &Entry) -> String {
     Qualified::new(&e.relation.schema, &e.relation.name).to_string()
 }
@@ -466,30 +475,31 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     options
 }
 
-/// Returns a hash of the plans whose results are stored: plans with the same hash have the same results.
+/// Returns a hash of the plans whose results are stored. Plans with equal hashes have the same stored
+/// results.
 pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
     Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
 }
 
-/// Returns a hash of the stored tables of a plan. A plan is run only over tables that were made for it.
+/// Returns a hash of the stored tables of a plan. A plan is run only over stored tables with the same hash.
 pub(crate) fn layout_hash(table: &StreamTable) -> String {
     let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
     format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
 }
 
-/// A stream table ready to be refreshed.
+/// A stream table in the form that a refresh runs.
 #[derive(Clone, Debug)]
 pub struct Runnable {
     /// The plan, where the query is incremental.
     pub table: Option<Arc<StreamTable>>,
-    /// The program of statements that a refresh runs.
+    /// The program, which makes the statements that a refresh runs.
     pub program: Arc<dyn Program + Send + Sync>,
 }
 
-/// Compiles the stored query of an entry against the present catalog.
+/// Compiles the stored query of a stream table against the present catalog.
 ///
 /// # Errors
-/// The query is no longer valid; the server.
+/// The query is not valid any more; errors of the server.
 pub(crate) async fn compile_entry(
     db: &dyn Connection,
     catalog: &mut PgCatalog,
@@ -520,7 +530,8 @@ pub(crate) async fn compile_entry(
             let program = immediate::program(db, e, &table).await?;
             return Ok(Runnable { program: Arc::new(program), table: Some(table) });
         }
-        // The text of the query does not fill states, read copies, or use the time of the refresh.
+        // A program that runs the text of the query does not fill states, read copies, or use the time of
+        // the refresh.
         let is_all = table.layout().states.is_empty() && !reads_copies(e) && !e.reads_clock;
         if table.layout().result.identity == Identity::Bag && is_all {
             let key = key_of(db, e.relation.id, true).await?;
@@ -534,7 +545,7 @@ pub(crate) async fn compile_entry(
     recompute(db, e, &key).await
 }
 
-/// Returns a program that runs the text of the query, and tells rows apart by this key.
+/// Returns a program that runs the text of the query, and tells rows apart by the columns `key`.
 async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<Runnable> {
     let columns = db
         .query(
@@ -546,7 +557,7 @@ async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<
     let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
     let name = Qualified::new(&e.relation.schema, &e.relation.name);
     let mut program = Recompute::new(&name, &columns, key, &e.query);
-    // PostgreSQL refuses most rules on a table that a statement writes within WITH.
+    // PostgreSQL refuses most rules on a table that a data-modifying WITH statement writes.
     let rules = "SELECT relhasrules FROM pg_class WHERE oid = $1";
     let row = db.query_opt(rules, &[&e.relation.id.0]).await;
     if row.map_err(|err| Error::server("look at a stream table", err))?.is_some_and(|r| r.get(0)) {
@@ -555,8 +566,8 @@ async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<
     Ok(Runnable { table: None, program: Arc::new(program) })
 }
 
-/// The columns of the key by which rows of the table `$1` are told apart, if it has one. With `$2`, only a
-/// key that foreign keys refer to (`pgtrickle.pairing_key`).
+/// The columns of the key by which rows of the table `$1` are told apart, if the table has such a key. With
+/// `$2`, only a key that foreign keys refer to counts (`pgtrickle.pairing_key`).
 const PAIRING_KEY: &str = "
 SELECT (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = a.attrelid AND b.attnum BETWEEN 1 AND a.attnum - 1 AND NOT b.attisdropped),
     r.oprname, rn.nspname, l.collname, ln.nspname
@@ -582,9 +593,10 @@ async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result
     rows.iter().map(column).collect()
 }
 
-/// Keeps other sessions from planning, altering or refreshing a stream table until the transaction ends.
-/// Returns whether it still is as `e` was read. The second statement has a snapshot of its own, since the
-/// first may have waited for a session that altered the stream table.
+/// Keeps other sessions from planning, altering or refreshing a stream table until the end of the
+/// transaction. Returns whether the stream table is still as it was when `e` was read. The second statement
+/// reads a snapshot of its own, since the first one may have waited for a session that altered the stream
+/// table.
 pub(crate) async fn is_held(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
     let fail = |err| Error::server(format!("hold {}", shown(e)), err);
     let held = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1";

@@ -1,4 +1,4 @@
-//! Repairs stored tables and capture triggers that somebody broke.
+//! Repairs stored tables and capture triggers that somebody has altered or dropped.
 
 use crate::capture;
 use crate::db::Connection;
@@ -13,19 +13,20 @@ use trickle_core::catalog::TableId;
 use trickle_core::cost::{Inputs, Model, threshold};
 use trickle_core::vocabulary::Activity;
 
-/// The inputs of the cost model: the costs of past refreshes, and the expected rows of the sources and of the
-/// result.
+/// The inputs of the cost model: the costs of past refreshes, and the estimated numbers of rows of the
+/// sources and of the result.
 const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c \
         JOIN pgtrickle.pgt_dependencies d ON d.source_relid = c.oid WHERE d.pgt_id = s.pgt_id), 0)::int8, \
     coalesce((SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = s.pgt_relid), 0)::int8 \
     FROM pgtrickle.pgt_stream_tables s WHERE pgt_id = $1";
 
 impl<C: Connection> Trickle<C> {
-    /// Makes again, from the stored query, each part of a stream table that is not as it should be: hidden
-    /// tables, identity, triggers of its sources. Then recomputes it.
+    /// Makes the parts of a stream table again, from the stored query, that are missing or altered: hidden
+    /// tables, the key or index, and the triggers of its sources. Recomputes the stream table afterwards.
     ///
     /// # Errors
-    /// No stream table has that name; another role owns it; the query is no longer valid; the server.
+    /// No stream table has that name; another role owns the stream table; its query is not valid any more;
+    /// errors of the server.
     pub async fn repair(&mut self, name: &Name) -> Result<Vec<Refreshed>> {
         let e = self.find(name).await?;
         require_own(&e)?;
@@ -34,13 +35,14 @@ impl<C: Connection> Trickle<C> {
         self.refresh(std::slice::from_ref(name), &options).await
     }
 
-    /// Makes capture triggers again that are not as they should be, or not of the kind that
-    /// [`CaptureOptions`](capture::CaptureOptions) asks for. Looks at the sources of this role's stream
-    /// tables, and only at those named in `only` where it names any. Readers of a repaired table are
-    /// recomputed once. Returns the repaired tables.
+    /// Makes capture triggers again that are missing or altered, or not of the kind that
+    /// [`CaptureOptions`](capture::CaptureOptions) requests. Checks the sources of this role's stream
+    /// tables. If `only` is not empty, checks only the tables named there. Readers of a repaired table are
+    /// recomputed once afterwards. Returns the names of the repaired tables.
     ///
     /// # Errors
-    /// A table that no stream table reads; triggers of another role; the server.
+    /// No stream table reads a table that `only` names; triggers belong to another role; errors of the
+    /// server.
     pub async fn rebuild_triggers(&mut self, only: &[Name]) -> Result<Vec<String>> {
         let mut wanted = BTreeSet::new();
         for name in only {
@@ -53,7 +55,7 @@ impl<C: Connection> Trickle<C> {
         }
         let mut rebuilt = Vec::new();
         for (source, readers) in readers {
-            // Readers of other roles are recomputed too (`pgtrickle.mark_readers`).
+            // Readers that other roles own are recomputed too (`pgtrickle.mark_readers`).
             let is_meant = wanted.is_empty() || wanted.contains(&source);
             if !is_meant || !readers.iter().any(|e| e.own) {
                 continue;
@@ -79,18 +81,20 @@ impl<C: Connection> Trickle<C> {
     /// Returns the names of the current role's suspended stream tables.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn suspended(&mut self) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let suspended = |e: &&Entry| e.own && e.status == Activity::Suspended && !e.is_beside();
         Ok(registry.entries().filter(suspended).map(shown).collect())
     }
 
-    /// Suspends or resumes stream tables: the named ones, or all of the current role. A suspended IMMEDIATE
-    /// stream table is still kept by its writers. Returns the stream tables whose state changed.
+    /// Suspends or resumes stream tables: the named ones, or all that the current role owns. The triggers of
+    /// a suspended IMMEDIATE stream table still apply changes. Returns the names of the stream tables whose
+    /// state changed.
     ///
     /// # Errors
-    /// No stream table has one of the names; another role owns one; the server.
+    /// No stream table has one of the names; another role owns one of the stream tables; errors of the
+    /// server.
     pub async fn set_suspended(&mut self, names: Option<&[Name]>, suspended: bool) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> = match names {
@@ -117,11 +121,12 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Returns the share of changed rows among all source rows from which on a recompute is expected to cost
-    /// less than the delta: 0 for always, 2 for never. Returns `None` where the stream table has no delta.
+    /// Returns the ratio of changed rows to source rows above which a recompute is expected to cost less
+    /// than the delta. The value 0 means that a recompute always costs less, and the value 2 that it never
+    /// does. Returns `None` where the stream table has no delta.
     ///
     /// # Errors
-    /// No stream table has that name; the query is no longer valid; the server.
+    /// No stream table has that name; its query is not valid any more; errors of the server.
     pub async fn threshold(&mut self, name: &Name) -> Result<Option<f64>> {
         let e = self.find(name).await?;
         let ways = self.runnable(&e).await?.program.strategies().to_vec();
@@ -140,17 +145,19 @@ impl<C: Connection> Trickle<C> {
 /// A stream table with its sources, its readers and its level among all stream tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependent {
-    /// The stream table.
+    /// The name of the stream table.
     pub name: String,
-    /// 1 where it reads no other stream table, else 1 more than the highest level that it reads.
+    /// The level of the stream table, which is 1 if it reads no other stream table. Otherwise the level is 1
+    /// more than the greatest level of the stream tables that it reads.
     pub level: u32,
-    /// The relations that it reads.
+    /// The relations that the stream table reads.
     pub reads: Vec<String>,
-    /// The stream tables that read it.
+    /// The stream tables that read the stream table.
     pub read_by: Vec<String>,
 }
 
-/// Returns all stream tables with their sources and readers, each after the stream tables that it reads.
+/// Returns all stream tables with their sources and readers, in an order in which each comes after the
+/// stream tables that it reads.
 ///
 /// # Errors
 /// The stream tables of the catalog read each other in a circle.

@@ -1,8 +1,9 @@
-//! Asks PostgreSQL for the meaning of a query.
+//! Asks PostgreSQL for the meaning of a defining query.
 //!
-//! The query becomes a view in a transaction that is rolled back; a temporary view where temporary objects
-//! are allowed. PostgreSQL checks the query and gives its canonical text (stars expanded, names qualified,
-//! casts explicit). It also gives the columns of the result, and the objects on which the query depends.
+//! A view is made of the query in a transaction that is rolled back. The view is temporary where the role
+//! may make temporary objects. PostgreSQL checks the query and returns its canonical text (stars expanded,
+//! names qualified, casts explicit). PostgreSQL also returns the columns of the result, and the objects that
+//! the query depends on.
 
 mod lookalikes;
 mod renamed;
@@ -30,19 +31,21 @@ pub(crate) struct Dependency {
     pub(crate) relkind: String,
     pub(crate) fingerprint: String,
     pub(crate) is_stream_table: bool,
-    /// Whether the current role may install triggers on it.
+    /// Whether the current role may make triggers on the relation.
     pub(crate) owned: bool,
     pub(crate) owner: String,
-    /// Whether the query names the type of its rows, or of arrays of them.
+    /// Whether the query names the row type of the relation, or an array type of it.
     pub(crate) is_named_as_type: bool,
-    /// The views that read it; 0 stands for the query itself.
+    /// The views that read the relation; 0 stands for the query itself.
     pub(crate) read_through: Vec<u32>,
-    /// The rows that row security lets the current role's query read (`pgtrickle.row_security`); `None`: all.
+    /// The rows that row security lets the query read as the current role (`pgtrickle.row_security`); `None`
+    /// stands for all rows.
     pub(crate) row_security: Option<String>,
-    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text; `None` where no query
-    /// names it.
+    /// The names of the relation's columns, in the text form of `pgtrickle.column_names`; `None` where no
+    /// query names the relation.
     pub(crate) names: Option<String>,
-    /// The numbers of its columns that are named by the query or by a view that the query reads, as a text.
+    /// The numbers of the relation's columns that are named by the query, or by a view that the query reads,
+    /// as a text.
     pub(crate) named: Option<String>,
 }
 
@@ -50,34 +53,34 @@ pub(crate) struct Dependency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputColumn {
     pub(crate) name: String,
-    /// The type, spelled for a CREATE TABLE.
+    /// The type of the column, as CREATE TABLE writes it.
     pub(crate) spelled: String,
 }
 
-/// A query as PostgreSQL understands it.
+/// A query after PostgreSQL has resolved its names and types.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    /// The canonical text; it has the same meaning under every search path.
+    /// The canonical text, which has the same meaning under every search path.
     pub(crate) canonical: String,
     pub(crate) columns: Vec<OutputColumn>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// The functions that the query calls, by name or by operator, directly or through views, without
+    /// The functions that the query calls, by name or through operators, directly or through views, except
     /// built-in ones.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
-    /// The code of other roles that the query would run.
+    /// The code of other roles that the query would run with the owner's rights.
     pub(crate) code: Code,
-    /// Whether it locks the rows that it reads.
+    /// Whether the query locks the rows that it reads.
     pub(crate) locks: bool,
-    /// A volatile operator of the query, or of a view that it reads.
+    /// A volatile operator in the query, or in a view that the query reads.
     pub(crate) volatile_operator: Option<String>,
     /// The reasons why a plan would mistake an object of the query, which is recomputed for that.
     pub(crate) lookalikes: Vec<Reason>,
 }
 
 impl Resolved {
-    /// Returns the error of creating a stream table with this query, where the engine reads the query no
-    /// further and so cannot find the reason itself.
+    /// Returns the error of creating a stream table with this query. The caller uses this error where the
+    /// engine cannot read the query, and so cannot find the reason itself.
     pub(crate) fn refusal(&self) -> Option<Error> {
         if let Some(operator) = &self.volatile_operator {
             let message = format!("a stream table cannot be kept equal to the volatile operator {operator}");
@@ -94,12 +97,13 @@ impl Resolved {
     }
 }
 
-/// Whether the query locks rows, by the server's parse tree of it. In that tree, a space within a name
-/// follows a backslash.
+/// Whether the query locks rows, according to the server's parse tree of the view. In the text of that tree,
+/// a space within a name has a backslash before it.
 const LOCKS: &str =
     "SELECT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = $1 AND r.ev_action::text ~ ':rowMarks \\(')";
 
-/// The dependencies of the rules of a view, and of the views that it reads; `part` is the number of a column.
+/// The dependencies of the rules of a view, and of the views that it reads. `part` is the number of a
+/// column.
 pub(crate) const DEPENDENCIES: &str = "
 WITH RECURSIVE reads(view, class, object, part) AS (
     SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM pg_rewrite r
@@ -113,17 +117,19 @@ WITH RECURSIVE reads(view, class, object, part) AS (
     WHERE d.refobjid <> r.ev_class
 )";
 
-/// The schema for the view of the query.
+/// The schema in which the view of the query is made.
 #[derive(Clone, Debug)]
 enum Place {
     Temporary,
-    /// A schema that is dropped with the view. A security-restricted operation cannot make temporary objects,
-    /// and no role may make objects in a lasting schema of trickle's.
+    /// A schema of its own, which is dropped together with the view. This variant is needed because a
+    /// security-restricted operation cannot make temporary objects, and no role may make objects in a
+    /// permanent schema of trickle's.
     Apart(String),
 }
 
 impl Place {
-    /// Returns the place, and makes the schema where needed. The caller's transaction must be rolled back.
+    /// Returns the schema for the view, and makes it where needed. The caller must roll back its
+    /// transaction.
     async fn of(t: &Transaction<'_>) -> Result<Place, Refusal> {
         if !t.is_restricted() {
             return Ok(Place::Temporary);
@@ -135,13 +141,13 @@ impl Place {
         Ok(Place::Apart(schema))
     }
 
-    /// Returns the start of the statement that makes a view.
+    /// Returns the beginning of the statement that makes a view in this schema.
     fn create(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
     }
 
-    /// Returns the start of the statement that makes a table.
+    /// Returns the beginning of the statement that makes a table in this schema.
     fn table(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("{temporary}TABLE {}", self.of_name(name))
@@ -151,8 +157,8 @@ impl Place {
         self.qualified(name).to_string()
     }
 
-    /// Whether `schema` is this place, as the server writes the schema of a name under the search path
-    /// [`SHUT`].
+    /// Whether `schema` means this schema, in the form in which the server writes names under the search
+    /// path [`SHUT`].
     fn is(&self, schema: Option<&str>) -> bool {
         match self {
             Place::Temporary => schema.is_none_or(|s| s.starts_with("pg_temp")),
@@ -171,23 +177,23 @@ impl Place {
 /// The name of the view of the query.
 const VIEW: &str = "trickle_query";
 
-/// The name of the view of the canonical text.
+/// The name of the second view, which is made of the canonical text.
 const AGAIN: &str = "trickle_query_again";
 
 /// The result columns of a query with grouping sets, each with the number of its key in GROUP BY, DISTINCT
-/// and ORDER BY, by the server's parse tree. Other queries give no rows.
+/// and ORDER BY, according to the server's parse tree. For a query without grouping sets there are no rows.
 const KEYS: &str = "\
     SELECT regexp_replace(m[1], '\\\\(.)', '\\1', 'g'), m[2] FROM pg_rewrite r, \
            regexp_matches(r.ev_action::text, ':resname ((?:\\\\.|[^\\s\\\\])+) :ressortgroupref (\\d+)', 'g') \
            WITH ORDINALITY AS found(m, place) \
     WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
-/// Asks the server for the meaning of a query under the connection's settings, overridden by `settings`.
-/// Where these have no search path, `typed` is the search path. Changes nothing.
+/// Asks the server for the meaning of a query under the connection's settings, overridden by `settings`. If
+/// `settings` has no search path, `typed` is the search path. Changes nothing in the database.
 ///
 /// # Errors
-/// PostgreSQL refuses the query, with the place in it. The role may not create temporary objects. The query
-/// uses an object of another role to which the owner has not `agreed`.
+/// PostgreSQL refuses the query; the error has the place in the query. The role may not create temporary
+/// objects. The query uses an object of another role to which the owner has not `agreed`.
 pub(crate) async fn resolve(
     db: &mut dyn Connection,
     sql: &str,
@@ -220,8 +226,9 @@ pub(crate) async fn resolve(
     }
 }
 
-/// Returns a column that the canonical text of a view groups differently from the view itself. The canonical
-/// text of grouping sets may not tell apart keys that are written alike.
+/// Returns a column of a view that the canonical text groups by another key than the view does. Such a
+/// column exists because the canonical text of grouping sets may not distinguish keys that are written
+/// alike.
 async fn ambiguous_key(
     t: &Transaction<'_>,
     place: &Place,
@@ -238,7 +245,7 @@ async fn ambiguous_key(
     t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
     let view = t.query_one("SELECT to_regclass($1)::oid", &[&place.of_name(AGAIN)]).await.map_err(fail)?;
     let same = t.query(KEYS, &[&view.get::<u32>(0)]).await.map_err(fail)?;
-    // Only the keys are compared, since columns of subqueries may have other names in the canonical text.
+    // Only the keys are compared, since the canonical text may name the columns of subqueries differently.
     let key = |row: &Row| row.get::<String>(1);
     let mut again = same.iter().map(key);
     Ok(keys.iter().find(|row| again.next() != Some(key(row))).map(|row| row.get(0)))
@@ -260,14 +267,14 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
             .hint("Give them their names in COLUMNS.")
             .at(span));
     }
-    // The extended protocol takes one statement only, so the text cannot smuggle in another.
+    // The extended protocol accepts one statement only, so the text of the query cannot add a second one.
     let (create, name) = (place.create(VIEW), place.of_name(VIEW));
     let refused = |e| refused(sql, create.len(), e);
     t.execute(&format!("{create}{sql}"), &[]).await.map_err(refused)?;
     let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
-    // Planning a query may run functions that it calls.
+    // Planning a query may run functions that it calls, so the code of other roles is checked first.
     let code = Code::of(&**t, view, agreed).await?;
-    // Making a view needs no right to read; planning a query over it does.
+    // Making a view needs no right to read its tables, but planning a query over the view does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
     t.batch_execute(&format!("SET LOCAL search_path = {SHUT}")).await.map_err(doing)?;
     let canonical: String = t
@@ -353,8 +360,8 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     })
 }
 
-/// Turns PostgreSQL's refusal of the query into an error, with the place in the query as the user typed it.
-/// `before` is the number of characters in the statement before the query.
+/// Turns PostgreSQL's refusal of a query into an error that has the place in the query as the user typed it.
+/// `before` is the number of characters that come before the query in the statement.
 fn refused(sql: &str, before: usize, e: Refusal) -> Error {
     let place = e.position.and_then(|at| span(sql, at.checked_sub(before + 1)?));
     if e.sqlstate.is_none() {
@@ -378,7 +385,7 @@ fn refused(sql: &str, before: usize, e: Refusal) -> Error {
     }
 }
 
-/// Returns the error for a result column whose name no table can have.
+/// Returns the error for a result column that has the name of a system column, which no table can have.
 fn reserved(sql: &str, column: &str) -> Error {
     let message = format!("column \"{column}\" has the name of a system column");
     let error = Error::from(trickle_core::Error::duplicate_column(message))
@@ -389,8 +396,8 @@ fn reserved(sql: &str, column: &str) -> Error {
     }
 }
 
-/// Returns the place of a column that is named twice, which PostgreSQL does not tell. Returns `None` where
-/// the server's messages are not in English.
+/// Returns the place of a column that is named twice, since PostgreSQL's error does not have it. Returns
+/// `None` where the server's messages are not in English.
 fn repeated(sql: &str, e: &Error) -> Option<Span> {
     let name = e.message().strip_prefix("column \"")?.strip_suffix("\" specified more than once")?;
     let first = find_name(sql, name).ok()??;
@@ -399,7 +406,7 @@ fn repeated(sql: &str, e: &Error) -> Option<Span> {
     span(sql, sql[..first.end + second.start].chars().count())
 }
 
-/// Returns a hint for an error for which PostgreSQL has none.
+/// Returns a hint for an error to which PostgreSQL adds none.
 fn hint(sqlstate: &str) -> &'static str {
     match sqlstate {
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
@@ -411,8 +418,8 @@ fn hint(sqlstate: &str) -> &'static str {
     }
 }
 
-/// Returns the place of the character `at` (from 0), or the end of the text. The place ends with the word
-/// that starts there.
+/// Returns the place that begins with the character `at` (from 0), or at the end of the text. The place ends
+/// with the word that begins there.
 fn span(sql: &str, at: usize) -> Option<Span> {
     let start = sql.char_indices().map(|(i, _)| i).chain([sql.len()]).nth(at)?;
     let before = &sql[..start];

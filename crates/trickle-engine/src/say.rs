@@ -1,9 +1,8 @@
-//! The commands of the program, or calls of the extension's functions, that errors and checks name in their
-//! advice.
+//! The commands of the program, or the calls of the extension's functions, that errors and checks recommend.
 
 use std::sync::OnceLock;
 
-/// The language of the advice.
+/// The language in which errors and checks give advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
     /// Commands of `trickle`.
@@ -12,10 +11,11 @@ pub enum Voice {
     Sql,
 }
 
-/// The voice of the process, which does not change: a process is the program's or the server's.
+/// The voice of this process, which never changes, since a process is either the program or a process of the
+/// server.
 static VOICE: OnceLock<Voice> = OnceLock::new();
 
-/// Sets the voice of this process. The first call decides; without one it is [`Voice::Program`].
+/// Sets the voice of this process. The first call decides. Without a call the voice is [`Voice::Program`].
 pub fn speak(voice: Voice) {
     let _ = VOICE.set(voice);
 }
@@ -27,7 +27,7 @@ fn either(program: String, sql: impl FnOnce() -> String) -> String {
     }
 }
 
-/// Returns the text for the voice of this process.
+/// Returns the one of two texts that fits the voice of this process.
 pub(crate) fn one(program: &'static str, sql: &'static str) -> &'static str {
     match VOICE.get() {
         Some(Voice::Sql) => sql,
@@ -35,7 +35,8 @@ pub(crate) fn one(program: &'static str, sql: &'static str) -> &'static str {
     }
 }
 
-/// Returns a call of a function with the name of a stream table, shown as `schema.name`, and more arguments.
+/// Returns a call of a function. Its arguments are the name of a stream table, written as `schema.name`, and
+/// the text `more`.
 fn call(function: &str, name: &str, more: &str) -> String {
     format!("SELECT pgtrickle.{function}('{}'{more})", name.replace('\'', "''"))
 }
@@ -51,7 +52,7 @@ pub(crate) fn refresh_all(names: &[String]) -> String {
     either(format!("trickle refresh {}", names.join(" ")), calls)
 }
 
-/// Returns the command that drops a stream table, or forgets one whose table is gone.
+/// Returns the command that drops a stream table, or deletes it from the catalog if its table was dropped.
 pub(crate) fn drop(name: &str) -> String {
     either(format!("trickle drop {name}"), || call("drop_stream_table", name, ""))
 }
@@ -61,13 +62,13 @@ pub(crate) fn create(name: &str) -> String {
     either(format!("trickle create {name}"), || call("create_stream_table", name, ", $$…$$"))
 }
 
-/// Returns the command that creates a stream table of that name, or gives the existing one its query.
+/// Returns the command that creates a stream table with that name, or gives the existing one the new query.
 pub(crate) fn replace(name: &str) -> String {
     let sql = || call("create_or_replace_stream_table", name, ", $$…$$");
     either(format!("trickle create {name} --or-replace"), sql)
 }
 
-/// Returns the command that gives a stream table another query.
+/// Returns the command that gives a stream table a new query.
 pub(crate) fn alter_query(name: &str) -> String {
     let sql = || call("alter_stream_table", name, ", query => $$…$$");
     either(format!("trickle alter {name} --query …"), sql)
@@ -84,7 +85,7 @@ pub(crate) fn status(name: &str) -> String {
     either(format!("trickle status {name}"), sql)
 }
 
-/// Returns the command that captures the changes of a table again; the extension has no function for it.
+/// Returns the command that captures the changes of a table again. The extension has no function for this.
 pub(crate) fn enable(source: &str) -> String {
     either(format!("trickle enable {source}"), || format!("the program's trickle enable {source}"))
 }

@@ -1,9 +1,10 @@
-//! Finds the stream tables that are due and have changes: a refresher's knowledge of the clock and the
-//! catalog. The scheduler's owner runs the refreshes, side by side on connections or in processes of the
-//! server.
+//! Finds the stream tables that are due and have changes. Its inputs are the clock and the catalog. The
+//! owner of a scheduler runs the refreshes, in parallel on several connections or in several processes of
+//! the server.
 //!
-//! It holds no state that must be kept: the frontiers are in the database, so the scheduler may be forgotten
-//! at any time. There may be several, and one of them refreshes a table at a time.
+//! No state of a scheduler must be preserved. The frontiers are in the database, so a scheduler may be
+//! dropped at any time. Several schedulers may run at once, and only one of them refreshes a stream table at
+//! a time.
 
 mod look;
 
@@ -24,12 +25,12 @@ pub use trickle_core::schedule::{Due, Outcome};
 /// The options of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulerOptions {
-    /// Periods, retries, and the number of groups that are refreshed at a time.
+    /// The periods, the retries, and the number of groups that are refreshed in parallel.
     pub schedule: schedule::Options,
-    /// The time between two looks for stream tables that were created, altered or resumed.
+    /// The time between two searches for stream tables that were created, altered or resumed.
     pub reload: Duration,
-    /// The time for which a buffer holds no new changes before it is emptied. A look costs less where buffers
-    /// are empty.
+    /// The time after which a buffer that gets no new changes is emptied. A look for changes costs less if
+    /// buffers are empty.
     pub settle: Duration,
 }
 
@@ -44,7 +45,7 @@ impl Default for SchedulerOptions {
 }
 
 impl RefreshOptions {
-    /// Returns the options to refresh a group that is due, under the lease of this refresher.
+    /// Returns the options for the refresh of a group that is due, under the lease of this refresher.
     pub fn on_schedule(due: &Due, lease: Option<Lease>) -> RefreshOptions {
         RefreshOptions {
             initiated_by: Initiator::Scheduler,
@@ -56,7 +57,7 @@ impl RefreshOptions {
     }
 }
 
-/// Returns the outcome of a refresh for its schedule.
+/// Returns the outcome of a refresh in the form that the schedule needs.
 pub fn outcome_of<T>(result: &Result<T>) -> Outcome {
     match result {
         Ok(_) => Outcome::Done,
@@ -65,37 +66,38 @@ pub fn outcome_of<T>(result: &Result<T>) -> Outcome {
     }
 }
 
-/// The result of a look.
+/// The result of a look for changes.
 #[derive(Debug)]
 pub struct Found {
-    /// The groups to refresh now, which count as running from now on.
+    /// The groups to refresh now. The scheduler counts them as running from this moment on.
     pub due: Vec<Due>,
-    /// The latest time for the next look; `None`: nothing is known to become due.
+    /// The latest time for the next look; `None` if no stream table will become due.
     pub wake: Option<Time>,
-    /// Stream tables whose last refresh took most of their period, which is longer from now on. Each is
-    /// reported at most every ten minutes.
+    /// Stream tables whose last refresh took a large part of their period, so that a longer period is in
+    /// force from now on. Each such stream table is reported at most once in ten minutes.
     pub slow: Vec<Slow>,
-    /// An error since the last look that does not keep the scheduler from going on.
+    /// An error since the last look that does not stop the scheduler.
     pub trouble: Option<Error>,
 }
 
-/// A stream table that is refreshed less often than its schedule says, since a refresh takes too long.
+/// A stream table that is refreshed less often than its schedule demands, because its refreshes take too
+/// long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// Its name.
+    /// The name of the stream table.
     pub name: String,
-    /// The period of its schedule.
+    /// The period that the schedule demands.
     pub period: Duration,
-    /// The period in force instead.
+    /// The longer period that is in force.
     pub instead: Duration,
 }
 
 /// A stream table that is not refreshed until somebody resumes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspended {
-    /// Its name.
+    /// The name of the stream table.
     pub name: String,
-    /// The message of its last failure; `None` where somebody suspended it.
+    /// The message of the last failed refresh; `None` where somebody suspended the stream table.
     pub why: Option<String>,
 }
 
@@ -107,69 +109,70 @@ impl std::fmt::Display for Suspended {
     }
 }
 
-/// Stream tables that a look found to have nothing to do.
+/// Stream tables for which a look found nothing to do.
 #[derive(Debug)]
 struct Still {
-    /// The snapshot of that look, if it was asked for.
+    /// The snapshot of that look, if the look read it.
     snapshot: Option<String>,
     tables: BTreeSet<TableId>,
 }
 
-/// A scheduler: see the [module](self).
+/// A scheduler, as the [module](self) describes it.
 #[derive(Debug)]
 pub struct Scheduler {
     options: SchedulerOptions,
     registry: Registry,
-    /// The [`STAMP`] of the catalog from which the registry was read.
+    /// The [`STAMP`] of the catalog at the time when the registry was read.
     stamp: String,
     agenda: Agenda,
     /// The instant from which durations are measured.
     started: Instant,
-    /// The stream tables that the last look found to have no changes.
+    /// The stream tables for which the last look found no changes.
     still: Option<Still>,
-    /// The instant at which each slow stream table was last reported.
+    /// The instant at which each slow stream table was reported last.
     slow: BTreeMap<TableId, Instant>,
-    /// Sources whose buffers hold only counted changes, and since when.
+    /// The sources whose buffers have only changes that all readers have counted, each with the instant
+    /// since which this is so.
     counted: BTreeMap<TableId, Instant>,
-    /// The instant at which the catalog was last checked for changes.
+    /// The instant at which the scheduler last checked whether the catalog changed.
     looked: Option<Instant>,
-    /// The instant at which the catalog was last read, and the time that the reading took.
+    /// The instant at which the catalog was read last, and the time that reading it took.
     read: Option<(Instant, Duration)>,
     foreign: BTreeSet<String>,
-    /// Stream tables that were found suspended, and are not reported yet.
+    /// Stream tables that were found suspended and were not reported yet.
     suspended: Vec<Suspended>,
-    /// The instant of the last check for conditions that hold the database back.
+    /// The instant of the last check for conditions that harm the database.
     asked: Option<Instant>,
-    /// The keys of the concerns that this check found.
+    /// The keys of the concerns that the last check found.
     held: BTreeSet<String>,
-    /// The concerns that are not reported yet.
+    /// The concerns that were not reported yet.
     concerns: Vec<Concern>,
     trouble: Option<Error>,
 }
 
-/// The time after which a slow stream table is reported again: some refreshes are slower than others.
+/// The time after which a slow stream table is reported again, since the durations of refreshes vary.
 const SLOW_AGAIN: Duration = Duration::from_secs(600);
 
-/// The time between two checks for conditions that hold the database back.
+/// The time between two checks for conditions that harm the database.
 const CONCERN: Duration = Duration::from_secs(60);
 
-/// Returns the time of this machine's clock.
+/// Returns the present time by this machine's clock.
 pub fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// A hash of the facts that the scheduler knows of the catalog, without those that refreshes write
-/// themselves.
+/// A hash of the facts in the catalog that the scheduler uses, without those that refreshes themselves
+/// write.
 const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
      layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, diamond_consistency, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
      FROM pgtrickle.pgt_stream_tables";
 
-/// The greatest age of the registry: an altered source is noticed within this time.
+/// The greatest age of the registry, and so the greatest time until an altered source is noticed.
 const REREAD: Duration = Duration::from_secs(5);
 
-/// The greatest age of the registry where reading it takes long, for thousands of stream tables: this
-/// multiple of the last reading time, up to this limit.
+/// The greatest age of the registry where reading it takes long, as for thousands of stream tables. The age
+/// is this multiple of the last reading time, up to this limit.
 const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
 
 impl Scheduler {
@@ -195,28 +198,28 @@ impl Scheduler {
         }
     }
 
-    /// Sets the options from now on. Running refreshes stay known.
+    /// Replaces the options of the scheduler. The scheduler still knows which refreshes are running.
     pub fn set_options(&mut self, options: SchedulerOptions) {
         self.options = options;
         self.agenda.options = options.schedule;
         (self.looked, self.read) = (None, None);
     }
 
-    /// Returns the number of stream tables that it knows.
+    /// Returns the number of stream tables that the scheduler knows.
     pub fn known(&self) -> usize {
         self.agenda.tasks.len()
     }
 
-    /// Returns the names of stream tables, without those that it does not know.
+    /// Returns the names of those stream tables that the scheduler knows.
     pub fn names(&self, ids: &[TableId]) -> Vec<String> {
         ids.iter().filter_map(|id| self.registry.by_table(*id)).map(shown).collect()
     }
 
-    /// Reads the catalog again if it has changed or the last reading is old. Returns whether it was time to
-    /// check.
+    /// Reads the catalog again if the catalog has changed or the registry is too old. Returns whether the
+    /// scheduler checked the catalog, which it does once in [`SchedulerOptions::reload`].
     ///
     /// # Errors
-    /// The errors of the statements.
+    /// Errors of the server.
     pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
             return Ok(false);
@@ -248,8 +251,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Checks for conditions that hold the database back, once in [`CONCERN`]. It checks more often if a
-    /// fifth of the age at which an open transaction is reported is shorter.
+    /// Checks for conditions that harm the database, once in [`CONCERN`]. The checks are more frequent if a
+    /// fifth of the age at which an open transaction is reported is shorter than that.
     async fn concern<C: Connection>(&mut self, watch: &Trickle<C>) -> Result<()> {
         let often = (watch.settings.long_transaction / 5).min(CONCERN);
         if self.asked.is_some_and(|at| at.elapsed() < often) {
@@ -269,31 +272,32 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Returns the conditions that began to hold the database back, each once while it lasts.
+    /// Returns the concerns that were found since the last call. A concern that lasts is returned once.
     pub fn concerns(&mut self) -> Vec<Concern> {
         std::mem::take(&mut self.concerns)
     }
 
-    /// Returns the stream tables of other owners, which are left alone, each once.
+    /// Returns the stream tables of other owners, which the scheduler does not refresh. Each of them is
+    /// returned once.
     pub fn foreign(&mut self) -> Vec<String> {
         let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
         names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect()
     }
 
-    /// Returns the stream tables that were suspended, each once.
+    /// Returns the stream tables that were found suspended since the last call, each once.
     pub fn suspended(&mut self) -> Vec<Suspended> {
         std::mem::take(&mut self.suspended)
     }
 
-    /// Finds the groups that are due and have something to do, and the time of the next look.
+    /// Finds the groups that are due and have changes to apply, and the time of the next look.
     ///
     /// # Errors
-    /// The errors of the statements.
+    /// Errors of the server.
     pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
         let time = now();
-        // Groups with changes wait for their turn. All other groups that are due are looked at, many or few.
-        // A group without changes is no longer due; then groups that waited for it are due, and are looked at
-        // next.
+        // Groups with known changes wait for their turn. All other groups that are due are looked at,
+        // whatever their number. A group without changes is then no longer due. Groups that waited for such
+        // a group become due, and are looked at next.
         let (mut due, mut plan) = self.agenda.unknown(time);
         let slow = self.slow(&plan.slow);
         while !due.is_empty() {
@@ -309,16 +313,16 @@ impl Scheduler {
         Ok(Found { due, wake: self.agenda.wake(now()), slow, trouble: self.trouble.take() })
     }
 
-    /// Forgets which stream tables had nothing to do, since something may have been committed since the last
-    /// look.
+    /// Forgets which stream tables had nothing to do, since another session may have committed changes since
+    /// the last look.
     pub fn forget_still(&mut self) {
         self.still = None;
     }
 
-    /// Returns the result of a look at `time`, if nothing was committed between the last
-    /// [`forget_still`](Scheduler::forget_still) and that time. Asks the server nothing. Returns `None` where
-    /// it would have to ask: a stream table was not looked at since, one that reads a clock is due, or a
-    /// buffer is to be emptied.
+    /// Returns the result that a look at `time` would have, if no transaction was committed between the last
+    /// [`forget_still`](Scheduler::forget_still) and `time`. Sends no statement to the server. Returns
+    /// `None` where a look would need a statement. The reason may be a due stream table that was not looked
+    /// at since then, a due one that reads the clock, or a buffer to empty.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;
@@ -335,7 +339,7 @@ impl Scheduler {
         Some(Found { due, wake: plan.wake, slow: self.slow(&plan.slow), trouble: None })
     }
 
-    /// Returns the slow stream tables that were not reported lately.
+    /// Returns the slow stream tables that were not reported within [`SLOW_AGAIN`].
     fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
         let tasks = &self.agenda.tasks;
         self.slow.retain(|id, told| tasks.contains_key(id) && told.elapsed() < SLOW_AGAIN);
@@ -353,11 +357,11 @@ impl Scheduler {
         new.into_iter().filter_map(told).collect()
     }
 
-    /// Notes the outcome of a refresh.
+    /// Notes the outcome of a refresh in the agenda.
     pub fn ended(&mut self, due: &Due, outcome: Outcome) {
         self.agenda.ended(due, outcome, now(), self.started.elapsed());
         if outcome == Outcome::Failed {
-            // The failure may have suspended it, so the catalog is read again.
+            // The failure may have suspended a stream table, so the catalog is read again.
             (self.looked, self.read) = (None, None);
         }
     }

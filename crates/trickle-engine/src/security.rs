@@ -1,4 +1,4 @@
-//! The rights of a stream table's owner, and their effect on its contents.
+//! The rights of a stream table's owner, and the effect of these rights on the contents of the stream table.
 
 use crate::create::Design;
 use crate::db::{Connection, Row};
@@ -7,27 +7,28 @@ use crate::registry::StoredSetting;
 use crate::resolve::DEPENDENCIES;
 use trickle_core::sql::Ident;
 
-/// The search path under which trickle's own statements run. They name most of the server's operators and
-/// functions without a schema. Only superusers can ever create objects in this path.
+/// The search path under which trickle's own statements run. These statements name most of the server's
+/// operators and functions without a schema. Only superusers can ever create objects in the schemas of this
+/// path.
 pub const SHUT: &str = "pg_catalog, pg_temp";
 
-/// The reason why a stream table holds other rows than its owner may see: row security is not as it was
-/// planned for.
+/// The reason why a stream table has other rows than its owner may see: row security was changed after the
+/// stream table was planned.
 const SECURED: &str = "
 SELECT pg_catalog.format('row security of %I.%I is not what it was for the owner''s query', d.source_schema, d.source_name)
 FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) JOIN pg_class c ON c.oid = s.pgt_relid
 WHERE d.pgt_id = $1 AND pgtrickle.row_security(d.source_relid, d.read_through, c.relowner) IS DISTINCT FROM d.row_security
 ORDER BY d.source_relid LIMIT 1";
 
-/// Returns the reason why a stream table is planned again, for history.
+/// Returns the reason why a stream table is planned again, in the form in which history stores it.
 pub(crate) async fn why_planned(db: &dyn Connection, id: i64) -> Result<String> {
     let row = db.query_opt(SECURED, &[&id]).await;
     let row = row.map_err(|e| Error::server("compare what the owner of a stream table may see", e))?;
     Ok(row.map_or("it was planned anew".to_owned(), |r| r.get(0)))
 }
 
-/// The part of the search path `$1` that is safe for the current role, which is to own the stream table. Also
-/// all existing schemas of that path but the server's own.
+/// The schemas of the search path `$1` that the current role, which is to own the stream table, can trust.
+/// The query also returns all existing schemas of that path, except the server's own.
 const PATH: &str = "
 SELECT pgtrickle.safe_path($1::pg_catalog.text[], pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid),
     ARRAY(SELECT p.name FROM pg_catalog.unnest($1::pg_catalog.text[]) p(name) JOIN pg_catalog.pg_namespace n
@@ -43,13 +44,13 @@ fn stored(settings: &[StoredSetting]) -> &[String] {
     settings.iter().find(|s| s.name == "search_path").map_or(&[], |s| &s.values)
 }
 
-/// Returns the search path under which a query with these settings is computed.
+/// Returns the search path under which a query with these settings runs.
 pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
     Ok(paths(db, stored(settings)).await?.0)
 }
 
-/// Returns a warning about schemas that are left out of the search path, if the query calls functions that
-/// may look there.
+/// Returns a warning about schemas that are left out of the search path. A query that calls no functions
+/// gets no warning, since only functions could look in these schemas.
 pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Option<String>> {
     if design.resolved.functions.is_empty() {
         return Ok(None);
@@ -66,40 +67,44 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
-/// The functions and tables of other roles to which the owner of a stream table agreed. No others run, or are
-/// read, with the owner's rights.
+/// The functions and tables of other roles to which the owner of a stream table agreed. No other functions
+/// run with the owner's rights, and no other tables are read with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Functions of other roles that run, by oid.
+    /// The functions of other roles that may run, by oid.
     pub functions: Vec<u32>,
-    /// Relations that views of other roles read with the owner's rights (`security_invoker`), by oid.
+    /// The relations that views of other roles may read with the owner's rights (`security_invoker`), by
+    /// oid.
     pub tables: Vec<u32>,
 }
 
-/// The code that a query would run and that belongs neither to the current role nor to superusers.
+/// The code that a query would run and that belongs neither to the current role nor to a superuser.
 ///
-/// All such code is functions. The query calls them, or uses them in its operators, casts or aggregates, or
-/// in the domains and ranges among its types. Policies of its relations call them too. All casts of the types
-/// of all columns that it can reach count, since stored values are written as text and compared.
+/// All such code consists of functions. The query calls these functions, or uses them in its operators,
+/// casts or aggregates, or in the domains and ranges among its types. Row security policies of the relations
+/// call such functions too. All casts of the types of all columns that the query can reach count, since
+/// stored values are written as text and compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
-    /// The functions and tables to which the owner of the stream table is asked to agree.
+    /// The functions and tables of other roles to which the owner of the stream table must agree.
     pub(crate) strange: Agreed,
-    /// The types that the query can reach, without built-in ones. Their owners can change their functions and
-    /// names at any time.
+    /// The types that the query can reach, except built-in ones. The owners of these types can change their
+    /// functions and names at any time.
     pub(crate) types: Vec<u32>,
-    /// The fingerprint of these types (`pgtrickle.types_fingerprint`); `None` where there are none.
+    /// The fingerprint of these types (`pgtrickle.types_fingerprint`); `None` where the query reaches no
+    /// such types.
     pub(crate) types_fingerprint: Option<String>,
-    /// The other objects on which the query's values rest, without built-in ones, as
-    /// `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search configurations
-    /// and dictionaries. Functions and operators that these objects, aggregates or function bodies use belong
-    /// to them, as far as the server notes it.
+    /// The other objects that the values of the query depend on, except built-in ones, as
+    /// `pgtrickle.objects_fingerprint` reads them. The kinds of objects are operators, casts, collations,
+    /// text search configurations and dictionaries. Functions and operators that these objects, aggregates
+    /// or function bodies use are included, if the server records the dependency.
     pub(crate) objects: Vec<String>,
-    /// The fingerprint of these objects; `None` where there are none.
+    /// The fingerprint of these objects; `None` where the query depends on no such objects.
     pub(crate) objects_fingerprint: Option<String>,
 }
 
-/// The types and functions that a view `$1` can reach; follows [`DEPENDENCIES`] in the statement.
+/// The part of a statement, after [`DEPENDENCIES`], that lists the types and functions which a view `$1` can
+/// reach.
 const REACHED: &str = "
 , relation(oid) AS (
     SELECT $1::oid UNION SELECT object FROM reads WHERE class = 'pg_class'::regclass
@@ -150,8 +155,9 @@ const REACHED: &str = "
         'pg_ts_dict'::regclass, 'pg_type'::regclass)
 )";
 
-/// Rows of four kinds: functions of other roles with their owners; relations that views of other roles read
-/// with the rights of the caller, with such views; all types; all followed objects.
+/// Rows of four kinds. The first two are functions of other roles, with their owners, and relations that
+/// views of other roles read with the caller's rights, with these views. The others are all types, and all
+/// other objects that the values depend on.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
@@ -170,8 +176,8 @@ UNION ALL SELECT 'object', k.oid, 'pg_cast', NULL FROM pg_cast k
 ORDER BY 1, 3, 2";
 
 impl Code {
-    /// Returns the code that a view would run. With `agreed`, fails if the view uses anything else of other
-    /// roles.
+    /// Returns the code that a view would run. If `agreed` is given, fails if the view uses a function or
+    /// table of other roles that is not in `agreed`.
     pub(crate) async fn of(db: &dyn Connection, view: u32, agreed: Option<&Agreed>) -> Result<Code> {
         let fail = |e| Error::server("read whose functions the query would run", e);
         let text = format!("{DEPENDENCIES}{REACHED}{OF_OTHERS}");
@@ -203,7 +209,7 @@ impl Code {
     }
 }
 
-/// Returns the error for another role's function to which the owner has not agreed.
+/// Returns the error for a function of another role to which the owner has not agreed.
 fn runs(r: &Row) -> Error {
     let (name, owner): (String, String) = (r.get(2), r.get(3));
     Error::input(format!(
@@ -214,7 +220,8 @@ fn runs(r: &Row) -> Error {
     .hint("Look at that function; to give the stream table its query again is to agree.")
 }
 
-/// Returns the error for a relation that another role's view reads, and to which the owner has not agreed.
+/// Returns the error for a relation that a view of another role reads, if the owner has not agreed to the
+/// relation.
 fn reads(r: &Row) -> Error {
     let (name, view): (String, String) = (r.get(2), r.get(3));
     Error::input(format!(
@@ -224,8 +231,8 @@ fn reads(r: &Row) -> Error {
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
-/// Statements that give hidden tables of a stream table to its owner. Such tables still belong to another
-/// role after the stream table got a new owner.
+/// Statements that give hidden tables of a stream table to the stream table's owner. Such tables may belong
+/// to a former owner after the stream table got a new one.
 const LEFT_BEHIND: &str = "
 SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, o.relowner::regrole), '; ' ORDER BY c.relname)
 FROM pgtrickle.pgt_stream_tables s JOIN pg_class o ON o.oid = s.pgt_relid
@@ -233,7 +240,7 @@ JOIN pg_class c ON c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.r
     AND starts_with(c.relname, pg_catalog.format('state_%s_', s.pgt_id))
 WHERE s.pgt_id = $1";
 
-/// Returns a hint about hidden tables that do not belong to the owner of the stream table.
+/// Returns a hint if hidden tables of a stream table belong to another role than its owner.
 pub(crate) async fn left_behind(db: &dyn Connection, id: i64) -> Result<Option<String>> {
     let row = db.query_one(LEFT_BEHIND, &[&id]).await;
     let row = row.map_err(|e| Error::server("look whose the tables of a stream table are", e))?;

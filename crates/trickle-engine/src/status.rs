@@ -1,4 +1,4 @@
-//! The state of stream tables, their buffers and their refreshes: for people, and as JSON for programs.
+//! The state of stream tables, their buffers and their refreshes, for people, and as JSON for programs.
 //!
 //! Instants are texts in ISO 8601, in UTC, by PostgreSQL's clock.
 
@@ -24,72 +24,77 @@ use trickle_core::vocabulary::{Action, Activity, Ending, Initiator, Mode, Refres
 /// The state of a stream table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// `schema.name`, quoted where needed.
+    /// `schema.name` of the stream table, quoted where needed.
     pub name: String,
     /// The mode in force.
     pub mode: Mode,
     /// The mode that the user asked for.
     pub requested_mode: RefreshMode,
-    /// Why it is not incremental.
+    /// The reasons why the stream table is not incremental.
     pub mode_reason: Option<String>,
-    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
+    /// The status in the catalog: `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
     pub status: Activity,
-    /// A suspended stream table that it reads, directly or through others. Until that one is resumed, this
-    /// one is not refreshed on schedule.
+    /// The name of a suspended stream table that this stream table reads, directly or through others. Until
+    /// that suspended stream table is resumed, this stream table is not refreshed on schedule.
     pub waits_for: Option<String>,
-    /// Its schedule; `None` means that it is refreshed by hand only.
+    /// The schedule of the stream table; `None` means that only refreshes by hand are made.
     pub schedule: Option<String>,
-    /// `atomic`: it is refreshed with the stream tables that it reads, over one snapshot. `none`: by itself,
-    /// after them.
+    /// The value `atomic` means that the stream table is refreshed together with the stream tables that it
+    /// reads, over one snapshot. The value `none` means that it is refreshed in a transaction of its own,
+    /// after the stream tables that it reads.
     pub diamond_consistency: &'static str,
-    /// The time between two looks of a refresher, in milliseconds: its own period or, for schedule
-    /// `calculated`, the shortest period of its readers, or a default. `None` where it is refreshed by hand
-    /// only.
+    /// The time between two looks of a refresher, in milliseconds. The stream table's own period is used.
+    /// For schedule `calculated`, the shortest period of its readers is used, or a default. `None` where
+    /// only refreshes by hand are made.
     pub period_ms: Option<u64>,
-    /// The least period in force, in milliseconds, where its last refresh took more than four fifths of its
-    /// period. `None` for cron schedules, which have no period.
+    /// The shortest period that is in force, in milliseconds, if the last refresh took more than four fifths
+    /// of the period of the schedule. `None` also for cron schedules, which have no period.
     pub slowed_to_ms: Option<u64>,
-    /// Whether one of its sources is not captured: then it is recomputed whenever a refresher looks at it.
+    /// Whether a source of the stream table is not captured. Such a stream table is recomputed at every look
+    /// of a refresher.
     pub polls: bool,
-    /// Whether rows enter and leave it as time passes: then each refresh looks for such rows.
+    /// Whether rows enter and leave the result as time passes. Each refresh of such a stream table looks for
+    /// these rows.
     pub reads_clock: bool,
-    /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never
-    /// filled.
+    /// The milliseconds since `data_timestamp` if changes are pending, otherwise 0; `None` where the stream
+    /// table was never filled.
     pub staleness_ms: Option<i64>,
-    /// A time by which all committed changes are in it, and maybe later ones.
+    /// A time up to which the stream table has all committed changes. The stream table may have later
+    /// changes too.
     pub data_timestamp: Option<String>,
-    /// The time at which its last refresh ended. A refresh on schedule that found nothing does not count.
+    /// The time at which the last refresh ended. A refresh on schedule that found no changes does not count.
     pub last_refresh_at: Option<String>,
-    /// The lag of its last refreshes on schedule, in milliseconds: the longest time from the commit of a
-    /// change to its being visible, as an upper bound. `None` where history has no lag for the last ten
-    /// refreshes.
+    /// The lag of the last refreshes on schedule, in milliseconds. The lag is an upper bound of the longest
+    /// time from the commit of a change to its being visible. `None` where history has no lag of the last
+    /// ten refreshes.
     pub lag_ms: Option<f64>,
-    /// Its last refresh that had anything to do, if history still has one.
+    /// The last refresh that had changes to apply, if history still has such a refresh.
     pub last_refresh: Option<LastRefresh>,
-    /// Failed refreshes since the last success.
+    /// The number of failed refreshes since the last successful one.
     pub consecutive_errors: i32,
-    /// The message of the last failure.
+    /// The message of the last failed refresh.
     pub last_error: Option<String>,
-    /// Whether a refresh would have anything to do; `None` where that is unknown, e.g. for a stream table of
-    /// another owner.
+    /// Whether a refresh would have changes to apply; `None` where this is unknown, for example for a stream
+    /// table of another owner.
     pub pending: Option<bool>,
-    /// The number of pending changes in rows, of all sources together; `None` where a source is not captured.
+    /// The number of changed rows in all sources that are pending; `None` where a source is not captured.
     pub pending_changes: Option<i64>,
-    /// Whether it was ever filled.
+    /// Whether the stream table was ever filled.
     pub is_populated: bool,
-    /// Whether its next refresh recomputes it.
+    /// Whether the next refresh recomputes the stream table.
     pub needs_reinit: bool,
-    /// Why the next refresh recomputes it, if that is known.
+    /// The reason why the next refresh recomputes the stream table, if the reason is known.
     pub reinit_reason: Option<String>,
-    /// Whether a relation or function that it relies on was altered, so that its next refresh plans it again.
+    /// Whether a relation or function that the stream table relies on was altered, so that the next refresh
+    /// plans it again.
     pub sources_changed: bool,
-    /// Whether its table exists.
+    /// Whether the stored table exists.
     pub exists: bool,
-    /// Its owner.
+    /// The owner of the stored table.
     pub owner: String,
-    /// Its query as it was typed.
+    /// The defining query as it was typed.
     pub query: String,
-    /// The relations that it reads.
+    /// The relations that the stream table reads.
     pub sources: Vec<SourceStatus>,
 }
 
@@ -100,63 +105,63 @@ pub struct LastRefresh {
     pub action: Action,
     /// The value of [`HistoryEntry::status`].
     pub status: Ending,
-    /// Milliseconds since it ended, by the database's clock.
+    /// The milliseconds since the refresh ended, by the database's clock.
     pub age_ms: i64,
-    /// Rows of changes that it read.
+    /// The number of changed rows that the refresh read.
     pub delta_rows: Option<i64>,
-    /// Rows inserted into the stream table.
+    /// The number of rows that were inserted into the stream table.
     pub rows_inserted: Option<i64>,
-    /// Rows updated.
+    /// The number of rows that were updated.
     pub rows_updated: Option<i64>,
-    /// Rows deleted.
+    /// The number of rows that were deleted.
     pub rows_deleted: Option<i64>,
-    /// The time that all its phases took, in milliseconds.
+    /// The time that all phases of the refresh took, in milliseconds.
     pub ms: Option<f64>,
 }
 
 /// The state of a source of a stream table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceStatus {
-    /// `schema.name`, quoted where needed.
+    /// `schema.name` of the source, quoted where needed.
     pub name: String,
-    /// The kind as `pgt_dependencies.source_type` names it.
+    /// The kind of the source, as `pgt_dependencies.source_type` names it.
     pub kind: TableKind,
-    /// The columns whose changes matter.
+    /// The columns of the source that the plan reads.
     pub columns: Vec<String>,
-    /// Whether its changes are captured.
+    /// Whether changes of the source are captured.
     pub captured: bool,
-    /// Whether the user switched its capture off ([`Trickle::disable`]).
+    /// Whether the user holds the capture of the source off ([`Trickle::disable`]).
     pub held: bool,
-    /// The number of its pending changes; `None` where they are not captured.
+    /// The number of pending changes of the source; `None` where these are not captured.
     pub pending_changes: Option<i64>,
-    /// Whether its buffer is over its limit: then the next refresh of each reader recomputes it.
+    /// Whether the buffer of the source has reached its limit, so that the next refresh of each reader is a
+    /// recompute.
     pub overflowed: bool,
 }
 
 /// The state of the capture of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BufferStatus {
-    /// The table, `schema.name`; its oid where it is gone.
+    /// `schema.name` of the table, or its oid where the table was dropped.
     pub source: String,
-    /// `STATEMENT` or `ROW`.
+    /// The kind of the triggers, `STATEMENT` or `ROW`.
     pub trigger_mode: String,
-    /// Whether its changes are not captured at present, for whatever reason.
+    /// Whether changes of the table are not captured at present, for any reason.
     pub disabled: bool,
-    /// Whether the user switched capture off ([`Trickle::disable`]), until [`Trickle::enable`].
+    /// Whether the user holds capture off ([`Trickle::disable`]) until [`Trickle::enable`] is called.
     pub held: bool,
-    /// Bytes of all segments on disk.
+    /// The bytes of all segments on disk.
     pub bytes: i64,
-    /// Segments that are not drained yet.
+    /// The number of segments that the buffer has.
     pub segments: i32,
-    /// Bytes from which on changes are not kept.
+    /// The number of bytes above which new changes are left out.
     pub limit_bytes: i64,
-    /// Whether the buffer is at this limit.
+    /// Whether the buffer has reached this limit.
     pub full: bool,
 }
 
 impl BufferStatus {
-    /// Whether the buffer holds a quarter of its limit or more, which means that it is not drained as it
-    /// should be.
+    /// Whether the buffer has a quarter of its limit or more, which means that it is drained too seldom.
     pub fn is_large(&self) -> bool {
         self.bytes >= self.limit_bytes / 4
     }
@@ -165,49 +170,49 @@ impl BufferStatus {
 /// A refresh in history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistoryEntry {
-    /// The number of the refresh; later ones are larger.
+    /// The number of the refresh. Later refreshes have greater numbers.
     pub refresh_id: i64,
-    /// The time at which its transaction began.
+    /// The time at which the transaction of the refresh began.
     pub start_time: String,
-    /// The time at which it ended.
+    /// The time at which the refresh ended.
     pub end_time: Option<String>,
-    /// A time by which all committed changes are in the stream table.
+    /// A time up to which the stream table has all committed changes after the refresh.
     pub data_timestamp: Option<String>,
-    /// What it did.
+    /// The action of the refresh.
     pub action: Action,
-    /// How it ended.
+    /// The way in which the refresh ended.
     pub status: Ending,
-    /// Who began it.
+    /// The origin of the refresh.
     pub initiated_by: Initiator,
-    /// Rows of changes that it read.
+    /// The number of changed rows that the refresh read.
     pub delta_row_count: Option<i64>,
-    /// Rows inserted into the stream table.
+    /// The number of rows that were inserted into the stream table.
     pub rows_inserted: Option<i64>,
-    /// Rows updated.
+    /// The number of rows that were updated.
     pub rows_updated: Option<i64>,
-    /// Rows deleted.
+    /// The number of rows that were deleted.
     pub rows_deleted: Option<i64>,
-    /// Why the refresh was done by delta or by recompute.
+    /// The reason why the refresh used the delta or a recompute.
     pub strategy_reason: Option<String>,
-    /// The predicted time, in milliseconds.
+    /// The time that was predicted for the refresh, in milliseconds.
     pub predicted_ms: Option<f64>,
-    /// Milliseconds by phase.
+    /// The time of each phase, in milliseconds.
     pub phase_ms: Option<Value>,
-    /// An upper bound of the time from the commit of its changes to their being visible, in milliseconds,
-    /// where it was on schedule.
+    /// An upper bound of the time from the commit of the changes to their being visible, in milliseconds,
+    /// for a refresh on schedule.
     pub lag_ms: Option<f64>,
-    /// The message of the error.
+    /// The message of the error with which the refresh failed.
     pub error_message: Option<String>,
 }
 
-/// The refresher, as far as another session can tell.
+/// The refresher, with the facts that another session can find out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Refresher {
-    /// Processes of `trickle run` that are connected to this database.
+    /// The processes of sessions of `trickle run` in this database.
     pub pids: Vec<i32>,
     /// The holder of the lease on the current role's stream tables.
     pub leader: Option<String>,
-    /// Milliseconds since the last refresh on schedule, if history still has one.
+    /// The milliseconds since the last refresh on schedule, if history still has one.
     pub last_ms: Option<i64>,
 }
 
@@ -215,16 +220,17 @@ pub struct Refresher {
 pub const REFRESHER: &str = "trickle run";
 
 impl Refresher {
-    /// Whether a refresher seems to be at work: one is connected, or refreshed within the last 10 seconds.
+    /// Whether a refresher seems to be at work, because one is connected or has refreshed within the last 10
+    /// seconds.
     pub fn is_running(&self) -> bool {
         !self.pids.is_empty() || self.last_ms.is_some_and(|ms| ms < 10_000)
     }
 }
 
-/// The number of last refreshes whose lag counts.
+/// The number of last refreshes that the lag is computed from.
 const LATELY: u32 = 10;
 
-/// Returns SQL for an instant as ISO 8601.
+/// Returns an SQL expression that writes an instant in ISO 8601.
 fn instant(column: &str) -> String {
     format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
 }
@@ -250,23 +256,24 @@ const LAST_REFRESH: &str = "(SELECT jsonb_build_object('action', h.action, 'stat
      FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = s.pgt_id AND h.action <> 'NO_DATA' AND h.status <> 'RUNNING' \
      ORDER BY h.start_time DESC, h.refresh_id DESC LIMIT 1)";
 
-/// Why changes that the stream table `s` reads could not be captured; NULL where all were.
+/// The reason why changes that the stream table `s` reads could not be captured; NULL where all were
+/// captured.
 const MARKED: &str = "LEFT JOIN LATERAL (\
      SELECT pg_catalog.format('changes of %s could not be captured: %s', m.source_relid::regclass, m.reason) AS why \
      FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_marks m ON m.source_relid = d.source_relid \
      WHERE d.pgt_id = s.pgt_id AND CASE s.refresh_mode WHEN 'IMMEDIATE' THEN m.pgt_id = s.pgt_id ELSE m.pgt_id IS NULL END \
      ORDER BY m.noted_at LIMIT 1) k ON true";
 
-/// The pending changes of a stream table and of the stream tables that it reads.
+/// The pending changes of a stream table and of all stream tables that it reads.
 #[derive(Default)]
 struct Pending {
-    /// The changes by source; `None` where a source is not captured.
+    /// The pending changes of each source; `None` where a source is not captured.
     sources: BTreeMap<TableId, Option<Waiting>>,
-    /// Whether a stream table upstream is to be recomputed in any case.
+    /// Whether a stream table upstream will be recomputed in any case.
     rebuild: bool,
 }
 
-/// The changes that wait in a buffer: the number of rows, and whether a TRUNCATE or an overflow makes them
+/// The pending changes in a buffer: the number of rows, and whether a TRUNCATE or an overflow makes the rows
 /// useless.
 #[derive(Clone, Copy)]
 struct Waiting {
@@ -276,8 +283,8 @@ struct Waiting {
 }
 
 impl Pending {
-    /// Adds the changes that wait in a buffer. Where several stream tables read a source, the one furthest
-    /// behind counts.
+    /// Adds the pending changes of a buffer. If several stream tables read a source, the one with the
+    /// greatest number of pending changes counts.
     fn add(&mut self, source: TableId, new: Option<Waiting>) {
         let slot = self.sources.entry(source).or_insert(new);
         *slot = slot.zip(new).map(|(a, b)| Waiting {
@@ -289,10 +296,10 @@ impl Pending {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the state of stream tables; of all where no name is given.
+    /// Returns the state of stream tables: of the named ones, or of all if there are no names.
     ///
     /// # Errors
-    /// No stream table has one of the names; the server.
+    /// No stream table has one of the names; errors of the server.
     pub async fn status(&mut self, names: &[Name]) -> Result<Vec<Status>> {
         let registry = self.registry().await?;
         let mut wanted: Vec<&Entry> = Vec::new();
@@ -306,8 +313,8 @@ impl<C: Connection> Trickle<C> {
             wanted.extend(registry.entries());
         }
         let more = self.more().await?;
-        // An altered stream table is planned again first: until then nobody can tell which changes are
-        // pending.
+        // An altered stream table must be planned again first, and until then its pending changes are
+        // unknown.
         let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
         let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
         let pending = self.pending_changes(&registry, &more, &asked).await?;
@@ -356,7 +363,7 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Returns, by `pgt_id`, the pending changes of these stream tables and of the stream tables that they
-    /// read, by one question for all. Stream tables for which the question is impossible are left out.
+    /// read, by one query for all. Stream tables that the query cannot cover are left out.
     async fn pending_changes(
         &mut self,
         registry: &Registry,
@@ -370,7 +377,8 @@ impl<C: Connection> Trickle<C> {
             match self.counted_sources(e).await {
                 Ok(sources) => asked.push((e, sources)),
                 Err(e) if e.is_connection() => return Err(e),
-                // A table was altered or dropped just now, here and below.
+                // A table was altered or dropped just now, so the pending changes are unknown. The error of
+                // the query below has the same cause.
                 Err(_) => {}
             }
         }
@@ -400,9 +408,9 @@ impl<C: Connection> Trickle<C> {
         Ok(found)
     }
 
-    /// Returns the sources whose changes count for a stream table. The catalog lists no columns for a source
-    /// of which no column matters, and none for a source that the plan does not read. The plan is asked which
-    /// of the two it is.
+    /// Returns the sources of a stream table whose changes count as pending. The catalog lists no columns in
+    /// two cases: the plan reads the source but none of its columns, or the plan does not read the source.
+    /// The plan itself is used to find out which case it is.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {
@@ -412,7 +420,7 @@ impl<C: Connection> Trickle<C> {
         sources_of(e, &runnable)
     }
 
-    /// Returns, by `pgt_id`, the changes that wait in the buffers of these sources for each stream table.
+    /// Returns, by `pgt_id`, the pending changes of each stream table in the buffers of its sources.
     async fn waiting(
         &self,
         asked: &[(&Entry, Vec<Source>)],
@@ -435,10 +443,10 @@ impl<C: Connection> Trickle<C> {
         Ok(waiting)
     }
 
-    /// Returns the last refreshes of a stream table, newest first.
+    /// Returns the last refreshes of a stream table, the newest first.
     ///
     /// # Errors
-    /// No stream table has that name; the server.
+    /// No stream table has that name; errors of the server.
     pub async fn history(&self, name: &Name, limit: u32) -> Result<Vec<HistoryEntry>> {
         let e = self.find(name).await?;
         let text = format!(
@@ -457,10 +465,10 @@ impl<C: Connection> Trickle<C> {
     /// Returns the state of the capture of each source.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        // Each segment is found by its name: a scan of pg_class for each buffer would take seconds where
-        // there are thousands.
+        // Each segment is looked up by its name, since a scan of pg_class for each buffer would take seconds
+        // in a database with thousands of buffers.
         let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, \
              b.trigger_mode, b.capture <> 'ON', coalesce(g.bytes, 0), jsonb_array_length(b.segments), b.limit_bytes, \
              coalesce(g.last >= b.limit_bytes, false), b.capture = 'HELD' \
@@ -487,10 +495,10 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(buffer).collect())
     }
 
-    /// Returns the refresher, as far as this session can tell.
+    /// Returns the refresher, with the facts that this session can find out.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn refresher(&self) -> Result<Refresher> {
         let text = "SELECT ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                 AND application_name = $1 AND pid <> pg_backend_pid() ORDER BY pid), \

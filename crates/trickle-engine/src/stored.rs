@@ -1,4 +1,5 @@
-//! The table that holds the rows of a stream table: whether it still has the columns of the query.
+//! Checks whether the stored table of a stream table still has the columns of the query, and measures its
+//! hidden tables.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -8,16 +9,16 @@ use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use trickle_core::sql::Ident;
 
-/// The columns of a table, their types, and whether an INSERT must give them a value.
+/// The columns of a table, their types, and whether an INSERT must set a value for the column.
 const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
      WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
-/// Hidden tables that refreshes of a stream table keep beside its rows.
+/// The hidden tables in which refreshes of a stream table store its states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The number of hidden tables.
     pub tables: i64,
-    /// Their bytes, with indexes.
+    /// The bytes of the hidden tables, with their indexes.
     pub bytes: i64,
 }
 
@@ -28,16 +29,18 @@ impl<C: Connection> Trickle<C> {
     /// Returns the number and size of the hidden tables of the stream table with this `pgt_id`.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn beside(&self, id: i64) -> Result<Beside> {
         let row = self.db().query_one(BESIDE, &[&id]).await;
         let row = row.map_err(|e| Error::server("measure the hidden tables of a stream table", e))?;
         Ok(Beside { tables: row.get(0), bytes: row.get(1) })
     }
 
-    /// Turns the error of a refresh into one about the columns of the table, if the user altered them.
+    /// Turns the error of a refresh into an error about the columns of the stored table, if the user altered
+    /// them.
     pub(crate) async fn blamed_on_columns(&self, e: &Entry, error: Error) -> Error {
-        // Class 42: a name in a statement is not found. 23502: a column must have a value.
+        // Class 42 means that a name in a statement was not found. 23502 means that a column has no value
+        // and needs one.
         let of_columns = |state: &str| state.starts_with("42") || state == "23502";
         if !error.sqlstate().is_some_and(of_columns) {
             return error;
@@ -54,7 +57,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns the user's changes to the columns of the table as a message, if there are any.
+    /// Returns a message about the changes that the user made to the columns of the stored table, if there
+    /// are any.
     async fn altered_columns(&self, e: &Entry) -> Result<Option<String>> {
         let fail = |err| Error::server(format!("look at the columns of {}", shown(e)), err);
         let given = self.db().columns(&e.query).await.map_err(fail)?;

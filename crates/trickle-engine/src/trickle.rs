@@ -1,4 +1,4 @@
-//! The client: one connection, and trickle's operations over it.
+//! The main type of the engine: one connection, and trickle's operations over it.
 
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
@@ -21,57 +21,59 @@ use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
 
-/// The user's settings beside queries and schedules. None of them changes the contents of a stream table.
+/// The user's settings, except queries and schedules. None of these settings changes the contents of a
+/// stream table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The way of capturing changes, for tables that are not captured yet.
+    /// The options for capturing changes of tables that are not captured yet.
     pub capture: CaptureOptions,
     /// The limits for getting locks on users' tables.
     pub patience: Patience,
-    /// Milliseconds that a refresh waits for its locks; 0 waits for ever.
+    /// The greatest time that a refresh waits for its locks, in milliseconds; 0 for no limit.
     pub lock_timeout_ms: u32,
-    /// Milliseconds that a statement of a refresh may take; 0 for no limit. `None` leaves the limit of the
-    /// server, the database or the role.
+    /// The greatest time that a statement of a refresh may take, in milliseconds; 0 for no limit. With
+    /// `None`, the limit of the server, the database or the role applies.
     pub statement_timeout_ms: Option<u32>,
     /// The number of times that a refresh may start over after serialization failures.
     pub attempts: u32,
-    /// The ratio of changed rows to source rows above which only full refreshes are considered.
+    /// The ratio of changed rows to source rows above which the cost model considers full refreshes only.
     pub max_change_ratio: Option<f64>,
-    /// The number of changed rows above which only full refreshes are considered.
+    /// The number of changed rows above which the cost model considers full refreshes only.
     pub max_delta_rows: Option<u64>,
-    /// Forces deltas or full refreshes; `None` leaves the choice to the cost model.
+    /// Forces deltas or full refreshes. With `None`, the cost model chooses.
     pub force: Option<Force>,
-    /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
+    /// The number of failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
-    /// Whether statements that are sent again stay prepared on their connection. If not, nothing outlives a
-    /// transaction in the server process. Through a pooler that is so whatever this setting says
-    /// ([`Connection::greeted`]).
+    /// Whether statements that are sent repeatedly stay prepared on their connection. If they do not stay
+    /// prepared, nothing is left in the server process after a transaction. Through a pooler, nothing is
+    /// left in the server process, whatever this setting says ([`Connection::greeted`]).
     pub use_prepared_statements: bool,
-    /// The `work_mem` of every refresh, in MiB; the least one where `merge_work_mem_max_mb` is set. `None`
-    /// leaves the server's, or starts from PostgreSQL's default where that maximum is set.
+    /// The `work_mem` of every refresh, in MiB. If `merge_work_mem_max_mb` is set, this is the least
+    /// `work_mem`. With `None`, the server's setting applies; if `merge_work_mem_max_mb` is set,
+    /// PostgreSQL's default is the least `work_mem`.
     pub merge_work_mem_mb: Option<u32>,
-    /// The greatest `work_mem` of a refresh that has many rows to sort and hash, in MiB.
+    /// The greatest `work_mem`, in MiB, of a refresh that sorts and hashes many rows.
     pub merge_work_mem_max_mb: Option<u32>,
-    /// The days for which history is kept; 0 keeps it for ever.
+    /// The number of days for which history is stored; 0 for no limit.
     pub history_retention_days: u32,
-    /// The time that a session which wants a table exclusively waits for a refresh that reads the table; 0:
-    /// until the refresh ends.
+    /// The time that a session which wants an exclusive lock on a table waits for a refresh that reads the
+    /// table. With 0, it waits until the refresh ends.
     pub give_way: Duration,
-    /// The age at which an open transaction counts as forgotten, and is reported.
+    /// The age from which on an open transaction is reported, because it was probably forgotten.
     pub long_transaction: Duration,
-    /// The size in bytes at which a buffer's segment is emptied or closed.
+    /// The size in bytes from which on a segment of a buffer is emptied or closed.
     pub segment_bytes: i64,
-    /// The number of connections on which a large stream table is first filled, where more than one can be
+    /// The number of connections for the first fill of a large stream table, where more than one can be
     /// opened.
     pub load_connections: usize,
-    /// The size in bytes of a source from which on a first fill counts as large.
+    /// The size of a source, in bytes, from which on a first fill counts as large.
     pub load_bytes: u64,
-    /// The size in bytes at which a buffer is full. Readers that have not read its oldest changes are then
-    /// recomputed. Where nobody drains the buffer, its triggers keep no more changes than that, and all its
-    /// readers are recomputed.
+    /// The size of a buffer, in bytes, from which on the buffer is full. Readers that have not read the
+    /// oldest changes in a full buffer are recomputed. If no session drains a full buffer, its triggers
+    /// leave out further changes, and all its readers are recomputed.
     ///
-    /// All clients share this limit: [`Trickle::init`] stores it in the catalog, and the next refreshes give
-    /// it to the triggers. `None` leaves the stored limit, which is 1 GiB at first.
+    /// All clients share this limit. [`Trickle::init`] stores it in the catalog, and the next refreshes put
+    /// it into the triggers. `None` does not change the stored limit, which is 1 GiB at first.
     pub buffer_limit_bytes: Option<i64>,
 }
 
@@ -120,34 +122,35 @@ pub struct Trickle<C> {
     pub(crate) connection: C,
     pub(crate) settings: Settings,
     pub(crate) progress: Arc<dyn Progress>,
-    /// Opens more connections like this one.
+    /// The factory of further connections like this one.
     pub(crate) connections: Option<Arc<dyn Connections>>,
     pub(crate) tally: Arc<Tally>,
-    /// The server process that works for the connection; 0 where it is not known.
+    /// The number of the server process of the connection; 0 where it is not known.
     pid: Arc<AtomicI32>,
-    /// Whether its running refresh is asked to give way.
+    /// The handle by which the running refresh of this connection is asked to give way.
     pub(crate) yielding: Yielding,
     /// The major version of the server.
     pub(crate) server: u32,
-    /// The search path that the connection came with, as schemas: users' queries are read under it. The
-    /// connection itself works under [`SHUT`]; a pooled connection does so only within transactions.
+    /// The search path that the connection had at the beginning, as schemas. Queries of users are read under
+    /// it. Trickle's own statements run under [`SHUT`], which a pooled connection sets within each
+    /// transaction.
     pub(crate) search_path: Vec<String>,
     pub(crate) memory: Memory,
 }
 
-/// Facts that were learnt over a connection, for a process that works over the same connection again and
-/// again. Each of them is checked whenever it is used.
+/// Facts that were learnt over a connection, for a process that works repeatedly over the same connection.
+/// Each of these facts is checked whenever it is used.
 #[derive(Default)]
 pub struct Memory {
     /// Compiled stream tables by `pgt_id`, each with the facts that it was compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
-    /// Prepared questions for stream tables that have changes; the last one asked comes first.
+    /// Prepared questions for stream tables that have changes. The question that was asked last comes first.
     pub(crate) questions: Vec<Question>,
-    /// The catalog's facts about stream tables that were refreshed lately.
+    /// The catalog rows of stream tables that were refreshed lately.
     pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
     /// The instant at which history was pruned last.
     pub(crate) pruned: Option<Instant>,
-    /// See [`Trickle::unplannable`].
+    /// The stream table that [`Trickle::unplannable`] returns.
     pub(crate) unplannable: Option<TableId>,
 }
 
@@ -155,29 +158,30 @@ impl<C: Connection> Trickle<C> {
     /// Opens trickle over a connection. The database must have a catalog of this program's version.
     ///
     /// # Errors
-    /// No catalog or another version; a server older than 15.
+    /// The database has no catalog, or a catalog of another version; the server is older than 15.
     pub async fn open(connection: C, settings: Settings) -> Result<Trickle<C>> {
         let trickle = Trickle::attach(connection, settings).await?;
         schema::require(trickle.db()).await?;
         Ok(trickle)
     }
 
-    /// Returns the stream table that the last refresh suspended because it can no longer be planned. If the
-    /// error of that refresh rolls the suspension back, another transaction has to suspend it.
+    /// Returns the stream table that the last refresh suspended because it cannot be planned any more. If
+    /// the transaction of that refresh is rolled back by its error, the suspension is undone, and another
+    /// transaction has to suspend the stream table.
     pub fn unplannable(&self) -> Option<TableId> {
         self.memory.unplannable
     }
 
-    /// Reads queries that are given later under this search path, in place of the one that the connection
-    /// came with.
+    /// Sets the search path under which later queries of users are read, instead of the one that the
+    /// connection had at the beginning.
     pub fn read_under(&mut self, search_path: &[&str]) {
         self.search_path = search_path.iter().map(|s| (*s).to_owned()).collect();
     }
 
-    /// Opens trickle over a connection whose catalog may be missing: for [`Trickle::init`].
+    /// Opens trickle over a connection to a database that may have no catalog, for [`Trickle::init`].
     ///
     /// # Errors
-    /// A server older than 15.
+    /// The server is older than 15.
     pub async fn attach(mut connection: C, settings: Settings) -> Result<Trickle<C>> {
         let text = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog./) 10000, \
              pg_catalog.current_schemas(false)::pg_catalog.text[], pg_catalog.pg_backend_pid(), \
@@ -195,13 +199,14 @@ impl<C: Connection> Trickle<C> {
         }
         let pid: i32 = row.get(2);
         let pooled = connection.greeted().is_some_and(|told| told != pid);
-        // In a caller's transaction no other transaction can begin.
+        // In a caller's transaction the connection cannot begin its own transactions, so it cannot set
+        // anything in each of them.
         if pooled || !settings.use_prepared_statements && connection.callers().is_none() {
             share(&mut connection).await;
         } else {
             keep(&mut connection, settings.use_prepared_statements).await;
             lift_session_limits(&connection, row.get(3), row.get(4)).await;
-            // The driver keeps this setting, whatever users' code sets in refreshes.
+            // The driver keeps the setting in force, even if code of users sets it otherwise in refreshes.
             let shut = db(&connection).set(&format!("search_path = {SHUT}")).await;
             shut.map_err(|e| Error::server("set search_path", e))?;
         }
@@ -222,14 +227,14 @@ impl<C: Connection> Trickle<C> {
         })
     }
 
-    /// Takes over the facts that were learnt before over this connection.
+    /// Uses facts that were learnt earlier over the same connection.
     #[must_use]
     pub fn remembering(mut self, memory: Memory) -> Trickle<C> {
         self.memory = memory;
         self
     }
 
-    /// Returns the learnt facts, and gives the connection up.
+    /// Returns the learnt facts, and drops the connection.
     pub fn into_memory(self) -> Memory {
         self.memory
     }
@@ -241,21 +246,21 @@ impl<C: Connection> Trickle<C> {
         self
     }
 
-    /// Uses more connections where they help: for the first fill of a large stream table, and to observe long
-    /// work. They must lead to the same database as the same role.
+    /// Lets the engine open more connections for the first fill of a large stream table, and to observe long
+    /// work. These connections must lead to the same database as the same role.
     #[must_use]
     pub fn with_connections(mut self, connections: Arc<dyn Connections>) -> Trickle<C> {
         self.connections = Some(connections);
         self
     }
 
-    /// Returns a handle by which another connection makes its refreshes give way
+    /// Returns a handle by which another connection makes refreshes of this one give way
     /// ([`give_way`](crate::give_way)).
     pub fn yielding(&self) -> Yielding {
         self.yielding.clone()
     }
 
-    /// Returns an observer of work on the connection that writes `table`.
+    /// Returns an observer of work on this connection that writes `table`.
     pub(crate) fn onlooker(&self, what: String, table: Option<TableId>) -> Onlooker {
         Onlooker {
             progress: self.progress.clone(),
@@ -267,21 +272,22 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns the number of sent statements of refreshes, and how many of these were prepared before.
+    /// Returns the number of statements that were sent, and how many of these statements were prepared
+    /// before.
     pub fn statements(&self) -> Sent {
         self.connection.sent()
     }
 
-    /// Returns the connection. Statements that stay prepared on it are planned for any values
-    /// (`plan_cache_mode`). Names without a schema are the server's own (`search_path`).
+    /// Returns the connection. Statements that are prepared on the connection get plans for any values
+    /// (`plan_cache_mode`). Names without a schema mean the server's own objects (`search_path`).
     pub fn connection(&self) -> &C {
         &self.connection
     }
-    /// Returns the connection, as everything but its driver speaks to it.
+    /// Returns the connection as the trait object that the engine uses.
     pub fn db(&self) -> &dyn Connection {
         &self.connection
     }
-    /// Returns the same, to begin a transaction on.
+    /// Returns the connection as a mutable trait object, on which a transaction can begin.
     pub(crate) fn db_mut(&mut self) -> &mut dyn Connection {
         &mut self.connection
     }
@@ -291,7 +297,7 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Makes or upgrades the catalog, and stores the settings that all clients share. Returns the version
-    /// that was there.
+    /// that the catalog had before.
     ///
     /// # Errors
     /// The catalog is newer than this program; the role may not create schemas.
@@ -299,20 +305,21 @@ impl<C: Connection> Trickle<C> {
         self.migrate(schema::VERSION).await
     }
 
-    /// Gives a catalog of another role to the current role, a superuser, so that the extension can adopt it.
-    /// Returns the ordinary roles that owned it; they are let in as by `pgtrickle.grant_to`. Other rights on
-    /// the catalog are revoked. No stream table is touched.
+    /// Gives a catalog of another role to the current role, which must be a superuser, so that the extension
+    /// can adopt the catalog. Returns the ordinary roles that owned the catalog. These roles get the rights
+    /// that `pgtrickle.grant_to` gives. Other rights on the catalog are revoked. No stream table is changed.
     ///
     /// # Errors
-    /// The role is no superuser. There is no catalog, or it is the extension's. The catalog has an object
-    /// that trickle's scripts do not make. A role other than the owner could have written a stream table's
-    /// query.
+    /// The current role is no superuser. The database has no catalog, or the catalog belongs to the
+    /// extension. The catalog has an object that trickle's scripts do not make. A role other than its owner
+    /// could have written the query of a stream table.
     pub async fn take_catalog(&mut self) -> Result<Vec<String>> {
         schema::take_over(&mut self.connection).await
     }
 
-    /// Brings the catalog to a version, up or down. Returns the version that was there. A catalog that was
-    /// restored from a dump finds its tables again by their names.
+    /// Brings the catalog to a version, which may be later or earlier than the present one. Returns the
+    /// version that the catalog had before. In a catalog that was restored from a dump, the tables are found
+    /// again by their names.
     ///
     /// # Errors
     /// The errors of [`schema::migrate`].
@@ -334,13 +341,13 @@ impl<C: Connection> Trickle<C> {
     /// Returns all stream tables.
     ///
     /// # Errors
-    /// The errors of the server.
+    /// Errors of the server.
     pub async fn registry(&self) -> Result<Registry> {
         Registry::read(self.db(), None).await
     }
 
-    /// Returns these stream tables and the linked ones. The cost does not depend on the number of other
-    /// stream tables.
+    /// Returns these stream tables and all that are linked with them. The cost does not depend on the number
+    /// of other stream tables.
     pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
         Registry::read(self.db(), Some(tables)).await
     }
@@ -348,13 +355,14 @@ impl<C: Connection> Trickle<C> {
     /// Returns the stream table of this name.
     ///
     /// # Errors
-    /// No stream table has that name; the server.
+    /// No stream table has that name; errors of the server.
     pub async fn find(&self, name: &Name) -> Result<Entry> {
         self.of_names(std::slice::from_ref(name)).await?.find(name, &self.search_path).cloned()
     }
 
-    /// Returns the stream tables of these names, in any schema, and the linked ones. If one name has no
-    /// stream table, returns all, so that an error can suggest a similar name.
+    /// Returns the stream tables with these names, in any schema, and all that are linked with them. If no
+    /// stream table has one of the names, returns all stream tables, so that an error can suggest a similar
+    /// name.
     pub(crate) async fn of_names(&self, names: &[Name]) -> Result<Registry> {
         let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
              LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
@@ -368,7 +376,7 @@ impl<C: Connection> Trickle<C> {
         self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
     }
 
-    /// Returns the plan and program of a stream table, compiled once per definition.
+    /// Returns the plan and the program of a stream table, which are compiled once for each definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
         let made_from = format!(
             "{}\0{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
@@ -392,33 +400,36 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// The search path [`SHUT`], set within each transaction where each may have another server process.
+/// The statement that sets the search path [`SHUT`] within a transaction, for connections on which each
+/// transaction may have another server process.
 const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// Makes the server end the statement of a refresher that was killed. A server whose platform cannot tell
-/// refuses the setting, and there the statement runs to its end.
+/// The statement after which the server ends a running statement whose client, a refresher, was killed. A
+/// server on a platform that cannot detect this refuses the setting, and the running statement runs to its
+/// end.
 const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
 
-/// Turns compilation off. The questions about many stream tables are long and quick: compiling them, or
-/// planning them again for each list of tables, takes longer than running them.
+/// The statement that turns JIT compilation off. The questions about many stream tables are long texts that
+/// run quickly. Compiling them, or planning them again for each list of stream tables, takes longer than
+/// running them.
 const UNCOMPILED: &str = "SET LOCAL jit = off";
 
-/// Applies settings to the session. The server process belongs to this connection as long as it lasts, so
-/// settings and prepared statements stay.
+/// Sets settings of the session. The server process belongs to this connection for the connection's
+/// lifetime, so settings and prepared statements stay in it.
 async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
     for local in [CHECKED, UNCOMPILED] {
         let _ = db(connection).set(&local.replacen("SET LOCAL ", "", 1)).await;
     }
     if prepared {
-        // Generic plans harm nobody else, since no other client gets this server process.
+        // Generic plans affect no other client, since no other client uses this server process.
         let _ = db(connection).set("plan_cache_mode = force_generic_plan").await;
         connection.keep_prepared();
     }
 }
 
-/// Lifts settings of the role or the database that would end a session between two statements of a refresh,
-/// or keep it from reading the catalog's views. A timeout for sessions that are idle in a transaction becomes
-/// at least a minute.
+/// Changes settings of the role or the database that would end a session between two statements of a
+/// refresh, or keep the session from reading the catalog's views. The timeout for sessions that are idle in
+/// a transaction becomes at least a minute.
 async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
     if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;
@@ -428,7 +439,8 @@ async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restri
     }
 }
 
-/// Applies settings within each transaction, since another client may get the server process after it.
+/// Sets settings within each transaction, since another client may use the server process after the
+/// transaction.
 async fn share<C: Connection>(connection: &mut C) {
     let tried = db(connection).batch_execute(&format!("BEGIN; {CHECKED}; ROLLBACK")).await;
     if tried.is_err() {
@@ -441,7 +453,7 @@ async fn share<C: Connection>(connection: &mut C) {
     });
 }
 
-/// Returns a connection as everything but its driver speaks to it.
+/// Returns a connection as the trait object that the engine uses.
 fn db<C: Connection>(connection: &C) -> &dyn Connection {
     connection
 }

@@ -9,10 +9,10 @@ use crate::trickle::Trickle;
 use std::time::{Duration, Instant};
 use trickle_core::frontier::{Frontier, Snapshot};
 
-/// The time between two looks at the frontier.
+/// The time between two reads of the frontier.
 const POLL: Duration = Duration::from_millis(25);
 
-/// The time between two questions for pending changes, while the frontier stays where it is.
+/// The time between two questions for pending changes, while the frontier does not change.
 const ASK: Duration = Duration::from_secs(1);
 
 /// The result of a wait.
@@ -31,15 +31,16 @@ struct At {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Waits until a stream table shows everything that was committed before the call, whoever refreshes it.
-    /// Waits at most for `timeout`, or without a limit where that is `None`.
+    /// Waits until a stream table shows everything that was committed before the call, whichever session
+    /// refreshes it. Waits for at most `timeout`, or without a limit where `timeout` is `None`.
     ///
-    /// The wait ends if its frontier holds every transaction that a snapshot at the call shows. It also ends
-    /// if nothing is pending for it and its sources: then the transactions that its frontier lacks changed
-    /// none of them.
+    /// The wait ends when the frontier of the stream table has every transaction that a snapshot at the call
+    /// shows. The wait also ends when no changes are pending for the stream table and the stream tables that
+    /// it reads. In that case, the transactions that the frontier lacks changed none of its sources.
     ///
     /// # Errors
-    /// No stream table has that name, or it is dropped meanwhile; another role owns it; the server.
+    /// No stream table has that name; the stream table is dropped during the wait; another role owns the
+    /// stream table; errors of the server.
     pub async fn wait(&mut self, name: &Name, timeout: Option<Duration>) -> Result<Waited> {
         let started = Instant::now();
         let e = self.find(name).await?;
@@ -62,7 +63,7 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Returns the frontier of a snapshot taken now.
+    /// Returns the frontier of the present snapshot.
     async fn everything_visible(&self) -> Result<Frontier> {
         let fail = |e| Error::server("take a snapshot", e);
         let text = "SELECT pg_current_snapshot()::text, c.system_identifier, d.oid FROM pg_control_system() c \
@@ -85,10 +86,11 @@ impl<C: Connection> Trickle<C> {
         Ok(At { frontier, reached })
     }
 
-    /// Whether nothing is pending for a stream table and its sources, all seen at one moment.
+    /// Whether no changes are pending for a stream table and the stream tables that it reads, all at one
+    /// moment.
     async fn is_idle(&mut self, e: &Entry) -> Result<bool> {
         let registry = self.linked(&[e.relation.id]).await?;
-        // The passing of time is no commit, so the clock does not count.
+        // The passing of time commits nothing, so reading the clock does not count as a pending change.
         let still = |g: &Entry| Entry { reads_clock: false, ..g.clone() };
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().map(still).collect();
         if group.is_empty() || group.iter().any(|g| !g.unchanged || !g.own) {
@@ -97,7 +99,7 @@ impl<C: Connection> Trickle<C> {
         match self.pending(&group, &RefreshOptions::default()).await {
             Ok(pending) => Ok(pending.is_empty()),
             Err(e) if e.is_connection() => Err(e),
-            // A table was altered just now.
+            // A table was altered just now, so the pending changes are unknown.
             Err(_) => Ok(false),
         }
     }

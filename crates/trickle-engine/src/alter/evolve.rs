@@ -1,5 +1,5 @@
-//! Changes the result table of a stream table in place, so that it fits another query. For users it stays the
-//! same table.
+//! Changes the result table of a stream table in place, so that the table fits another query. The result
+//! table stays the same object for users.
 
 use crate::alter::Readers;
 use crate::capture;
@@ -15,8 +15,8 @@ use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 use trickle_core::vocabulary::Capture;
 
-/// Makes the result table fit a design, and drops the states. The result table stays the same object, so its
-/// columns must keep their order.
+/// Changes the result table in place so that it fits a design, and drops the states. The result table stays
+/// the same object, so its columns must keep their order.
 pub(super) async fn evolve(
     t: &Transaction<'_>,
     old: &Entry,
@@ -42,7 +42,7 @@ pub(super) async fn evolve(
     for text in changes(&table, &before, &after).ok_or_else(|| another_order(&table))? {
         t.batch_execute(&text).await.map_err(fail)?;
     }
-    // Rows of the former query need not obey the new key. If they violate it, all of them are deleted.
+    // Rows of the former query may violate the new key. If they do, all rows are deleted.
     let new = |s: &&Statement| kept_key.is_empty() || !matches!(s, Statement::AddPrimaryKey(_));
     let identity: Vec<String> = design.identity().iter().filter(new).map(|s| print(s).text).collect();
     if !identity.is_empty() && t.attempt(&identity.join(";\n")).await.is_err() {
@@ -53,9 +53,9 @@ pub(super) async fn evolve(
     guard(t, old.id, &design.name(), &doing).await
 }
 
-/// Returns the statement that gives a stored table its replica identity where it has another one: the primary
-/// key, or all columns without one. An index that the user chose stays. The text is empty where there is
-/// nothing to do.
+/// Returns the statement that corrects the replica identity of a stored table: the primary key, or all
+/// columns where the table has no primary key. An index that the user chose as replica identity stays. The
+/// text is empty where the replica identity is right already.
 async fn replica_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<String> {
     let text = "SELECT coalesce(pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY ', c.oid::regclass) || \
          CASE WHEN k.is_keyed AND c.relreplident = 'f' THEN 'DEFAULT' WHEN NOT k.is_keyed AND c.relreplident = 'd' THEN 'FULL' END, '') \
@@ -73,11 +73,11 @@ fn another_order(table: &str) -> Error {
         .hint("Put new columns last, or drop the stream table and create it anew.")
 }
 
-/// The columns of a table that its new columns do not keep.
+/// The columns of a table that do not survive a change to new columns.
 pub(super) struct Gone {
-    /// Columns whose name is not among the new ones.
+    /// Columns whose names are not among the new columns.
     pub(super) dropped: Vec<String>,
-    /// Columns whose type is another.
+    /// Columns that get another type.
     pub(super) retyped: Vec<String>,
 }
 
@@ -90,17 +90,17 @@ fn gone(before: &[OutputColumn], after: &[OutputColumn]) -> Gone {
     Gone { dropped: names(dropped), retyped: names(retyped.collect()) }
 }
 
-/// Returns the columns that a stream table loses if it gets these ones.
+/// Returns the columns that a stream table loses when it gets the columns `after`.
 ///
 /// # Errors
-/// The table cannot be given these columns, which are in another order.
+/// The columns that stay would get another order, which the table cannot take.
 pub(super) async fn lost(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Gone> {
     let (before, table) = (columns_of(db, old).await?, shown(old));
     changes(&table, &before, after).map(|_| gone(&before, after)).ok_or_else(|| another_order(&table))
 }
 
-/// The user's indexes, constraints and statistics over the columns `$2` of table `$1`, which go with these
-/// columns. `$3` are the indexes that trickle made.
+/// The user's indexes, constraints and statistics over the columns `$2` of table `$1`. All of these are
+/// dropped together with the columns. `$3` are the names of the indexes that trickle made.
 const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
     JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
     WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND a.attname = ANY ($2) AND d.deptype = 'a'
@@ -108,11 +108,11 @@ const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FR
     AND NOT EXISTS (SELECT FROM pg_constraint k WHERE d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
         AND k.contype IN ('p', 'n')) ORDER BY 1";
 
-/// Returns in words the columns that a stream table loses if it gets these ones, and the user's objects that
-/// go with them.
+/// Returns, in words, the columns that a stream table loses when it gets the columns `after`, and the user's
+/// objects that are dropped with the lost columns.
 ///
 /// # Errors
-/// The table cannot be given these columns, which are in another order.
+/// The columns that stay would get another order, which the table cannot take.
 pub(crate) async fn loses(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Vec<String>> {
     let dropped = lost(db, old, after).await?.dropped;
     let own = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
@@ -123,7 +123,7 @@ pub(crate) async fn loses(db: &dyn Connection, old: &Entry, after: &[OutputColum
     Ok(columns.chain(over.iter().map(|r| r.get(0))).collect())
 }
 
-/// Refuses to drop columns that another stream table reads.
+/// Returns an error where another stream table reads one of the columns to drop.
 pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[String]) -> Result<()> {
     let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name \
          FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -137,9 +137,9 @@ pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[
         .hint(format!("Give {reader} a query without it first, or drop it.")))
 }
 
-/// Switches off the capture of the result table where it captures a column that goes or changes its type,
-/// whether or not anybody still reads that column. Readers of the table are planned again, and capture the
-/// columns that it has then.
+/// Switches off the capture of the result table where a captured column is dropped or gets another type,
+/// even if nobody reads the column any more. Readers of the table are planned again afterwards, and capture
+/// the new columns.
 async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
     let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL jsonb_array_elements(b.segments) s \
          CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n JOIN pg_attribute a \
@@ -164,18 +164,18 @@ async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn
     Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
 }
 
-/// Whether the result table has just these columns.
+/// Whether the result table has exactly these columns.
 pub(crate) async fn has_columns(db: &dyn Connection, e: &Entry, columns: &[OutputColumn]) -> Result<bool> {
     Ok(columns_of(db, e).await? == columns)
 }
 
-/// Whether the result table can be given these columns and stay the same object.
+/// Whether the result table can get the columns `after` and stay the same object.
 pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<bool> {
     Ok(changes("", &columns_of(db, old).await?, after).is_some())
 }
 
-/// Adds a hint to the error with which PostgreSQL refuses a change because of a dependent object. trickle
-/// drops no object of the user's.
+/// Adds a hint to the error by which PostgreSQL refuses a change because of a dependent object. An object of
+/// the user's is never dropped by trickle.
 pub(super) fn kept(e: Error) -> Error {
     match e.sqlstate() {
         Some("2BP01" | "0A000") => {
@@ -194,8 +194,8 @@ async fn primary_key(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Ve
     Ok(rows.iter().map(|r| r.get(0)).collect())
 }
 
-/// Returns the columns of the primary key where the new design has the same key of unchanged columns, else
-/// none. Such a key is kept, since foreign keys of the user's may depend on it.
+/// Returns the columns of the primary key where the new design has the same key over unchanged columns, and
+/// no columns otherwise. Such a key is not dropped, since foreign keys of the user's may depend on it.
 fn kept_key(
     present: &[String],
     design: &Design,
@@ -214,8 +214,8 @@ fn kept_key(
     if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
 }
 
-/// Returns the statements that drop a stored table's primary key (unless it is kept), the index that trickle
-/// made, and NOT NULL.
+/// Returns the statements that drop the primary key of a stored table (unless the new design has the same
+/// key), the index that trickle made, and NOT NULL.
 async fn drop_identity(
     t: &Transaction<'_>,
     old: &Entry,
@@ -248,8 +248,9 @@ async fn drop_identity(
     Ok(texts)
 }
 
-/// Returns the statements that turn a table's columns into others: drops, changes of type, additions at the
-/// end. `None` where the columns that stay are in another order, or a new one would stand among them.
+/// Returns the statements that turn the columns `before` of a table into the columns `after`. The statements
+/// drop columns, change types, and add columns at the end. Returns `None` where the columns that stay would
+/// get another order, or a new column would come before one of them.
 fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Option<Vec<String>> {
     let stays: Vec<&OutputColumn> =
         before.iter().filter(|b| after.iter().any(|a| a.name == b.name)).collect();
@@ -262,7 +263,7 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
         texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
     }
     for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
-        // The old values are of no use: the table is filled afterwards.
+        // The old values are not needed, since the table is filled after the change.
         let (name, ty) = (Ident::new(&b.name), &a.spelled);
         texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
     }
@@ -287,7 +288,8 @@ impl Design {
         }
     }
 
-    /// Returns the statements that make the key or the index by which rows of the result table are found.
+    /// Returns the statements that make the key, or the index, by which a refresh finds rows of the result
+    /// table.
     pub(crate) fn identity(&self) -> Vec<Statement> {
         self.table.iter().flat_map(|t| t.identity_ddl()).collect()
     }

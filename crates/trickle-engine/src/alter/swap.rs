@@ -1,14 +1,14 @@
-//! Replaces the result of a stream table by the result of another query. The new result is built beside, as a
-//! stream table of its own, here called the table beside. Then it takes the place of the former one in one
-//! transaction.
+//! Replaces the result of a stream table by the result of a new query. The new result is built in a separate
+//! hidden stream table, which is called the table beside. When the table beside is filled, its rows take the
+//! place of the former result in one transaction.
 //!
-//! - Readers see the former result until that transaction ends, and the new one afterwards, even if a process
-//!   dies at any time. While rows are written into a table whose columns change, readers wait.
-//! - The former query is refreshed as before until then. Errors that the new query raises concern the table
-//!   beside alone.
-//! - The table beside has a frontier of its own, which becomes the frontier of the stream table. So no change
-//!   is lost or applied twice.
-//! - A table that a dead process left beside is dropped by the next swap or by a refresher.
+//! - Readers see the former result until that transaction ends, and the new result afterwards, even if the
+//!   process dies at any time. Readers wait only while rows are written into a table whose columns change.
+//! - Until that transaction, the stream table is refreshed by its former query. Errors that the new query
+//!   raises affect the table beside alone.
+//! - The table beside has its own frontier, which becomes the frontier of the stream table. So the exchange
+//!   loses no change and applies no change twice.
+//! - A table beside that a dead process left is dropped by the next call of `swap` or by a refresher.
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
@@ -29,21 +29,21 @@ use trickle_core::catalog::TableId;
 use trickle_core::sql::{Ident, Qualified, print};
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// The most attempts to bring the table beside up to date where its sources are altered meanwhile.
+/// The greatest number of attempts to bring the table beside up to date while its sources are being altered.
 const ATTEMPTS: u32 = 3;
 
 /// How a new result takes the place of the former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The table stays the same object and takes the new columns and rows. Objects that depend on it stay
-    /// too.
+    /// The table stays the same object and gets the new columns and rows. Objects that depend on the table
+    /// stay too.
     Same(Readers),
-    /// The new table takes the name, and the former one is dropped. Stream tables that read it are planned
-    /// again.
+    /// The table beside gets the name of the former table, and the former table is dropped. Stream tables
+    /// that read the former table are planned again.
     Another,
 }
 
-/// Numbers of the rows of a result table that were written as another result took its place.
+/// Numbers of the rows that were written into a result table when a new result took its place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) inserted: i64,
@@ -51,19 +51,20 @@ pub(crate) struct Written {
     pub(crate) deleted: i64,
 }
 
-/// Locks the buffers of sources, so that nobody drops changes that are still needed. A session that drops
-/// such changes marks the readers of the source, and the stream table is not yet among these.
+/// Locks the rows of buffers in the catalog, so that no session drops changes that the new result still
+/// needs. A session that drops such changes marks the readers of the source for a recompute, and the stream
+/// table is not yet one of these readers.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
 
-/// The stream table `$1` that was built beside, if it is filled and none of its sources and functions was
-/// altered. The names `$2` and `$4` must still lead to the tables `$3` and `$5`.
+/// The stream table `$1` that was built beside, if it is filled and if none of its sources and functions was
+/// altered. The names `$2` and `$4` must still mean the tables `$3` and `$5`.
 const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND is_populated AND NOT needs_reinit \
      AND frontier IS NOT NULL AND EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[$1]) u(id) WHERE u.id = $1) \
      AND to_regclass($2)::oid = $3 AND to_regclass($4)::oid = $5 FOR UPDATE";
 
 /// The statements that give stream table `$1` the frontier, the times, the cost model and the history of
-/// `$2`, whose rows it gets.
+/// stream table `$2`, whose rows it gets.
 const ADOPT: [&str; 2] = [
     "UPDATE pgtrickle.pgt_stream_tables o SET frontier = b.frontier, is_populated = true, needs_reinit = false, \
      reinit_reason = NULL, data_timestamp = b.data_timestamp, last_refresh_at = b.last_refresh_at, cost_model = b.cost_model, \
@@ -72,8 +73,8 @@ const ADOPT: [&str; 2] = [
     "UPDATE pgtrickle.pgt_refresh_history SET pgt_id = $1 WHERE pgt_id = $2",
 ];
 
-/// The statements that rename hidden tables whose names begin with `$1`, and their indexes: that beginning
-/// becomes `$2`.
+/// The statements that rename hidden tables, and their indexes, whose names begin with `$1`. In each new
+/// name, `$2` replaces that beginning.
 const RENAMES: &str = "
 SELECT DISTINCT pg_catalog.format('ALTER %s pgtrickle_changes.%I RENAME TO %I',
     CASE c.relkind WHEN 'i' THEN 'INDEX' ELSE 'TABLE' END, c.relname, $2::text || substr(c.relname, length($1::text) + 1))
@@ -81,8 +82,8 @@ FROM pg_class t LEFT JOIN pg_index i ON i.indrelid = t.oid JOIN pg_class c ON c.
 WHERE t.relnamespace = 'pgtrickle_changes'::regnamespace AND t.relkind = 'r' AND starts_with(t.relname, $1)
     AND starts_with(c.relname, $1) ORDER BY 1";
 
-/// The stream tables of the current role that were built beside and left: with `$1`, only for that stream
-/// table; without, all that nobody works on any more.
+/// The tables beside that processes of the current role have left. With `$1`, these are the tables beside
+/// that stream table; without `$1`, all tables beside that no session has used for a while.
 const LEFT: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
 JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = quote_ident(current_user)::regrole
@@ -91,8 +92,8 @@ WHERE s.pgt_schema = 'pgtrickle_changes' AND CASE WHEN $1::int8 IS NULL THEN s.p
     AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid AND l.granted)
     ELSE starts_with(s.pgt_name, pg_catalog.format('new_%s_', $1::int8)) END";
 
-/// The first object that depends on table `$1` and does not go with it: on its columns `$2`, or, without
-/// `$2`, on any part.
+/// The first object that depends on table `$1` and is not dropped with it. With `$2`, the object depends on
+/// one of these columns; without `$2`, on any part of the table.
 const DEPENDENTS: &str = "
 SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
     SELECT CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS classid,
@@ -106,11 +107,12 @@ SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
 WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
 
 impl<C: Connection> Trickle<C> {
-    /// Refuses columns that a stream table cannot be given without harm to its dependent objects.
+    /// Returns an error where a stream table cannot get these columns without harm to objects that depend on
+    /// it.
     ///
     /// # Errors
-    /// An object that depends on a column which goes, or a stream table that reads it; columns in another
-    /// order.
+    /// An object or a stream table depends on a column that would be dropped; the columns that stay would
+    /// get another order.
     pub(crate) async fn require_takes(&self, old: &Entry, columns: &[OutputColumn], way: Way) -> Result<()> {
         match way {
             Way::Same(readers) => {
@@ -129,8 +131,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refuses to take away columns by which writers keep an IMMEDIATE stream table: their triggers would
-    /// count the missing values as nothing.
+    /// Returns an error where the triggers of an IMMEDIATE stream table read a column that would be dropped.
+    /// Those triggers would count the missing values as nothing.
     async fn require_not_kept_over(&self, old: &Entry, gone: &[String]) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         let mut read =
@@ -152,8 +154,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Refuses to let another table take the place of this one while it has a reader that cannot be planned
-    /// again from here. Such a reader has another owner, or is IMMEDIATE.
+    /// Returns an error where another table cannot take the place of this one, because this role cannot plan
+    /// one of its readers again. Such a reader has another owner, or is IMMEDIATE.
     async fn require_movable(&self, old: &Entry) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         match registry.readers(old.relation.id).find(|e| !e.own || e.mode == Mode::Immediate) {
@@ -166,8 +168,8 @@ impl<C: Connection> Trickle<C> {
         .map_err(|e| e.hint("Drop what reads it, or give the columns another order."))
     }
 
-    /// Refuses a change of these columns of a stream table, or of all of it, while an object depends on them
-    /// that is no stream table.
+    /// Returns an error where an object that is no stream table depends on these columns of a stream table,
+    /// or on any of its columns where `columns` is `None`.
     pub(crate) async fn require_free(&self, old: &Entry, columns: Option<Vec<String>>) -> Result<()> {
         let params: [&dyn Bind; 2] = [&old.relation.id.0, &columns];
         let found = self.db().query_opt(DEPENDENTS, &params).await;
@@ -180,7 +182,8 @@ impl<C: Connection> Trickle<C> {
             .hint("Drop what depends on it, alter the stream table, and make it again."))
     }
 
-    /// Builds the result of a new query beside a stream table and lets it take the place of the former one.
+    /// Builds the result of a new query beside a stream table, and lets the new result take the place of the
+    /// former one.
     pub(crate) async fn swap(
         &mut self,
         old: &Entry,
@@ -191,7 +194,8 @@ impl<C: Connection> Trickle<C> {
         self.drop_left(Some(old.id)).await?;
         self.drop_left(None).await?;
         let beside = beside(old);
-        // Writers keep only the table that is in place.
+        // The triggers of an IMMEDIATE stream table apply changes only to the table in place, so the table
+        // beside has another mode.
         let mode = new.mode.filter(|m| *m != RefreshMode::Immediate);
         let made = NewStreamTable {
             name: beside.clone(),
@@ -206,7 +210,8 @@ impl<C: Connection> Trickle<C> {
             Ok(done) => Ok(done),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
-                // If it cannot be dropped now, the next swap or a refresher drops it.
+                // If the table beside cannot be dropped now, the next call of `swap` or a refresher drops
+                // it.
                 let _ = self.drop_id(built.id, false).await;
                 Err(about(e, &beside, old))
             }
@@ -224,7 +229,7 @@ impl<C: Connection> Trickle<C> {
         loop {
             let beside = self.built(built).await?;
             if beside.mode != Mode::Full || attempt > 1 {
-                // Applies the changes that came while it was built.
+                // Applies the changes that were committed while the table beside was built.
                 self.refresh_linked(&[beside.relation.id], &RefreshOptions::initial()).await?;
             }
             let beside = self.built(built).await?;
@@ -250,7 +255,7 @@ impl<C: Connection> Trickle<C> {
         self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
     }
 
-    /// Lets the table beside take the place of the former one.
+    /// Lets the table beside take the place of the former table.
     async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<Written> {
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
@@ -259,7 +264,7 @@ impl<C: Connection> Trickle<C> {
         let written = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             t.batch_execute(&limits).await.map_err(|e| Error::server(changing(old), e))?;
             lock(t, old, beside).await?;
-            // The search path decides which operators compare rows.
+            // The search path decides which operators compare the rows.
             put_in_force(&**t, &beside.in_force).await.map_err(|e| Error::server(changing(old), e))?;
             let written = match way {
                 Way::Same(readers) => {
@@ -282,8 +287,8 @@ impl<C: Connection> Trickle<C> {
         self.memory.compiled.remove(&old.id);
         self.memory.compiled.remove(&beside.id);
         self.memory.recent.clear();
-        // This is another transaction. Otherwise, while a session reads a source for long, each new attempt
-        // would write all rows again.
+        // The sources are released in a transaction of their own. Otherwise, while a session reads a source
+        // for a long time, each new attempt would write all rows again.
         let released = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             release_sources(t, &[old.clone(), beside.clone()]).await
         });
@@ -296,23 +301,23 @@ impl<C: Connection> Trickle<C> {
         Ok(written)
     }
 
-    /// Returns the statements that put the limits of refreshes in force, since rows are compared here as
-    /// there.
+    /// Returns the statements that put the limits of refreshes in force, since the exchange compares rows as
+    /// a refresh does.
     fn limits(&self) -> String {
         let statement = self.settings.statement_timeout_ms;
         let statement = statement.map(|ms| format!("; SET LOCAL statement_timeout = {ms}"));
         format!("SET LOCAL jit = off{}", statement.unwrap_or_default())
     }
 
-    /// Drops the table that was built beside stream table `of` and left there. Without `of`, drops all such
-    /// tables that nobody works on any more.
+    /// Drops the table beside stream table `of` that a process has left. Without `of`, drops all such tables
+    /// that no session has used for a while.
     pub(crate) async fn drop_left(&mut self, of: Option<i64>) -> Result<()> {
         let fail = |e| Error::server("look for what was built and left", e);
         let left: Vec<i64> =
             self.db().query(LEFT, &[&of]).await.map_err(fail)?.iter().map(|r| r.get(0)).collect();
         let patience = self.settings.patience;
         for id in left {
-            // A table that another session uses waits for the next call, unless its name is needed now.
+            // If another session uses the table, a later call drops it, unless its name is needed now.
             self.settings.patience.attempts = if of.is_some() { patience.attempts } else { 1 };
             let dropped = Box::pin(self.drop_id(id, false)).await;
             self.settings.patience = patience;
@@ -329,11 +334,12 @@ fn changing(old: &Entry) -> String {
     format!("change {}", shown(old))
 }
 
-/// Keeps other sessions from changing either table, and checks that both are still the tables that the caller
-/// knows.
+/// Keeps other sessions from changing the former table or the table beside, and checks that both are still
+/// the tables that the caller read.
 async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
-    // Writers that keep this table lock the source first, and the table afterwards.
+    // A writer takes its lock on the source first and its lock on this table afterwards, so this transaction
+    // removes the triggers of the sources first.
     immediate::remove(t, old.id).await?;
     let (there, built) = (shown(old), shown(beside));
     let locks = format!(
@@ -349,14 +355,15 @@ async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     }
 }
 
-/// Gives the stream table the frontier, the states and the history of the table beside in the catalog.
+/// Gives the stream table, in the catalog, the frontier, the states and the history of the table beside.
 async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
     renote(t, old.id, design).await?;
     require_one(t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?, old)?;
     t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
     if design.requested == RefreshMode::Immediate {
-        // Writers keep the stream table once a refresh has computed it while nobody writes.
+        // The triggers apply changes only after a refresh has computed the stream table while nobody writes
+        // its sources.
         let text =
             "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
         t.execute(text, &[&old.id]).await.map_err(fail)?;
@@ -364,14 +371,14 @@ async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     rename_states(t, old, beside, &changing(old)).await
 }
 
-/// Returns the name under which a new result is built: in the hidden schema, where no user's name is in the
-/// way.
+/// Returns the name of the table beside. This table is in the hidden schema, where no name of a user's can
+/// conflict.
 fn beside(old: &Entry) -> Name {
     let name = Ident::new(format!("new_{}_{}", old.id, old.relation.name)).with_suffix("");
     Name { schema: Some(HIDDEN.to_owned()), name: name.as_str().to_owned() }
 }
 
-/// Turns an error about the table beside into one about the stream table that it is built for.
+/// Turns an error that names the table beside into an error that names the stream table.
 fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     let name = Qualified::new(HIDDEN, &beside.name).to_string();
     let message =
@@ -380,8 +387,8 @@ fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     e.saying(message)
 }
 
-/// Makes the rows of a stream table equal to the rows of the table beside, once it has their columns. Writes
-/// the difference alone, where the engine can compare rows, else all rows.
+/// Makes the rows of a stream table equal to the rows of the table beside. The caller has given both tables
+/// the same columns. Writes only the difference where the engine can compare rows, and all rows otherwise.
 async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<Written> {
     let fail = |e| Error::server(changing(old), e);
     let built = Qualified::new(&beside.relation.schema, &beside.relation.name);
@@ -398,8 +405,8 @@ async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     Ok(Written { inserted: rows(inserted.map_err(fail)?), updated: 0, deleted: rows(deleted) })
 }
 
-/// Whether the table beside and a design were planned for the same query over the same sources, with nothing
-/// altered in between.
+/// Whether the table beside and a design were planned for the same query over the same sources, and no
+/// source was altered between the two plans.
 fn alike(beside: &Entry, design: &Design) -> bool {
     let built: BTreeSet<(u32, &str)> =
         beside.dependencies.iter().map(|d| (d.relation.id.0, &*d.fingerprint)).collect();
@@ -416,7 +423,7 @@ async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: 
     t.as_keeper(&texts.join(";\n")).await.map_err(fail)
 }
 
-/// Fails where the catalog did not let the row of a stream table be written.
+/// Returns an error where the catalog did not let this role write the row of a stream table.
 fn require_one(rows: u64, e: &Entry) -> Result<()> {
     if rows == 1 {
         return Ok(());
@@ -424,8 +431,9 @@ fn require_one(rows: u64, e: &Entry) -> Result<()> {
     Err(Error::input(format!("{} is not this role's in the catalog any more", shown(e))))
 }
 
-/// Gives the table beside the name and the place in the catalog of the table that goes. The catalog comes
-/// first: it lets nobody write the row of a table that is gone.
+/// Gives the table beside the name of the former table and its row in the catalog, and drops the former
+/// table. The catalog is written first, since row security lets no role write the row of a table that is
+/// dropped.
 async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |e| Error::server(&doing, e);
@@ -433,7 +441,7 @@ async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<
     let (former, table) = (old.relation.id.0, beside.relation.id.0);
     let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
     require_one(t.execute(text, &[&old.id, &table]).await.map_err(fail)?, old)?;
-    // An empty fingerprint matches no definition, so every reader of the former table is planned again.
+    // No definition has an empty fingerprint, so every reader of the former table is planned again.
     let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, keeps_plan = false, column_names = NULL, named_columns = NULL \
          WHERE source_relid = $1";
     t.execute(text, &[&former, &table]).await.map_err(fail)?;

@@ -9,8 +9,9 @@ use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast
 use trickle_core::types::Type;
 use trickle_core::vocabulary;
 
-/// The functions of name `$2` in schema `$1`. Without a schema the name is one of the server's own, as it is
-/// in canonical texts. If the server has none of that name, the search path of the connection finds it.
+/// The functions of the name `$2` in schema `$1`. A name without a schema means one of the server's own
+/// functions, as in canonical texts. If the server has no function of that name, the function is looked for
+/// in the search path of the connection.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
     c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
@@ -30,7 +31,8 @@ WHERE p.proname = $2 AND p.prokind <> 'p' AND (n.nspname = $1 OR $1::text IS NUL
     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
 ORDER BY p.oid";
 
-/// The kind of a function by `pg_proc.prokind` and `proretset`. A procedure is in no query.
+/// The kind of a function by `pg_proc.prokind` and `proretset`. A procedure is an error, since no query can
+/// call it.
 pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
     match (prokind, returns_set) {
         ("f", true) => Ok(FuncKind::SetReturning),
@@ -41,7 +43,7 @@ pub(super) fn kind(prokind: &str, returns_set: bool) -> Result<FuncKind> {
     }
 }
 
-/// Reads all functions of a name whose types the engine can express.
+/// Reads all functions of one name whose types the engine can express.
 pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
     let rows = db.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
@@ -78,7 +80,8 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
             never_null: false,
             raises: true,
         };
-        // Arguments that are left out have defaults. In canonical text, variadic arguments stand in an array.
+        // A call may leave out arguments that have defaults, so each shorter list of arguments is one more
+        // signature. In canonical text, variadic arguments are written as one array.
         let least = sig.args.len().saturating_sub(usize::try_from(r.get::<i16>(10)).unwrap_or(0));
         for n in (least..sig.args.len()).rev() {
             found.push(Arc::new(FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() }));
@@ -88,8 +91,8 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
     Ok(found)
 }
 
-/// Returns the function that a call with these argument types means: the exact one, else the first that
-/// implicit casts lead to.
+/// Returns the function that a call with these argument types means: the one with exactly these types, else
+/// the first one whose parameters implicit casts lead to.
 pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
     let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
         f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))

@@ -1,8 +1,9 @@
-//! The server's own catalog, as the engine sees it.
+//! The catalog of the server, as the engine sees it.
 //!
-//! The engine cannot wait when it asks the catalog, so all answers must be there before. The definitions that
-//! were read so far are in [`PgCatalog`], which notes each question that it cannot answer. The function
-//! [`compile`] reads the answers and compiles again, until no question is left.
+//! The engine cannot wait for an answer of the catalog. So the definitions that the engine needs must be
+//! read before it asks the catalog for them. The definitions that were read so far are in a [`PgCatalog`],
+//! which notes each question that it cannot answer yet. The function [`compile`] reads the answers to the
+//! noted questions and compiles again, until no question is left.
 
 mod functions;
 mod operators;
@@ -29,13 +30,13 @@ pub(crate) use tables::{KIND, canonical, reach};
 pub use tables::{PlannedWith, Reach};
 pub(crate) use types::spelled;
 
-/// A qualified name; the schema is `None` where the query left it to the search path.
+/// A qualified name; the schema is `None` where the query names none.
 type Name = (Option<String>, String);
 
 /// The fields of a composite type, in order.
 type Fields = Vec<(Arc<str>, Type)>;
 
-/// A question that the catalog could not answer yet.
+/// A question that the catalog cannot answer before it reads the answer from the server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
     Relation(Name),
@@ -53,9 +54,9 @@ enum Relation {
     Absent,
 }
 
-/// The definitions that were read from a database's catalog. A name without a schema is the server's own, as
-/// it is in canonical texts. If the server has no relation of that name, it is one in the schemas under which
-/// the query was typed.
+/// The definitions that were read so far from a database's catalog. A name without a schema means an object
+/// of the server's own, as in canonical texts. If the server has no relation of that name, the name means a
+/// relation in the search path under which the query was typed.
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
@@ -63,30 +64,30 @@ pub struct PgCatalog {
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
     fields: BTreeMap<String, Option<Fields>>,
     collations: BTreeMap<Name, Option<Collation>>,
-    /// The schemas in which to look for relations that the typed query names without a schema.
+    /// The schemas in which the catalog looks for relations that the typed query names without a schema.
     typed: Vec<String>,
-    /// The copies that are read in the place of their sources.
+    /// The copies that the query reads in the place of their sources.
     copies: Copies,
-    /// For some tables, the only keys and columns without NULL that plans may know.
+    /// For some tables, the only keys and never-NULL columns that plans may rely on.
     planned_with: BTreeMap<TableId, PlannedWith>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
 
 impl PgCatalog {
-    /// Makes a catalog of which nothing is read yet.
+    /// Makes a catalog into which nothing was read yet.
     pub fn new() -> PgCatalog {
         PgCatalog::default()
     }
 
-    /// Makes a catalog of which nothing is read yet, for statements that run under a search path: their
-    /// operators are found in these schemas.
+    /// Makes a catalog into which nothing was read yet, for statements that run under the search path
+    /// `path`. Operators of these statements are found in the schemas of that path.
     pub(crate) fn under(path: Vec<String>) -> PgCatalog {
         PgCatalog { types: Types::under(path), ..PgCatalog::default() }
     }
 
-    /// Makes the catalog look for relations without a schema as a query does that was typed under this search
-    /// path.
+    /// Makes the catalog look for relations without a schema in the search path under which the query was
+    /// typed.
     pub(crate) fn typed_under(&mut self, path: &[String]) {
         self.typed = path.to_vec();
     }
@@ -96,15 +97,16 @@ impl PgCatalog {
         self.copies = copies;
     }
 
-    /// Hides all keys and columns without NULL of these tables but the given ones.
+    /// Hides all keys and never-NULL columns of these tables, except the ones that `former` lists.
     pub(crate) fn plan_with(&mut self, former: BTreeMap<TableId, PlannedWith>) {
         self.planned_with = former;
     }
 
-    /// Returns the types of columns, each from its oid and the text that `format_type` returns for it.
+    /// Returns the types of columns. Each column is given by the oid of its type and the text that
+    /// `format_type` returns for it.
     ///
     /// # Errors
-    /// The server's errors.
+    /// Errors of the server.
     pub(crate) async fn column_types(
         &mut self,
         db: &dyn Connection,
@@ -114,16 +116,16 @@ impl PgCatalog {
         Ok(columns.iter().map(|(oid, spelled)| self.types.column(*oid, spelled)).collect())
     }
 
-    /// Reads a relation if it is not known yet.
+    /// Reads a relation if it was not read before.
     ///
     /// # Errors
-    /// The server's errors.
+    /// Errors of the server.
     pub async fn fetch(&mut self, db: &dyn Connection, schema: Option<&str>, name: &str) -> Result<()> {
         self.relation(schema, name);
         self.catch_up(db).await.map(|_| ())
     }
 
-    /// Reads the answers to all noted questions; returns false where there was none.
+    /// Reads the answers to all noted questions; returns false where no question was noted.
     async fn catch_up(&mut self, db: &dyn Connection) -> Result<bool> {
         let wanted = self.wanted.take();
         for w in &wanted {
@@ -249,7 +251,7 @@ impl Catalog for PgCatalog {
         found.flatten()
     }
 
-    /// Knows only types that were looked for before.
+    /// Answers only for types that were read before.
     fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
         self.types.is_constrained(&(schema.map(str::to_owned), name.to_owned()))
     }
@@ -258,7 +260,7 @@ impl Catalog for PgCatalog {
 /// Compiles a parsed query against the database that `db` is connected to.
 ///
 /// # Errors
-/// The errors of the engine and of the server.
+/// The errors of the engine; errors of the server.
 pub async fn compile(
     db: &dyn Connection,
     catalog: &mut PgCatalog,

@@ -1,5 +1,5 @@
-//! Operators, functions with parameters of any type, fields and collations. The server itself must describe
-//! them for types that the engine knows by name only.
+//! Operators, functions with polymorphic parameters, fields of composite types, and collations. The server
+//! must describe them where the engine knows a type by its name only.
 
 use super::types::{Types, spelled};
 use super::{Name, Wanted};
@@ -10,16 +10,18 @@ use trickle_core::catalog::Collation;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility};
 use trickle_core::types::Type;
 
-/// Operators, or functions with a pseudo-type among their parameters, that take arguments of these types,
-/// nearest first. A parameter of the argument's own type is nearest. Then come a pseudo-type for arguments of
-/// that sort, a type that the argument is binary-coercible to, and a pseudo-type for any argument.
+/// Operators that take arguments of these types, and functions with a pseudo-type among their parameters
+/// that take such arguments; the nearest come first. A parameter is nearest if it has the argument's own
+/// type. The next parameters in this order have a pseudo-type for arguments of that sort, a type that the
+/// argument is binary-coercible to, and a pseudo-type for any argument.
 ///
-/// A result of a pseudo-type is the argument's type of that sort, or a type that belongs to the range among
-/// the arguments.
+/// A result that has a pseudo-type gets the type of the argument of that sort, or a type that belongs to the
+/// range among the arguments.
 ///
-/// Without a schema, an operator is the server's own: the canonical text names the schema of every other, and
-/// anybody may have made one since that fits better. A function without a schema is the server's own too, but
-/// if the server has none of that name, the search path of the connection finds it.
+/// An operator without a schema is the server's own, since the canonical text names the schema of every
+/// other operator. Somebody may since have made an operator that fits better. A function without a schema is
+/// also one of the server's own. If the server has no function of that name, the function is looked for in
+/// the search path of the connection.
 const CALLS: &str = "
 WITH arg AS (
     SELECT a.at, t.oid, t.typtype, t.typcategory = 'A' AND t.typlen = -1 AS is_array
@@ -77,7 +79,7 @@ WHERE c.collname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = '
     AND NOT EXISTS (SELECT FROM pg_collation b WHERE b.collname = $2 AND b.collnamespace = 'pg_catalog'::regnamespace)))
 ORDER BY c.collencoding DESC LIMIT 1";
 
-/// A call by name and argument types.
+/// A call, by the name of the function or operator and the types of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Call {
     pub(super) operator: bool,
@@ -86,15 +88,15 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the call as a question to the server; `None` where a type is not known yet.
+    /// Returns the call as a question to the server; `None` where the type of an argument is not known yet.
     pub(super) fn wanted(self) -> Option<Wanted> {
         let open = |t: &Type| matches!(t, Type::Unknown | Type::Record(_));
         (!self.args.iter().any(open)).then_some(Wanted::Call(self))
     }
 }
 
-/// Returns the function that PostgreSQL means by a call; `None` where that is not sure. PostgreSQL accepted
-/// the text, so the best fit is meant.
+/// Returns the function that PostgreSQL means by a call; `None` where this cannot be decided with certainty.
+/// PostgreSQL accepted the text, so the call means the candidate that fits best.
 pub(super) async fn call(
     db: &dyn Connection,
     types: &mut Types,
@@ -114,7 +116,8 @@ pub(super) async fn call(
     if call.operator && volatility != Volatility::Immutable {
         return Ok(None);
     }
-    // An operator keeps its schema. By that the engine knows that it is none of its own.
+    // The signature of an operator has the schema even where it is `pg_catalog`. By the schema, the engine
+    // tells such an operator from its own operators.
     let schema = (call.operator || !builtin).then(|| Arc::from(schema.as_str()));
     Ok(Some(Arc::new(FuncSig {
         schema,

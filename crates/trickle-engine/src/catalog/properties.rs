@@ -1,24 +1,26 @@
-//! Properties of tables, types and functions that a plan may take from the server's catalog. Each is listed
-//! with its guarantee on PostgreSQL 15 to 18, the place where it is read, and the cases without the
-//! guarantee. docs/properties.md is made from this list. A test of this module looks for catalog columns that
-//! tell such properties and are read outside of `catalog` and `schema`.
+//! Properties of tables, types and functions that a plan may rely on, as the server's catalog declares them.
+//! Each property has its guarantee on PostgreSQL 15 to 18, the function or statement that reads it, and the
+//! cases without the guarantee. docs/properties.md is made from this list. A test of this module searches
+//! the other modules for catalog columns that declare such properties. Only `catalog` and `schema` may read
+//! these columns.
 //!
 //! For a new property, the server must guarantee it for every row that a query can see, whatever role,
-//! setting or kind of table wrote the row. A plan must be made again where the property goes
-//! (`pgtrickle.relied`, the fingerprints). A declaration that nobody enforces is no property.
+//! setting or kind of table wrote the row. A plan must be made again when the property is lost
+//! (`pgtrickle.relied`, the fingerprints). A declaration that the server does not enforce is no property.
 
 /// A property that the server's catalog declares.
 #[derive(Clone, Copy, Debug)]
 pub struct Property {
-    /// A short name, which begins its row of the table.
+    /// The short name of the property, which begins its row of the table.
     pub name: &'static str,
-    /// The use that plans make of it; empty where they make none.
+    /// The use that plans make of the property; empty where plans do not use it.
     pub used: &'static str,
-    /// The guarantee of the server, with the chapter or view of the PostgreSQL manual that gives it.
+    /// The guarantee of the server, with the chapter or view of the PostgreSQL manual that states it.
     pub holds: &'static str,
-    /// The function of the catalog, or the statement of this module, that reads it; empty where none does.
+    /// The function of the catalog, or the statement of this module, that reads the property; empty where no
+    /// code reads it.
     pub read: &'static str,
-    /// Cases in which the declaration is there and the guarantee is not, or in which it goes, each with a
+    /// Cases in which the property is declared but not guaranteed, or in which it is lost. Each case has a
     /// test of `tests/pg`.
     pub without: &'static [(&'static str, &'static str)],
 }
@@ -191,7 +193,7 @@ pub fn table() -> String {
 mod tests {
     use std::path::Path;
 
-    /// Words of the server's catalog that say a property.
+    /// Names in the server's catalog that declare a property.
     const WORDS: &[&str] = &[
         "attnotnull",
         "attgenerated",
@@ -211,7 +213,8 @@ mod tests {
         "collisdeterministic",
     ];
 
-    /// Where such a word may stand beside this module and the functions of the catalog (`schema`), and why.
+    /// Files outside this module and the functions of the catalog (`schema`) that may use such a name, each
+    /// with the reason.
     const ELSEWHERE: &[(&str, &str)] = &[
         ("stored.rs", "the columns of a stream table itself, which trickle made"),
         ("alter/evolve.rs", "the columns and the key of a stream table itself"),

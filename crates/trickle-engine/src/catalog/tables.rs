@@ -12,8 +12,9 @@ use trickle_core::types::{OtherType, Type};
 use trickle_core::vocabulary;
 
 /// Returns an SQL expression that writes a definition, under settings that make the text mean the same under
-/// all settings of a user. Dates and intervals are read in one way, floats have their last digit, backslashes
-/// stand for themselves. The settings hold to the end of the statement's transaction.
+/// all settings of a user. Dates and intervals are then read in one format only, floats are written with
+/// their last digit, and a backslash is an ordinary character. The settings stay in force to the end of the
+/// statement's transaction.
 pub(crate) fn canonical(definition: &str) -> String {
     format!(
         "CASE WHEN (SELECT count(set_config(name, value, true)) FROM (VALUES ('DateStyle', 'ISO, YMD'), \
@@ -22,9 +23,10 @@ pub(crate) fn canonical(definition: &str) -> String {
     )
 }
 
-/// The kind of relation `c`, as `pg_class.relkind` says it, but foreign for a table that has a foreign table
-/// among its partitions or children. The changes of foreign tables happen elsewhere. And the server runs no
-/// statement that writes one of them beside triggers with transition tables.
+/// The kind of relation `c`, as `pg_class.relkind` has it. A table with a foreign table among its partitions
+/// or children counts as foreign. Changes of a foreign table happen on another server. Moreover, the server
+/// refuses statements that write a foreign table among the children of a table whose triggers have
+/// transition tables.
 pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FROM unnest(pgtrickle.children(c.oid)) h(oid) \
      JOIN pg_class f ON f.oid = h.oid AND f.relkind = 'f') THEN 'f' ELSE c.relkind::text END";
 
@@ -36,8 +38,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE pg_catalog.format('%I.%I', $1, $2) END)
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
-/// The columns of a table. A collation that is not the type's own decides about order; a nondeterministic one
-/// decides about equality too.
+/// The columns of a table. A collation that is not the default of its type decides about order. A
+/// nondeterministic collation decides about equality too.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, {spelled}, a.attnum = ANY (g.columns),
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
@@ -59,21 +61,21 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
           ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
-/// The keys and the columns without NULL that a table had when a plan was made. If the table has got more
-/// since, rows that were stored or captured before need not obey them.
+/// The keys and the never-NULL columns that a table had when a plan was made. If the table has got more of
+/// them since, rows that were stored or captured earlier may violate these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedWith {
-    /// Keys, by the attribute numbers of their columns.
+    /// The keys, each as the attribute numbers of its columns.
     keys: Vec<Vec<i16>>,
     /// The attribute numbers of columns that are never NULL.
     never_null: Vec<i16>,
 }
 
 impl PlannedWith {
-    /// Reads keys and columns that are never NULL as `pgtrickle.relied` writes them.
+    /// Reads keys and never-NULL columns from the text that `pgtrickle.relied` writes.
     ///
     /// # Errors
-    /// A text that `pgtrickle.relied` does not write.
+    /// The text is not one that `pgtrickle.relied` writes.
     pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<PlannedWith> {
         let number = |text: &str| {
             let fail = |_| Error::input(format!("the catalog has {text:?} for the number of a column"));
@@ -89,14 +91,14 @@ impl PlannedWith {
         })
     }
 
-    /// Whether plans may know that the table has this key.
+    /// Whether plans may rely on this key of the table.
     pub(crate) fn has_key(&self, columns: &[i16]) -> bool {
         self.keys.iter().any(|k| k == columns)
     }
 }
 
-/// Reads a relation; `None` where there is none of that name. Of tables in `former`, it reads no more keys
-/// and columns without NULL than a former plan knew.
+/// Reads a relation; returns `None` where no relation has that name. Of a table in `former`, only the keys
+/// and never-NULL columns that a former plan relied on are read.
 pub(super) async fn read(
     db: &dyn Connection,
     types: &mut Types,
@@ -122,7 +124,8 @@ pub(super) async fn read(
         let other = columns.iter_mut().filter(|c| !former.never_null.contains(&c.number));
         other.for_each(|c| c.nullable = true);
     }
-    // A key of a parent says nothing about the rows of its children.
+    // A key of a parent says nothing about the rows of its children, so only a table without children, or a
+    // partitioned table, has keys.
     let descendants: bool = row.get(5);
     let mut keys = Vec::new();
     if !descendants || row.get::<&str>(3) == "p" {
@@ -151,15 +154,15 @@ pub(super) async fn read(
     }))))
 }
 
-/// The indexes by which rows can be looked up, each as its columns up to the first expression. Keys are among
-/// them.
+/// The indexes by which rows can be looked up, each as its columns up to the first expression. The indexes
+/// of keys are included.
 const INDEXES: &str = "
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 JOIN pg_am m ON m.oid = c.relam
 WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
 
-/// The server's statistics of a table's values (`pg_stats.n_distinct`), and, for `{rows}`, the number of its
-/// rows.
+/// The server's statistics of the values in a table (`pg_stats.n_distinct`), and, in place of `{rows}`, the
+/// number of its rows.
 const STATISTICS: &str = "
 SELECT {rows}::float8,
     ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -169,18 +172,18 @@ SELECT {rows}::float8,
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1";
 
-/// The indexes by which the rows of a table are found, and statistics of the rows.
+/// The indexes by which a delta can find the rows of a table, and statistics of the rows.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     /// The indexes, each as the columns (positions) that it starts with.
     pub indexes: Vec<Vec<usize>>,
     /// The number of rows, as the server estimates it; `None` where there is no server to ask.
     pub rows: Option<f64>,
-    /// The number of different values of a column (position), where it is known.
+    /// The number of different values of a column (position), for columns with statistics.
     pub distinct: BTreeMap<usize, f64>,
 }
 
-/// Reads the indexes and statistics of a table; both are unknown where there is no such table.
+/// Reads the indexes and statistics of a table. Returns none where the table does not exist.
 pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> {
     let doing = |e| Error::server("read the indexes and statistics of a table", e);
     let Some(row) =
@@ -190,7 +193,7 @@ pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> 
     };
     let (all, attnums): (f64, Vec<i16>) = (row.get(0), row.get(1));
     let distinct = row.get::<Vec<Option<f64>>>(2).into_iter().enumerate();
-    // A negative number is a fraction of the rows.
+    // A negative `n_distinct` is a fraction of the number of rows.
     let distinct = distinct.filter_map(|(c, n)| Some((c, n.map(|n| if n < 0.0 { -n * all } else { n })?)));
     let rows = db.query(INDEXES, &[&table.0]).await.map_err(doing)?;
     let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
@@ -198,8 +201,9 @@ pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> 
     Ok(Reach { indexes, rows: Some(all), distinct: distinct.filter(|(_, n)| *n > 0.0).collect() })
 }
 
-/// Returns the kind of a relation. Under row security, different readers see different rows, so changes of
-/// the table are not changes of the rows that are read. Such a table is read whole, like a view.
+/// Returns the kind of a relation. Under row security, different readers see different rows of a table. So
+/// the changes of the table are not the changes of the rows that a query reads. Such a table is read whole,
+/// as a view is.
 fn kind(row: &Row) -> Result<TableKind> {
     let (relkind, hidden, stream): (String, bool, bool) = (row.get(3), row.get(4), row.get(7));
     match relkind.as_str() {
@@ -221,7 +225,7 @@ fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
         Some(collation) if ty.collated(&collation, true).collation().is_some() => {
             ty.collated(&collation, c.get(6))
         }
-        // A type of an extension, which compares in ways of its own.
+        // A type of an extension may compare in its own ways.
         Some(collation) => Type::Other(Arc::new(OtherType {
             sql_name: format!("{spelled} COLLATE {collation}"),
             equality: true,
@@ -252,7 +256,8 @@ fn column(types: &Types, c: &Row) -> Result<ColumnDef> {
     })
 }
 
-/// Returns attribute numbers as positions; `None` where one is not a column.
+/// Returns the positions of columns with these attribute numbers; `None` where a number belongs to no
+/// column.
 fn positions(attnums: &[i16], wanted: &[i16]) -> Option<Vec<usize>> {
     wanted.iter().map(|w| attnums.iter().position(|a| a == w)).collect()
 }

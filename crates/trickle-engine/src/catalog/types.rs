@@ -7,18 +7,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use trickle_core::types::{OtherType, Type};
 
-/// The types `$1` and their parts, with all facts that the engine needs. Enums, ranges and arrays use the
-/// operator classes of their pseudo-type. A type without an operator class may use one of a type that it is
-/// binary-coercible to.
+/// The types `$1` and the types that these consist of, with all facts that the engine needs. Enums, ranges
+/// and arrays use the operator classes of their pseudo-type. A type without an operator class may use one of
+/// a type that it is binary-coercible to.
 ///
-/// A type counts as one without operators where the engine could not write them. One case is a type whose `=`
-/// is in none of the schemas `$2`, so that the text would mean the operator of another type. Another is a type
-/// for which a user made an `=` that the text would mean, and that is not the one of its class. The last
-/// is a composite type. IS NULL asks for its fields and not for the value, so a composite with some NULL in
-/// it is neither NULL nor NOT NULL.
+/// A type counts as one without operators where the engine could not write calls of its operators. One case
+/// is a type whose `=` is in none of the schemas `$2`, so that the text would mean the operator `=` of
+/// another type. The other case is a composite type. IS NULL tests the fields of a composite value and not
+/// the value itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
 ///
 /// A type of an extension counts as one whose equal values may be written differently, as citext values are.
-/// That costs a little where they are not.
+/// Where its equal values are in fact written alike, this costs a little.
 const TYPES: &str = "
 WITH RECURSIVE wanted AS (
     SELECT unnest($1::oid[]) AS oid
@@ -73,7 +72,7 @@ WHERE x.oprname = '=' AND x.oprleft = x.oprright AND x.oid >= 16384
             WHERE s.oprname = '=' AND s.oprleft = x.oprleft AND s.oprright = x.oprright AND s.oprnamespace = 'pg_catalog'::regnamespace
                 AND coalesce(array_position($1::text[], 'pg_catalog'), 0) < array_position($1::text[], n.nspname::text)) END";
 
-/// The oid of a type name, in the first of these schemas that has it.
+/// The oid of a type name, in the first of the schemas `$1` that has the type.
 const NAMED: &str = "
 SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname = ANY ($1) AND t.typname = $2 ORDER BY array_position($1, n.nspname::text) LIMIT 1";
@@ -81,12 +80,13 @@ WHERE n.nspname = ANY ($1) AND t.typname = $2 ORDER BY array_position($1, n.nspn
 /// The types that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    /// `None` for types that the engine cannot express (pseudo-types), and for types that are not there.
+    /// The types by oid. `None` stands for a type that the engine cannot express (a pseudo-type), and for a
+    /// type that does not exist.
     by_oid: HashMap<u32, Option<Type>>,
     by_name: HashMap<Name, Option<u32>>,
-    /// Domains with constraints.
+    /// The domains that have constraints.
     constrained: HashSet<u32>,
-    /// Arrays of domains. Operators of arrays do not take them for arrays of the base type.
+    /// The arrays of domains. Operators of arrays do not accept such an array as an array of the base type.
     of_domains: HashSet<u32>,
     /// The types whose `=` the text would not mean; `None` where that was not asked yet.
     hidden: Option<HashSet<u32>>,
@@ -94,8 +94,8 @@ pub(super) struct Types {
     path: Option<Vec<String>>,
 }
 
-/// Returns an SQL expression for the text that `format_type` returns for a type, with the schema of the type
-/// whatever the search path is. The server's own types have no schema there.
+/// Returns an SQL expression for the text that `format_type` returns for a type. The text has the schema of
+/// the type, whatever the search path is. The text has no schema for the server's own types.
 pub(crate) fn spelled(oid: &str, modifier: &str) -> String {
     format!(
         "(SELECT CASE WHEN n.nspname <> 'pg_catalog' AND pg_type_is_visible(b.oid) THEN quote_ident(n.nspname::text) || '.' ELSE '' END \
@@ -116,10 +116,11 @@ struct Entry {
 
 struct Domain {
     base: u32,
-    /// The base type with its modifiers.
+    /// The base type of the domain, with its modifiers.
     spelled: String,
     constrained: bool,
-    /// The collation of the domain, where it is not the database's, and whether it is deterministic.
+    /// The collation of the domain, and whether it is deterministic; `None` where the domain has the default
+    /// collation.
     collation: Option<(String, bool)>,
 }
 
@@ -136,7 +137,7 @@ impl Types {
         Types { path: Some(path), ..Types::default() }
     }
 
-    /// Reads the types that are not known yet.
+    /// Reads the types that were not read before.
     pub(super) async fn load(
         &mut self,
         db: &dyn Connection,
@@ -185,7 +186,7 @@ impl Types {
         self.load(db, unknown.map(|(oid, _)| oid)).await
     }
 
-    /// Reads a type by name. Without a schema, looks in `pg_catalog` and then in `public`.
+    /// Reads a type by its name. A name without a schema is looked for in `pg_catalog` and then in `public`.
     pub(super) async fn load_named(&mut self, db: &dyn Connection, name: &Name) -> Result<()> {
         let schemas = name.0.as_deref().map_or(vec!["pg_catalog", "public"], |s| vec![s]);
         let doing = |e| Error::server(format!("look for type \"{}\"", name.1), e);
@@ -195,19 +196,20 @@ impl Types {
         Ok(())
     }
 
-    /// Returns the type of an oid that was loaded.
+    /// Returns the type with this oid, if it was loaded.
     pub(super) fn by_oid(&self, oid: u32) -> Option<Type> {
         self.by_oid.get(&oid).cloned().flatten()
     }
 
-    /// Returns the type of a column; `spelled` is the text that `format_type` returns with its modifiers.
+    /// Returns the type of a column, where `spelled` is the text that `format_type` returns for the type
+    /// with its modifiers.
     pub(super) fn column(&self, oid: u32, spelled: &str) -> Type {
         if self.is_hidden(oid) {
             return opaque(spelled, false, false, false);
         }
         let known = Type::parse(spelled).or_else(|| self.by_oid(oid));
         match known {
-            // A type of an extension gets its modifiers.
+            // The modifiers are added to a type of an extension.
             Some(Type::Other(o)) if spelled.starts_with(&o.sql_name) => {
                 Type::Other(Arc::new(OtherType { sql_name: spelled.to_owned(), ..(*o).clone() }))
             }
@@ -234,20 +236,20 @@ impl Types {
         self.of_domains.contains(&oid)
     }
 
-    /// Whether a name means a domain with constraints.
+    /// Whether a name means a domain that has constraints.
     pub(super) fn is_constrained(&self, name: &Name) -> bool {
         self.by_name.get(name).copied().flatten().is_some_and(|oid| self.constrained.contains(&oid))
     }
 
-    /// Returns the type of a name: `None` where it was not looked for yet, `Some(None)` where there is no
-    /// such type.
+    /// Returns the type of this name: `None` where it was not read yet, `Some(None)` where no type has the
+    /// name.
     pub(super) fn by_name(&self, name: &Name) -> Option<Option<Type>> {
         self.by_name.get(name).map(|oid| oid.and_then(|oid| self.by_oid(oid)))
     }
 }
 
-/// Returns a type as the engine sees it. A domain computes as its base type does, and compares as that type
-/// does under the domain's collation. An array compares as its elements do.
+/// Returns a type as the engine sees it. A domain computes as its base type does. A domain compares as its
+/// base type does under the domain's collation. An array compares as its elements do.
 fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     let Some(e) = entries.get(&oid) else { return opaque("unknown", false, false, false) };
     if let Some(known) = Type::parse(&e.spelled) {
@@ -266,7 +268,7 @@ fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     opaque(&e.spelled, e.ordered, e.hashable, e.exact)
 }
 
-/// Whether a domain, or a domain that it is made of, has constraints.
+/// Whether a domain has constraints, or is made of another domain that has some.
 fn is_constrained(entries: &HashMap<u32, Entry>, oid: u32) -> bool {
     let domain = entries.get(&oid).and_then(|e| e.domain.as_ref());
     domain.is_some_and(|d| d.constrained || is_constrained(entries, d.base))

@@ -1,5 +1,5 @@
-//! The design of a stream table. Its tables are made, and its rows in the catalog are written, from the
-//! design.
+//! The design of a stream table. The tables of a stream table, and its rows in the catalog, are made from
+//! the design.
 
 use super::{comment, consistency, guard};
 use crate::capture::{run_all, run_as_keeper, whole_rows};
@@ -19,7 +19,7 @@ use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::StreamTable;
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// A query that is ready to become a stream table, or the new query of one.
+/// A compiled query that is ready to become a stream table, or to become the new query of one.
 pub(crate) struct Design {
     pub(crate) relation: Relation,
     pub(crate) query: String,
@@ -29,15 +29,15 @@ pub(crate) struct Design {
     pub(crate) resolved: Resolved,
     pub(crate) table: Option<Arc<StreamTable>>,
     pub(crate) reasons: Vec<Reason>,
-    /// The tables whose changes are captured, with the columns that matter.
+    /// The tables whose changes are captured, with the columns that the plan reads.
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
-    /// Code and tables of other roles to which the owner agreed.
+    /// The code and tables of other roles to which the owner agreed.
     pub(crate) agreed: Agreed,
 }
 
 impl Design {
-    /// Returns the mode in force.
+    /// Returns the mode in which the stream table will be refreshed.
     pub(crate) fn mode(&self) -> Mode {
         let is_incremental = self.table.is_some() && !is_copy(&self.relation);
         match (self.requested, is_incremental) {
@@ -47,7 +47,7 @@ impl Design {
         }
     }
 
-    /// Returns the tables whose changes are kept in buffers, with the columns that matter.
+    /// Returns the tables whose changes are written to change buffers, with the columns that the plan reads.
     pub(crate) fn buffered(&self) -> &[(Arc<TableDef>, Vec<usize>)] {
         if self.requested == RefreshMode::Immediate { &[] } else { &self.captured }
     }
@@ -60,18 +60,20 @@ impl Design {
         if self.requested == RefreshMode::Full {
             return Some("full refreshes were asked for".to_owned());
         }
-        // Places in the query are left out: a session that reads the reason later has another text before it.
+        // Places in the query are left out. A session that reads the reason later has another text of the
+        // query.
         let anywhere = |r: &Reason| Reason { span: None, ..r.clone() }.to_string();
         let all: Vec<String> = self.reasons.iter().map(anywhere).collect();
         (!all.is_empty()).then(|| all.join("\n"))
     }
 
-    /// Returns the catalog's word for a stream table that is refreshed by itself, or linked.
+    /// Returns the catalog's word for a stream table that is refreshed in a transaction of its own, or
+    /// linked.
     pub(crate) fn consistency(&self) -> &'static str {
         consistency(self.apart)
     }
 
-    /// Returns the relations of the query, with the columns that matter.
+    /// Returns the relations of the query, with the columns that the plan reads.
     pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
         let columns = |oid: u32| {
             let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
@@ -85,7 +87,7 @@ impl Design {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
 
-    /// Whether the stream table is kept by deltas, and time alone may bring a delta.
+    /// Whether the stream table is brought up to date by deltas, and the time alone may bring a delta.
     pub(crate) fn reads_clock(&self) -> bool {
         self.table.as_deref().is_some_and(StreamTable::reads_clock)
     }
@@ -95,18 +97,18 @@ impl Design {
         self.table.as_deref().map(layout_hash)
     }
 
-    /// Returns the hash that identifies the plans whose results are stored.
+    /// Returns the hash that identifies the plans whose results the stored tables have.
     pub(crate) fn stored_hash(&self) -> Result<Option<String>> {
         self.table.as_deref().map(stored_hash).transpose()
     }
 
-    /// Returns the statement that makes the one stored table of a query that is kept by full refreshes.
+    /// Returns the statement that makes the stored table of a query that full refreshes bring up to date.
     pub(crate) fn create_table(&self) -> String {
         let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
         format!("CREATE TABLE {} ({})", self.name(), columns.collect::<Vec<_>>().join(", "))
     }
 
-    /// Makes the stored tables, which only refreshes of the stream table may write.
+    /// Makes the stored tables of the stream table, which only its refreshes may write.
     pub(super) async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = format!("create {}", self.name());
         match &self.table {
@@ -124,7 +126,8 @@ impl Design {
         t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
     }
 
-    /// Notes the stream table in the catalog. From the commit on, no change is drained that it has not read.
+    /// Writes the stream table into the catalog. From this commit on, a drain deletes no change that the
+    /// stream table has not read.
     pub(super) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = |e| Error::server("note the stream table", e);
         t.execute(
@@ -164,22 +167,22 @@ impl Design {
         self.note_dependencies(t, id).await
     }
 
-    /// Returns the columns of a source that matter.
+    /// Returns the columns of a source that the plan reads.
     fn columns_of(&self, d: &Dependency) -> impl Iterator<Item = &str> {
         let captured = self.captured.iter().filter(|(t, _)| t.id.0 == d.oid);
         captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
     }
 
-    /// Returns the relations of the query, with the columns that matter.
+    /// Returns the relations of the query, with the columns that the plan reads.
     pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
 
-    /// Notes the relations that the query reads, in the state in which it was planned.
+    /// Writes the relations that the query reads into the catalog, in the state that the plan was made for.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
-            // Sequences are read as tables are, and so are TOAST tables, which hold values out of line (see
-            // the manual, pg_class).
+            // Sequences count as tables, and so do TOAST tables, which hold values out of line (see the
+            // manual, pg_class).
             let kind = match (d.is_stream_table, d.relkind.as_str()) {
                 (true, _) => TableKind::StreamTable,
                 (false, "v") => TableKind::View,

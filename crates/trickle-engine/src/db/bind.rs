@@ -3,10 +3,10 @@
 use super::cell::Json;
 use serde::Serialize;
 
-/// A value with its type, or a NULL with or without one.
+/// A value with its type, or a NULL with or without a type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Param<'v> {
-    /// A NULL whose type the server takes from the text around it.
+    /// A NULL whose type the server infers from the statement.
     Null,
     /// `boolean`
     Bool(Option<bool>),
@@ -22,7 +22,7 @@ pub enum Param<'v> {
     Float8(Option<f64>),
     /// `text`
     Text(Option<&'v str>),
-    /// `jsonb`, as JSON.
+    /// `jsonb`, as JSON text.
     Jsonb(Option<String>),
     /// `bigint[]`
     Int8s(Option<Vec<i64>>),
@@ -38,7 +38,7 @@ pub trait Bind {
     fn bind(&self) -> Param<'_>;
 }
 
-/// A type whose NULL can be bound.
+/// A type whose NULL can be bound to parameters.
 pub trait Nullable: Bind {
     /// The NULL of the type.
     const NULL: Param<'static>;
@@ -94,7 +94,8 @@ impl<T: Nullable> Bind for Option<T> {
     }
 }
 
-/// A value that cannot be written as JSON is bound as NULL. Every value that trickle binds can be written.
+/// A value that cannot be serialized as JSON is bound as NULL. Every value that trickle binds can be
+/// serialized.
 impl<T: Serialize> Bind for Json<T> {
     fn bind(&self) -> Param<'_> {
         Param::Jsonb(serde_json::to_string(&self.0).ok())
@@ -109,7 +110,7 @@ impl Bind for trickle_core::refresh::Value {
     fn bind(&self) -> Param<'_> {
         use trickle_core::refresh::Value;
         match self {
-            // PostgreSQL gives an untyped NULL the type that the text around it asks for.
+            // PostgreSQL gives an untyped NULL the type that the statement needs at that parameter.
             Value::Null => Param::Null,
             Value::Bool(b) => Param::Bool(Some(*b)),
             Value::Int8(n) => Param::Int8(Some(*n)),

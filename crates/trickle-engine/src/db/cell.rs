@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// NULL.
+    /// The value NULL.
     Null,
     /// `boolean`
     Bool(bool),
@@ -19,7 +19,7 @@ pub enum Cell {
     Oid(u32),
     /// `real` and `double precision`
     Float8(f64),
-    /// `text`, `name` and their like.
+    /// `text`, `name` and similar types.
     Text(String),
     /// `json` and `jsonb`
     Json(String),
@@ -28,7 +28,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns the name of its type, for messages.
+    /// Returns the name of the value's type, for messages.
     fn what(&self) -> &'static str {
         match self {
             Cell::Null => "NULL",
@@ -63,8 +63,8 @@ impl Row {
     /// Returns the value of column `i`.
     ///
     /// # Panics
-    /// The column has another type. The text of the question decides the type, and a test asks each such
-    /// text.
+    /// The value has another type than `T`. The text of the statement decides the type, and a test runs each
+    /// such text.
     #[expect(
         clippy::panic,
         reason = "what a text asks for and what is taken of its answer stand side by side"
@@ -79,7 +79,7 @@ impl Row {
 
 /// A type that a value of a row can be read as.
 pub trait FromCell<'r>: Sized {
-    /// Reads a value; `None` where it has another type.
+    /// Reads a value; returns `None` where the value has another type.
     fn from_cell(cell: &'r Cell) -> Option<Self>;
 }
 

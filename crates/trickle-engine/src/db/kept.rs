@@ -1,11 +1,11 @@
-//! The statements that a connection keeps prepared: those that a refresher sends again and again are parsed
-//! and analysed once.
+//! The statements that a connection keeps prepared. A refresher sends the same statements repeatedly, and
+//! the server parses and analyses a prepared statement only once.
 //!
-//! A statement is prepared when it is sent for the second time. The connection finds it by its text, by the
-//! settings under which it was analysed, and by the magnitude of the tables that it reads. The settings may
-//! decide what the text means: a literal of type `timestamptz` depends on the time zone. The magnitude
-//! decides the plan, which is kept with the statement. The text has the number of changed rows, rounded to a
-//! power of two.
+//! A statement is prepared when it is sent for the second time. The connection finds a prepared statement by
+//! its text, by the settings under which it was analysed, and by the magnitude of the tables that it reads.
+//! The settings may decide the meaning of the text. For example, a literal of type `timestamptz` depends on
+//! the time zone. The magnitude decides the plan, which the server stores with the prepared statement. The
+//! number of changed rows is a part of the text, rounded to a power of two.
 
 use super::Sent;
 use std::collections::HashMap;
@@ -15,21 +15,21 @@ use std::sync::Arc;
 use trickle_core::refresh::{Kind, Statement};
 use xxhash_rust::xxh64::Xxh64;
 
-/// The most statements that a connection knows. Each prepared one takes some hundred kilobytes of its server
-/// process.
+/// The greatest number of statements that a connection remembers. Each prepared statement takes some hundred
+/// kilobytes in the server process.
 const MOST: usize = 200;
 
-/// The number that stands for the settings of a connection outside refreshes.
+/// The hash that stands for the settings of a connection outside refreshes.
 const OUTSIDE: u64 = 0;
 
-/// The statements of one connection, by their text and the settings in force. `P` is the driver's form of a
-/// prepared statement.
+/// The statements that one connection remembers, by their texts and the settings in force. `P` is the
+/// driver's form of a prepared statement.
 pub struct Kept<P> {
     known: HashMap<(u64, Arc<str>), Known<P>>,
     settings: Xxh64,
-    /// Counts uses, to find the statement that was used longest ago.
+    /// The number of statements sent so far, by which the statement that was used longest ago is found.
     clock: u64,
-    /// The number of uses that found a statement prepared.
+    /// The number of statements that were sent in prepared form.
     kept: u64,
 }
 
@@ -50,25 +50,27 @@ impl<P> Default for Kept<P> {
     }
 }
 
-/// The way to send a statement.
+/// The form in which to send a statement.
 #[derive(Debug)]
 pub enum Way<P> {
-    /// As a text, without preparing it.
+    /// As text, without preparing the statement.
     Text,
-    /// As a statement to prepare first, since it has come before, and to keep under this number of settings.
+    /// As a statement to prepare before it is sent, since the same text was sent before. The number is the
+    /// hash of the settings under which to store it.
     Prepare(u64),
-    /// As this statement, which is prepared.
+    /// As this prepared statement.
     Kept(P),
 }
 
 impl<P: Clone> Kept<P> {
-    /// Begins a transaction of a refresh, under the settings of the connection.
+    /// Begins a transaction of a refresh, which starts under the settings of the connection.
     pub fn begin(&mut self) {
         self.settings.reset(0);
     }
 
-    /// Decides how to send the next statement of the connection. The caller must show all statements, in the
-    /// order in which they are sent. A prepared statement is used only if it `fits` the types of the values.
+    /// Decides in which form to send the next statement of the connection. The caller must pass every
+    /// statement, in the order in which the statements are sent. A prepared statement is used only if `fits`
+    /// is true, which means that its parameter types are the types of the values.
     pub fn way(&mut self, s: &Statement, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         match s.kind {
             Kind::Begin => self.begin(),
@@ -98,7 +100,7 @@ impl<P: Clone> Kept<P> {
         Way::Text
     }
 
-    /// Decides how to send a question outside refreshes, under the settings of the connection.
+    /// Decides in which form to send a statement outside refreshes, under the settings of the connection.
     pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         self.seen(OUTSIDE, &Arc::from(text), fits)
     }
@@ -118,24 +120,25 @@ impl<P: Clone> Kept<P> {
                 self.kept += 1;
                 Way::Kept(kept.clone())
             }
-            // A value was NULL when the statement was prepared, so the server took the type from the text,
-            // and took another one.
+            // When the statement was prepared, a value was NULL, so the server inferred a type from the
+            // text. The present value has another type.
             Some(_) => Way::Text,
         }
     }
 
-    /// Returns the counts of statements sent so far.
+    /// Returns the counts of the statements sent so far.
     pub fn sent(&self) -> Sent {
         Sent { all: self.clock, kept: self.kept }
     }
 
-    /// Keeps a statement that was prepared.
+    /// Stores a statement that was prepared.
     pub fn keep(&mut self, settings: u64, text: &str, prepared: P) {
         let known = Known { used: self.clock, prepared: Some(prepared) };
         self.known.insert((settings, Arc::from(text)), known);
     }
 
-    /// Forgets all prepared statements, where the server has: the next statements are sent as text.
+    /// Forgets all prepared statements, for a server that has forgotten them. The next statements are sent
+    /// as text.
     pub fn forget(&mut self) {
         self.known.clear();
     }

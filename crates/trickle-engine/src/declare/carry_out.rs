@@ -17,7 +17,7 @@ impl<C: Connection> Trickle<C> {
     /// Takes one step of a plan.
     ///
     /// # Errors
-    /// The errors of its action; the stream table is then as it was before the step.
+    /// The errors of the step's action, after which the stream table is as it was before the step.
     pub async fn do_step(&mut self, plan: &Plan, step: &Step) -> std::result::Result<(), Refused> {
         let done = match step.declared.and_then(|at| plan.declared.get(at)) {
             Some(d) => self.do_declared(plan, step, d).await,
@@ -45,7 +45,7 @@ impl<C: Connection> Trickle<C> {
         self.note(&Name::parse(&step.name)?, d, &plan.label).await
     }
 
-    /// Notes the label of the declarations of a stream table.
+    /// Stores the label of the declarations, and the declared query, with a stream table.
     async fn note(&mut self, name: &Name, d: &Declared, label: &str) -> Result<()> {
         let text =
             "UPDATE pgtrickle.pgt_stream_tables SET declared = $2, original_query = $3 WHERE pgt_id = $1";
@@ -66,18 +66,18 @@ impl<C: Connection> Trickle<C> {
             self.require_loses_nothing(&e, d).await?;
         }
         let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), way).await;
-        // Even after an error, no copy stays that nothing reads.
+        // A copy that no stream table reads is dropped even after an error.
         let swept = self.sweep_copies().await;
         changed.and(swept)
     }
 
-    /// Refuses a change by which a stream table loses more than the plan could foresee. The query read
-    /// relations that did not exist yet when the plan was made.
+    /// Returns an error where a stream table loses more than the plan could foresee. When the plan was made,
+    /// the query read relations that did not exist yet.
     async fn require_loses_nothing(&mut self, e: &Entry, d: &Declared) -> Result<()> {
         let design = self.design(e.relation.clone(), e.id, &d.stream_table()).await?;
         let columns = design.columns();
         if !can_become(self.db(), e, &columns).await? {
-            // The change itself reports that the columns are in another order.
+            // The columns are in another order, which the change itself reports.
             return Ok(());
         }
         let lost = loses(self.db(), e, &columns).await?;
@@ -90,9 +90,8 @@ impl<C: Connection> Trickle<C> {
             .hint("Apply again: the plan shows it now. --allow-drop allows it."))
     }
 
-    /// Gives a stream table another name in its schema, and renames its indexes. The stored tables fit the
-    /// plan as before, since only names differ. If they do not, the next refresh plans the stream table
-    /// again.
+    /// Gives a stream table another name in its schema, and renames its indexes. The stored tables still fit
+    /// the plan, since only names differ. If they do not fit, the next refresh plans the stream table again.
     async fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let e = self.find(&Name::parse(from)?).await?;
         let (old, name) = (Ident::new(&e.relation.name), Name::parse(to)?);

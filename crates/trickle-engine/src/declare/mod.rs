@@ -1,7 +1,7 @@
-//! Plans and takes the steps after which a database has the stream tables that are declared.
+//! Plans and takes the steps after which a database has the declared stream tables.
 //!
-//! A stream table that was made from declarations carries their label. By this label, a stream table that is
-//! not declared any more is told from one that somebody made without declarations. The latter is left alone.
+//! A stream table that was made from declarations has their label. Stream tables without the label were made
+//! by hand and are left alone. A stream table with the label that is not declared any more is dropped.
 
 mod carry_out;
 mod plan;
@@ -16,15 +16,15 @@ use trickle_core::vocabulary::{Mode, RefreshMode};
 /// A stream table as it is declared.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Its name.
+    /// The name of the stream table.
     pub name: Name,
-    /// Its query, with the comments around it.
+    /// The query of the stream table, with the comments around it.
     pub query: String,
-    /// Its schedule; `None` leaves refreshes to be begun by hand.
+    /// The schedule of the stream table; `None` means that only refreshes by hand are made.
     pub schedule: Option<String>,
-    /// Its mode.
+    /// The mode of the stream table.
     pub mode: RefreshMode,
-    /// Whether the stream table is refreshed by itself ([`NewStreamTable::apart`]).
+    /// Whether the stream table is refreshed in a transaction of its own ([`NewStreamTable::apart`]).
     pub apart: bool,
     /// Whether materialized views and foreign tables are followed ([`NewStreamTable::snapshots`]).
     pub snapshots: bool,
@@ -33,25 +33,25 @@ pub struct Declared {
 /// The action of a step on a stream table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Give it its new name; the value is its former one.
+    /// Give the stream table its new name. The value is the former name.
     Rename(String),
-    /// Make it.
+    /// Make the stream table.
     Create,
-    /// Keep the table, and fill it with the result of another query or mode.
+    /// Keep the table, and fill it with the result of the new query or mode.
     Change,
-    /// Put another table in its place, since its columns cannot become the new ones. Indexes, grants and
-    /// comments of the user's go.
+    /// Put a new table in the place of the former one, since the columns cannot be changed in place.
+    /// Indexes, grants and comments that users made are lost.
     Remake,
-    /// Change only its properties in the catalog.
+    /// Change only properties of the stream table in the catalog.
     Set,
-    /// Add it to the declarations, since it was made without them.
+    /// Add the stream table to the declarations, since it was made without them.
     Take,
-    /// Drop it, since no declaration has it any more.
+    /// Drop the stream table, since it is not declared any more.
     Drop,
 }
 
 impl What {
-    /// Returns the action in one word.
+    /// Returns the name of the action, one word.
     pub fn name(&self) -> &'static str {
         match self {
             What::Rename(_) => "rename",
@@ -64,7 +64,7 @@ impl What {
         }
     }
 
-    /// Whether a table goes, with the user's objects that are on it.
+    /// Whether the action drops a table, with the user's objects that depend on it.
     fn drops(&self) -> bool {
         matches!(self, What::Remake | What::Drop)
     }
@@ -73,25 +73,27 @@ impl What {
 /// A step of a plan.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The action.
+    /// The action of the step.
     pub what: What,
-    /// `schema.name` of the stream table, quoted where needed; the new name where the step renames it.
+    /// `schema.name` of the stream table, quoted where needed. If the step renames the stream table, this is
+    /// the new name.
     pub name: String,
-    /// The differences, or the reasons.
+    /// The differences from the declaration, or other reasons for the step.
     pub why: Vec<String>,
     /// The position of the stream table among the declarations, if it is declared.
     pub declared: Option<usize>,
-    /// `pgt_id` of the stream table, where there is one.
+    /// `pgt_id` of the stream table, if it exists.
     pub id: Option<i64>,
-    /// The mode that will be in force, where it can be told before the step.
+    /// The mode of the stream table after the step, if it can be determined before the step.
     pub mode: Option<Mode>,
-    /// The losses of a table that stays: columns, and the user's objects over them, such as `index
-    /// totals_by_region`. `None` where they cannot be told before the step.
+    /// The losses of a table that stays: columns, and the user's objects over these columns, such as `index
+    /// totals_by_region`. `None` where the losses cannot be determined before the step.
     pub loses: Option<Vec<String>>,
 }
 
 impl Step {
-    /// Whether anything is lost that the declaration does not give back: a table, or columns of one.
+    /// Whether the step loses something that the declaration does not restore: a table, or columns of a
+    /// table.
     pub fn destroys(&self) -> bool {
         self.what.drops() || self.loses.as_ref().is_some_and(|l| !l.is_empty())
     }
@@ -102,14 +104,14 @@ impl Step {
 pub struct Plan {
     /// The declarations.
     pub declared: Vec<Declared>,
-    /// The label of these declarations.
+    /// The label of the declarations.
     pub label: String,
-    /// The steps, in their order. Each is done by itself: where one fails, the steps before it stay, and
-    /// another plan begins where they end.
+    /// The steps, in the order in which they are taken. Each step has its own transactions. If a step fails,
+    /// the effects of the steps before it stay, and a new plan continues from them.
     pub steps: Vec<Step>,
-    /// Stream tables that are as they are declared.
+    /// Stream tables that equal their declarations.
     pub unchanged: Vec<String>,
-    /// Whether a step may destroy something that the plan did not foresee.
+    /// Whether a step may destroy an object that the plan did not foresee.
     pub may_destroy: bool,
 }
 
@@ -118,14 +120,14 @@ impl Plan {
         Plan { declared: declared.to_vec(), label: label.to_owned(), ..Plan::default() }
     }
 
-    /// Whether a stream table gets another query, or goes.
+    /// Whether the plan gives a stream table another query, or drops it.
     fn changes(&self, e: &Entry) -> bool {
         let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake | What::Drop);
         self.steps.iter().filter(changes).any(|s| s.id == Some(e.id))
     }
 
-    /// Returns the way in which a stream table gets its query. Its readers may read a column that goes if all
-    /// of them change too.
+    /// Returns the way in which the result of a new query replaces the former result of a stream table.
+    /// Columns that readers read may be dropped only if the plan changes all of the readers too.
     fn way(&self, registry: &Registry, e: &Entry, what: &What) -> Way {
         let mut readers = registry.readers(e.relation.id);
         match what {
@@ -136,18 +138,18 @@ impl Plan {
         }
     }
 
-    /// Whether a step destroys something.
+    /// Whether a step of the plan destroys something.
     pub fn destroys(&self) -> bool {
         self.steps.iter().any(Step::destroys)
     }
 }
 
-/// The reason why a plan or a step is refused, with the declaration to blame.
+/// The reason why a plan or a step is refused, with the declaration at fault.
 #[derive(Debug)]
 pub struct Refused {
-    /// The position of the declaration, if one is to blame.
+    /// The position of the declaration at fault, if there is one.
     pub declared: Option<usize>,
-    /// The reason.
+    /// The error that says why.
     pub error: Error,
 }
 

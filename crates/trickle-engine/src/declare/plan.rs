@@ -18,26 +18,27 @@ use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
 use trickle_core::vocabulary::Mode;
 
-/// The declarations, and the stream tables of the database that belong to them.
+/// The declarations, and the stream tables of the database that match them.
 struct Survey<'d> {
     declared: &'d [Declared],
     registry: Registry,
-    /// For each declaration, the place where its stream table is or will be.
+    /// For each declaration, the schema and name that its stream table has or will have.
     places: Vec<Relation>,
-    /// For each declaration, the stream table of its name or of its former name.
+    /// For each declaration, the existing stream table that has its name, or had its query under another
+    /// name.
     found: Vec<Option<Entry>>,
-    /// Declarations whose names the database does not know yet.
+    /// The positions of declarations whose names no stream table has yet.
     coming: BTreeSet<usize>,
-    /// Stream tables of the label that are not declared any more.
+    /// Stream tables with the label that are not declared any more.
     missing: Vec<Entry>,
-    /// Result columns, by declaration, where the query can be read now.
+    /// The result columns of each declaration whose query can be read now, by position.
     columns: BTreeMap<usize, Vec<OutputColumn>>,
-    /// The relations and columns that these queries read, by `pgt_id`.
+    /// The relations and columns that the declared queries read, by `pgt_id`.
     reads: BTreeMap<i64, Vec<(TableId, Vec<String>)>>,
     plan: Plan,
 }
 
-/// The properties of a query that could be read.
+/// The properties of a declared query that could be read.
 struct Seen {
     canonical: String,
     columns: Vec<OutputColumn>,
@@ -48,11 +49,12 @@ struct Seen {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Plans the steps after which the database has these stream tables, and no others of this label. Changes
-    /// nothing.
+    /// Plans the steps after which the database has the declared stream tables, and no other stream tables
+    /// with this label. Changes nothing in the database.
     ///
     /// # Errors
-    /// A name is declared twice, taken by another object, or has another label; a query or schedule is wrong.
+    /// A name is declared twice, is taken by another object, or has another label; a query or schedule is
+    /// wrong.
     pub async fn plan_declared(
         &mut self,
         declared: &[Declared],
@@ -63,7 +65,7 @@ impl<C: Connection> Trickle<C> {
         for at in order(declared, &survey.places, &self.search_path)? {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
         }
-        // Readers go before their sources.
+        // Readers are dropped before their sources.
         let dag = survey.registry.dag()?;
         for id in dag.order().iter().rev() {
             if let Some(e) = survey.missing.iter().find(|e| e.relation.id == *id) {
@@ -78,7 +80,7 @@ impl<C: Connection> Trickle<C> {
                 });
             }
         }
-        // Renames come first, since other steps read the new names.
+        // Renames come first, since the other steps use the new names.
         survey.plan.steps.sort_by_key(|s| !matches!(s.what, What::Rename(_)));
         for step in &survey.plan.steps {
             self.require_possible(&survey, step)
@@ -88,8 +90,8 @@ impl<C: Connection> Trickle<C> {
         Ok(survey.plan)
     }
 
-    /// Refuses a step that must fail because of an object that depends on the stream table, before any step
-    /// is taken.
+    /// Returns an error, before any step is taken, where the step cannot succeed because of an object that
+    /// depends on the stream table.
     async fn require_possible(&self, survey: &Survey<'_>, step: &Step) -> Result<()> {
         let Some(e) = step.id.and_then(|id| survey.registry.get(id)) else { return Ok(()) };
         match &step.what {
@@ -159,7 +161,8 @@ impl<C: Connection> Trickle<C> {
             found.push(entry);
         }
         let is_there = |e: &Entry| found.iter().flatten().any(|f| f.id == e.id);
-        // Creating a stream table forgets an entry of the same name whose table was dropped.
+        // A declaration with the name of a stream table whose table was dropped creates that stream table
+        // again.
         let comes_again = |e: &Entry| {
             let same = |p: &Relation| (&p.schema, &p.name) == (&e.relation.schema, &e.relation.name);
             !e.exists && places.iter().any(same)
@@ -198,7 +201,7 @@ impl<C: Connection> Trickle<C> {
             return Ok(());
         };
         let query = match &seen {
-            // The same names may mean other relations and functions by now.
+            // The names in the query may now mean other relations and functions.
             Some(seen) => {
                 let mut read: Vec<TableId> = seen.reads.iter().map(|(id, _)| *id).collect();
                 read.sort_unstable();
@@ -267,7 +270,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Refuses to take a column from a reader whose new query reads it too.
+    /// Returns an error where a column would be dropped that the new query of a reader still reads.
     fn require_kept<'c>(
         &self,
         e: &Entry,
@@ -285,7 +288,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Reads the query of a declaration; returns `None` where it reads a relation that does not exist yet.
+    /// Reads the query of a declaration. Returns `None` where the query reads a relation that does not exist
+    /// yet.
     async fn see(&mut self, survey: &Survey<'_>, at: usize) -> Result<Option<Seen>> {
         let d = &survey.declared[at];
         let place = &survey.places[at];
@@ -295,9 +299,9 @@ impl<C: Connection> Trickle<C> {
         }
         let found = survey.found[at].as_ref();
         let id = found.map_or(0, |e| e.id);
-        // Constants are written under the settings with which the stream table was made. Names are looked up
-        // in the search path of the session that declares it, which may have schemas that refreshes leave
-        // out.
+        // Constants in the canonical text are written under the settings with which the stream table was
+        // made. Names are looked up in the search path of the session that declares the query. This path may
+        // have schemas that refreshes leave out.
         let kept = |e: &Entry| e.settings.iter().filter(|s| s.name != "search_path").cloned().collect();
         let settings = found.map(kept);
         let new = NewStreamTable { snapshots: false, settings, ..d.stream_table() };
@@ -310,14 +314,14 @@ impl<C: Connection> Trickle<C> {
                 reads: design.reads(),
                 functions: design.resolved.functions.clone(),
             })),
-            // The error may be gone once the query's copies exist, or once earlier steps have changed its
-            // sources.
+            // The error may not occur any more once the copies of the query exist, or once earlier steps
+            // have changed its sources.
             Err(_) if d.snapshots || self.reads_changing(survey, at) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Whether a declaration reads a stream table that an earlier step changes.
+    /// Whether a declared query reads a stream table that an earlier step changes.
     fn reads_changing(&self, survey: &Survey<'_>, at: usize) -> bool {
         let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake);
         let changing = survey.plan.steps.iter().filter(changes).filter_map(|s| s.declared);
@@ -325,8 +329,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Finds stream tables that are declared under another name. One is renamed if it is the only one, in this
-/// schema and no longer declared, that has the query of exactly one new declaration.
+/// Finds stream tables that are declared under another name than they have. A stream table counts as renamed
+/// if it and one new declaration have the same query and schema. The stream table must not be declared under
+/// its present name, and no other stream table or declaration may have that query.
 fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result::Result<(), Refused> {
     for at in survey.coming.clone() {
         let d = &survey.declared[at];
@@ -364,7 +369,7 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
     Ok(())
 }
 
-/// Returns a stream table that reads this one by the name that it is to lose.
+/// Returns a stream table that still reads `lost` by the name that `lost` is to lose.
 fn left_behind(survey: &Survey<'_>, lost: &Entry, search_path: &[String]) -> Option<String> {
     let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id == lost.relation.id);
     let goes = |e: &Entry| survey.missing.iter().any(|m| m.id == e.id);
@@ -375,7 +380,7 @@ fn left_behind(survey: &Survey<'_>, lost: &Entry, search_path: &[String]) -> Opt
     survey.registry.entries().filter(reads).find(|e| !goes(e) && !changes(e)).map(shown)
 }
 
-/// Whether two texts are one query, apart from comments before it and semicolons after it.
+/// Whether two texts are the same query, apart from comments before it and semicolons after it.
 fn same_text(a: &str, b: &str) -> bool {
     let bare = |s: &str| {
         let lines = s.lines().skip_while(|l| l.trim().is_empty() || l.trim_start().starts_with("--"));
@@ -385,8 +390,9 @@ fn same_text(a: &str, b: &str) -> bool {
     bare(a) == bare(b)
 }
 
-/// Whether a query names this relation; a name without a schema may mean a relation in any schema of the
-/// search path. In a query that the engine cannot read, every word of this name counts.
+/// Whether a query names this relation. A name without a schema may mean a relation in any schema of the
+/// search path. In a query that the engine cannot read, every word that equals the name of the relation
+/// counts.
 fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
     let Ok(parsed) = parse_query(query) else {
         return find_name(query, &relation.name).is_ok_and(|found| found.is_some());
@@ -398,10 +404,10 @@ fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
     parsed.relations().iter().any(is)
 }
 
-/// Returns an order in which each declaration comes after the declarations that it reads.
+/// Returns an order of the declarations in which each comes after the declarations that it reads.
 ///
 /// # Errors
-/// Declarations read each other.
+/// Declarations that read each other in a circle.
 fn order(
     declared: &[Declared],
     places: &[Relation],
@@ -426,8 +432,9 @@ fn order(
     Ok(order)
 }
 
-/// Refuses declarations that read each other. Each declaration in `left` reads another one in `left`. Where
-/// the engine cannot read a query on the circle, the circle may only be apparent, and is let pass.
+/// Returns an error where declarations read each other in a circle. Each declaration in `left` reads another
+/// declaration in `left`. If the engine cannot read a query on the circle, the circle may be only apparent,
+/// and it is no error.
 fn require_no_circle(
     declared: &[Declared],
     places: &[Relation],
@@ -498,7 +505,7 @@ mod tests {
         assert_eq!(refused.declared, Some(1));
         let expected = "public.x reads itself: public.x reads public.y reads public.z reads public.x";
         assert_eq!(refused.error.message(), expected);
-        // It may be something else of that name.
+        // The name may belong to something other than a relation.
         assert_eq!(with("SELECT 1 AS y FETCH WHAT").unwrap().len(), 4);
     }
 

@@ -1,5 +1,5 @@
-//! Conditions that hold a database back while its stream tables are refreshed. The refresher reports each of
-//! them when it first sees it.
+//! Conditions that harm a database while its stream tables are refreshed. The refresher reports each
+//! condition when it finds it for the first time.
 
 use super::asking;
 use crate::db::{Connection, Row};
@@ -8,18 +8,18 @@ use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
 use std::time::Duration;
 
-/// An open transaction that keeps old rows or changes from being removed.
+/// An open transaction because of which old rows or drained changes cannot be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
     /// The server process.
     pub pid: i32,
-    /// The time since the transaction began.
+    /// The time since the beginning of the transaction.
     pub age: Duration,
     /// The value of `pg_stat_activity.state`, such as `idle in transaction`.
     pub state: String,
     /// The `application_name` of the session.
     pub application: String,
-    /// The database of the session, if it is another one.
+    /// The database of the session, if it is not the current one.
     pub elsewhere: Option<String>,
 }
 
@@ -31,16 +31,16 @@ impl fmt::Display for OpenTransaction {
     }
 }
 
-/// Transactions that keep rows or changes from being removed. These are transactions with a snapshot in this
-/// database, and transactions with an id in any database: changes are removed only after a check of the ids
-/// that are over. Transactions of other roles are visible only with the rights of `pg_read_all_stats`
-/// (PostgreSQL manual, "The Cumulative Statistics System").
+/// Transactions because of which old rows or changes cannot be removed. These are transactions with a
+/// snapshot in this database, and transactions with an id in any database. A drain checks which transaction
+/// ids are over before it removes changes. Transactions of other roles are visible only with the rights of
+/// `pg_read_all_stats` (PostgreSQL manual, "The Cumulative Statistics System").
 const OPEN: &str = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
      coalesce(application_name, ''), nullif(datname, current_database())::text FROM pg_stat_activity \
      WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
      AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL AND datname = current_database()) ORDER BY xact_start, pid";
 
-/// Returns the open transactions that keep rows or changes from being removed, the oldest first.
+/// Returns the open transactions because of which old rows or changes cannot be removed, the oldest first.
 ///
 /// # Errors
 /// The errors of the statement.
@@ -56,19 +56,19 @@ pub async fn open_transactions(db: &dyn Connection) -> Result<Vec<OpenTransactio
     Ok(rows.iter().map(open).collect())
 }
 
-/// A condition that holds the database back, or is about to.
+/// A condition that harms the database, or will soon harm it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// A transaction has been open for long.
+    /// A transaction has been open for a long time.
     Open(OpenTransaction),
     /// A buffer is large.
     Large(BufferStatus),
-    /// A buffer keeps no more changes.
+    /// A buffer has reached its limit, so that new changes are left out.
     Full(BufferStatus),
 }
 
 impl Concern {
-    /// Returns what identifies the concern: a second one with the same key is no news.
+    /// Returns the key of the concern. A concern with the key of a reported one is not reported again.
     pub fn key(&self) -> String {
         match self {
             Concern::Open(o) => format!("open {}", o.pid),
@@ -108,15 +108,16 @@ impl fmt::Display for Concern {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the concerns of this moment: transactions that have been open for
-    /// [`crate::Settings::long_transaction`], and buffers that hold at least a quarter of their limit.
+    /// Returns the present concerns. These are transactions that have been open for
+    /// [`crate::Settings::long_transaction`], and buffers that have reached a quarter of their limit.
     ///
     /// # Errors
     /// The errors of the statements.
     pub async fn concerns(&self) -> Result<Vec<Concern>> {
         let long = self.settings.long_transaction;
         let open = open_transactions(self.db()).await?.into_iter();
-        // A long transaction of a refresher is at work, e.g. filling a large table.
+        // A refresher may have a long transaction because it works, for example because it fills a large
+        // table.
         let open = open.filter(|o| o.age >= long && o.application != REFRESHER);
         let mut all: Vec<Concern> = open.map(Concern::Open).collect();
         for b in self.buffers().await? {

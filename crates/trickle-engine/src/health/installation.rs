@@ -1,4 +1,4 @@
-//! Checks trickle's own objects in a database: catalog, triggers, buffers, stream tables.
+//! Checks trickle's own objects in a database, such as the catalog, triggers, buffers and stream tables.
 
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, Row};
@@ -8,7 +8,7 @@ use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
 use trickle_core::vocabulary::Activity;
 
-/// Checks the catalog. Returns also whether it can be used.
+/// Checks the catalog. Returns the findings, and whether the catalog can be used.
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
@@ -54,8 +54,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Checks whether functions in queries can find objects in all schemas of the stored `search_path`. Schemas
-/// in which other roles may create objects are left out of the path when such a query runs.
+/// Checks whether functions that queries call can find objects in all schemas of the stored `search_path`.
+/// When such a query runs, schemas in which other roles may create objects are left out of the path.
 async fn paths(db: &dyn Connection) -> Result<Check> {
     let text = "SELECT c.oid::regclass::text, n.nspname::text FROM pgtrickle.pgt_stream_tables s \
          JOIN pg_class c ON c.oid = s.pgt_relid CROSS JOIN LATERAL jsonb_array_elements(s.settings) x \
@@ -100,7 +100,7 @@ fn catalog(version: Option<i32>) -> Check {
     Check::new("catalog", verdict, found, advice)
 }
 
-/// Returns the first entries of a list, and how many more there are.
+/// Returns the first entries of a list, and the number of the other entries.
 fn some(list: &[String]) -> String {
     const SHOWN: usize = 5;
     let more = list.len().saturating_sub(SHOWN);
@@ -108,8 +108,8 @@ fn some(list: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-/// Tables that lack capture triggers, or have them disabled. In statement mode each partition has its own
-/// triggers. A trigger that is not ENABLE ALWAYS misses the writes of replication and of
+/// Tables whose capture triggers are missing or disabled. In statement mode each partition has its own
+/// triggers. A trigger that is not ENABLE ALWAYS does not fire for writes of replication, or under
 /// `session_replication_role = replica`.
 const TRIGGERS: &str = "
 WITH RECURSIVE tree(source, oid) AS (
@@ -145,7 +145,7 @@ async fn triggers(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("triggers", Verdict::Bad, some(&found), advice))
 }
 
-/// Stream tables without an enabled guard: every role with the privilege may write them.
+/// Stream tables without an enabled guard, which every role with the privilege can write.
 const GUARDS: &str = "
 SELECT s.pgt_relid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
 WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND g.tgenabled <> 'D')
@@ -167,7 +167,8 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
 }
 
-/// Stream tables whose last three refreshes gave way, each with the reason that the last one noted.
+/// Stream tables whose last three refreshes gave way, each with the reason noted by the last of these
+/// refreshes.
 const YIELDED: &str = "
 SELECT s.pgt_relid::regclass::text, (array_agg(x.strategy_reason ORDER BY x.start_time DESC, x.refresh_id DESC))[1]
 FROM pgtrickle.pgt_stream_tables s CROSS JOIN LATERAL (
@@ -192,7 +193,7 @@ async fn yielded(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("refreshes that gave way", Verdict::Warning, some(&found), advice))
 }
 
-/// Sources with changes that triggers could not capture, each source once.
+/// Sources that have changes which triggers could not capture, each source once.
 const MARKS: &str = "
 SELECT coalesce(c.oid::regclass::text, m.source_relid::text), min(m.reason), min(m.noted_at)::text
 FROM pgtrickle.pgt_marks m LEFT JOIN pg_class c ON c.oid = m.source_relid GROUP BY 1 ORDER BY 1";
@@ -214,8 +215,9 @@ async fn marks(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("uncaptured changes", Verdict::Warning, some(&found), advice))
 }
 
-/// Triggers on stream tables that run a function of an ordinary role which is neither the owner nor trickle:
-/// mostly of a former owner. A refresh runs such a function with the owner's rights.
+/// Triggers on stream tables that run a function of an ordinary role which does not own the stream table.
+/// Usually that role is a former owner. A refresh runs such a function with the rights of the stream table's
+/// owner.
 const STRANGERS: &str = "
 SELECT pg_catalog.format('trigger %I on %s runs %s of %s', g.tgname, c.oid::regclass, p.oid::regprocedure, r.rolname)
 FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
@@ -292,7 +294,7 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
     Check::new("buffers", Verdict::Warning, some(&large), advice)
 }
 
-/// Checks the state of stream tables, and advises on each that is not kept.
+/// Checks the state of stream tables, and gives advice on each one that is not brought up to date.
 fn standing(tables: &[Status]) -> Check {
     let mut found = Vec::new();
     let mut advice = Vec::new();
@@ -357,8 +359,8 @@ fn altered(tables: &[Status]) -> Check {
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
-/// Processes that wait for a lock on a stream table or a source: the process, the table, and the blocking
-/// processes.
+/// Processes that wait for a lock on a stream table or a source, each with the table and the processes that
+/// block it.
 const LOCKS: &str = "
 SELECT DISTINCT l.pid, l.relation::regclass::text, pg_blocking_pids(l.pid)
 FROM pg_locks l WHERE NOT l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -384,7 +386,7 @@ async fn locks(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("locks", Verdict::Warning, some(&found), advice))
 }
 
-/// `process 7`, `processes 7, 8 and 9`.
+/// Returns `process 7` or `processes 7, 8 and 9`.
 fn processes(pids: &[i32]) -> String {
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
     format!("process{} {}", if pids.len() == 1 { "" } else { "es" }, list(&pids))

@@ -1,4 +1,5 @@
-//! The work of a load on several connections: the table that is cut into ranges, and the ranges.
+//! The work of a load on several connections: a large table is divided into ranges, and each unit of work
+//! reads one range.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -11,12 +12,12 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Strategy;
 use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Windows, Yield};
 
-/// A block number beyond those that any table can have.
+/// A block number that is greater than the number of any block of a table.
 const END: u64 = u32::MAX as u64;
 
-/// The sizes of tables: the blocks of the largest partition, the bytes of all, and whether rows lack
-/// comparable addresses (foreign tables, tables with children). The sizes are older than the snapshot, so the
-/// last range has no end.
+/// The sizes of tables: the blocks of the largest partition, the bytes of all partitions together, and
+/// whether rows lack comparable addresses (foreign tables, tables with children). The sizes were read before
+/// the snapshot, so the last range has no end.
 const SIZES: &str = "
 SELECT t.oid, coalesce(max(s.bytes) / current_setting('block_size')::int8, 0)::int8, coalesce(sum(s.bytes), 0)::int8,
     bool_or(c.relkind = 'f' OR c.relkind = 'r' AND c.relhassubclass)
@@ -33,31 +34,32 @@ struct Size {
     bytes: u64,
 }
 
-/// The work of one connection at a time: one statement over one range.
+/// A unit of work, which one connection does by one statement over one range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) text: Arc<str>,
-    /// The parameters: the addresses from and up to which it reads; `None` is the time of the refresh.
+    /// The parameters: the addresses at which the range begins and ends. `None` stands for the time of the
+    /// refresh.
     pub(super) params: Vec<Option<String>>,
-    /// The bytes of its range.
+    /// The bytes of the range.
     pub(super) bytes: u64,
 }
 
-/// A load that can be shared among connections.
+/// A load that several connections can share.
 pub(super) struct Job {
-    /// `pgt_id`
+    /// The `pgt_id` of the stream table.
     pub(super) member: i64,
     pub(super) stored: Relation,
     pub(super) sources: Vec<Relation>,
     pub(super) settings: Vec<Setting>,
-    /// The statement whose work the units do together.
+    /// The statement of the leader that all units together replace.
     pub(super) insert: Arc<str>,
     pub(super) units: Vec<Unit>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the load of a stream table of the group, if it can be cut into parts and is large enough for
-    /// that.
+    /// Returns the load of a stream table of the group, if its query can be divided into units and a source
+    /// is large enough.
     pub(super) async fn job(&mut self, group: &[Entry], plan: &Plan) -> Result<Option<Job>> {
         let connections = self.settings.load_connections;
         let Some(e) = group.iter().rfind(|e| !e.is_populated) else { return Ok(None) };
@@ -80,7 +82,8 @@ impl<C: Connection> Trickle<C> {
         let pieces = program.pieces(&|t| sizes.get(&t).map_or(0, |s| s.blocks))?;
         let full = program.statements(Strategy::Full, &Windows::new())?;
         let Some(insert) = full.iter().rfind(|t| t.result == Yield::Inserted) else { return Ok(None) };
-        // Each range reads or hashes the other sources of its piece once more.
+        // Each range reads or hashes the other sources of its piece once more, so several pieces are divided
+        // into fewer ranges.
         let ranges = if ids.len() == 1 { connections * 4 } else { connections };
         let lockable = |k: TableKind| matches!(k, TableKind::Table | TableKind::StreamTable);
         let sources = member.sources.iter().filter(|s| lockable(s.kind)).map(|s| s.relation.clone());
@@ -105,7 +108,7 @@ async fn sizes(db: &dyn Connection, ids: &BTreeSet<TableId>) -> Result<BTreeMap<
     Ok(addressed.map(|r| (TableId(r.get(0)), size(r))).collect())
 }
 
-/// Cuts each piece into at most `ranges` ranges of at least `least` bytes.
+/// Divides each piece into at most `ranges` ranges of at least `least` bytes.
 fn units(pieces: &[Piece], sizes: &BTreeMap<TableId, Size>, ranges: u64, least: u64) -> Vec<Unit> {
     let mut units = Vec::new();
     for piece in pieces {

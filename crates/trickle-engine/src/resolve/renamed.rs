@@ -1,9 +1,10 @@
-//! Rewrites a query with the present names of its relations and columns.
+//! Rewrites the query of a stream table so that it uses the present names of its relations and columns.
 //!
-//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is put over stand-in
-//! tables, one for each renamed relation, with the columns under the names that the query knows. Then the
-//! stand-ins are renamed, and the view over them gives the query with the present names. The new query has
-//! aliases for the columns of its result, and for columns that USING merges.
+//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is made a view over
+//! stand-in tables, one for each renamed relation. The columns of a stand-in table have the names that the
+//! query uses. The stand-in tables are then renamed, and PostgreSQL returns the query of the view with the
+//! present names. In the new query, the columns of its result and the columns that USING merges have
+//! aliases.
 
 use super::Place;
 use crate::catalog::canonical;
@@ -20,9 +21,9 @@ use std::fmt::Write;
 use trickle_core::parse::over_other_tables;
 use trickle_core::sql::{Ident, Qualified};
 
-/// The relations that the query of `$1` names and whose own name, or the name of a column that the query
-/// names, is another one by now. Also relations that got or lost a column that the query does not name, since
-/// column aliases go by position.
+/// The relations that the query of stream table `$1` names, if the relation or a column that the query names
+/// was renamed. Relations that got or lost a column which the query does not name are listed too, since
+/// column aliases count columns by position.
 const CHANGED: &str = "
 SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, now.names::text, c.relkind IN ('r', 'p') FROM pgtrickle.pgt_dependencies d
 JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -34,12 +35,13 @@ WHERE d.pgt_id = $1 AND coalesce(0 = ANY (d.read_through), true) AND c.relnamesp
         WHEN name.known IS NULL THEN d.column_names IS NOT NULL ELSE name.known <> name.now AND (d.named_columns IS NULL OR name.number = ANY (d.named_columns)) END))
 ORDER BY 1";
 
-/// The columns of relation `$2` in their order, with columns that were dropped since the query of stream
-/// table `$1` was planned. Each has its number, its present name, the name that the query knows, and its
-/// type. Two flags say whether it is gone though the query names it, and whether the query does not know it.
+/// The columns of relation `$2` in their order, including columns that were dropped after the query of
+/// stream table `$1` was planned. Each row has the number of the column, its present name, the name that the
+/// query uses, and its type. The first of two flags says that the column was dropped though the query names
+/// it. The second flag says that the column was added after the query was planned.
 ///
-/// A new column with the name of a dropped one stands for it. Any other new column gets a name that no query
-/// has, and so does a dropped column that has a stand-in.
+/// A new column that has the name of a dropped column takes its place. Every other new column gets a name
+/// that no query uses, and a dropped column whose place a new column takes gets such a name too.
 const COLUMNS: &str = "
 WITH name AS (
     SELECT u.number, u.known, u.now, u.number = ANY (d.named_columns) AS named FROM pgtrickle.pgt_dependencies d
@@ -60,7 +62,8 @@ FROM paired p LEFT JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = p.numbe
 LEFT JOIN pg_type t ON t.oid = a.atttypid
 WHERE p.now IS NOT NULL OR p.known IS NOT NULL ORDER BY p.number";
 
-/// The numbers of the columns of a primary key. Ungrouped columns may depend on a grouped primary key.
+/// The numbers of the columns of a table's primary key. A query may use ungrouped columns if it groups by
+/// the primary key.
 const PRIMARY_KEY: &str = "
 SELECT unnest((i.indkey::int2[])[0:i.indnkeyatts - 1])::int8 FROM pg_index i
 WHERE i.indrelid = $1 AND i.indisprimary AND pgtrickle.is_key(i.indexrelid)";
@@ -68,22 +71,22 @@ WHERE i.indrelid = $1 AND i.indisprimary AND pgtrickle.is_key(i.indexrelid)";
 /// A column of a stand-in table.
 struct Column {
     number: i64,
-    /// The present name; `None` where the column was dropped.
+    /// The present name of the column; `None` where the column was dropped.
     now: Option<String>,
-    /// The name that the query knows.
+    /// The name of the column that the query uses.
     known: String,
     spelled: String,
-    /// Whether the query does not know the column. Such a column is added after the view, which counts
-    /// columns by position.
+    /// Whether the column was added after the query was planned. Such a column is added to the stand-in
+    /// table only after the view is made, since the view counts columns by position.
     new: bool,
 }
 
-/// A relation with changed names, and the table that stands in for it.
+/// A relation with changed names, and the stand-in table for it.
 struct StandIn {
     oid: u32,
     known: (String, String),
     now: Qualified,
-    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text.
+    /// The present names of the relation's columns, in the text form of `pgtrickle.column_names`.
     names: String,
     place: Qualified,
     columns: Vec<Column>,
@@ -115,7 +118,7 @@ impl StandIn {
         })
     }
 
-    /// Makes the stand-in table, with the names that the query knows.
+    /// Makes the stand-in table with the names that the query uses.
     async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), Refusal> {
         let key = t.query(PRIMARY_KEY, &[&self.oid]).await?;
         let key: Vec<i64> = key.iter().map(|r| r.get(0)).collect();
@@ -131,7 +134,8 @@ impl StandIn {
         t.batch_execute(&format!("CREATE {} ({})", place.table(&stand_in(self.oid)), parts.join(", "))).await
     }
 
-    /// Gives the stand-in's columns their present names, adds new columns, and drops those that are gone.
+    /// Gives the columns of the stand-in table their present names, adds new columns, and drops columns that
+    /// the relation has lost.
     async fn follow(&self, t: &Transaction<'_>) -> Result<(), Refusal> {
         let (mut gone, mut come) = (String::new(), String::new());
         for c in &self.columns {
@@ -149,8 +153,8 @@ impl StandIn {
         t.batch_execute(&(gone + &self.renames(&self.place) + &come)).await
     }
 
-    /// Returns the statements that give the columns of a table their present names. Two columns may have
-    /// exchanged names.
+    /// Returns the statements that give the columns of a table their present names. Each column first gets
+    /// an intermediate name, since two columns may have exchanged their names.
     fn renames(&self, table: &Qualified) -> String {
         let (mut apart, mut given) = (String::new(), String::new());
         for c in self.columns.iter().filter(|c| !c.new) {
@@ -173,14 +177,14 @@ impl StandIn {
         Ident::new(&name)
     }
 
-    /// Gives the columns of a copy the present names of the source's columns, by which the readers of the
-    /// copy know them.
+    /// Gives the columns of a copy the present names of the source's columns, since the readers of the copy
+    /// use these names.
     async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), Refusal> {
         let copy = Qualified::new(&e.relation.schema, &e.relation.name);
         t.batch_execute(&self.renames(&copy)).await
     }
 
-    /// Replaces the stand-in's name in a message of PostgreSQL with the name that the query knows.
+    /// Replaces the name of the stand-in table in a message of PostgreSQL by the name that the query uses.
     fn unmasked(&self, message: &str) -> String {
         message.replace(&stand_in(self.oid), &self.known.1)
     }
@@ -197,17 +201,17 @@ fn fail(e: &Entry, err: Refusal) -> Error {
     Error::server(format!("follow what was renamed under {}", shown(e)), err)
 }
 
-/// A query with present names, and the relations whose names changed.
+/// A query that uses present names, and the relations whose names changed.
 struct Renamed {
     query: String,
     relations: Vec<StandIn>,
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the definition that makes a stream table again, with its query under present names.
+    /// Returns the request that would make a stream table again, with present names in its query.
     ///
     /// # Errors
-    /// PostgreSQL refuses the query where a column that it names is gone.
+    /// PostgreSQL refuses the query because a column that it names was dropped.
     pub(crate) async fn as_now(&mut self, e: &Entry, name: Name) -> Result<NewStreamTable> {
         let mut new = e.as_new(name);
         if let Some(renamed) = self.by_names_of_now(e).await? {
@@ -216,8 +220,8 @@ impl<C: Connection> Trickle<C> {
         Ok(new)
     }
 
-    /// Notes the query of a stream table under present names, which does not change its meaning. Returns the
-    /// stream table as it is then; `None` where no name changed.
+    /// Stores the query of a stream table with present names. The meaning of the query does not change.
+    /// Returns the stream table with its new query; `None` where no name changed.
     ///
     /// # Errors
     /// The errors of [`Trickle::as_now`].
@@ -252,13 +256,13 @@ impl<C: Connection> Trickle<C> {
         now.map(Some).ok_or_else(|| Error::stale(format!("{} is gone", shown(e))))
     }
 
-    /// Whether relations or columns of the query have other names than the noted ones.
+    /// Whether relations or columns that the query uses have other names than those stored in the catalog.
     pub(crate) async fn is_renamed(&self, e: &Entry) -> Result<bool> {
         let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
         Ok(!renamed.is_empty())
     }
 
-    /// Returns the query of a stream table under present names; `None` where no name changed.
+    /// Returns the query of a stream table with present names; `None` where no name changed.
     async fn by_names_of_now(&mut self, e: &Entry) -> Result<Option<Renamed>> {
         let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
         if renamed.is_empty() {
@@ -275,20 +279,22 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Notes the query `$2` of stream table `$1`. Where it is the same, the query stays as it was typed.
+/// The statement that stores the query `$2` of stream table `$1`. If the query is the same as before, the
+/// text as it was typed stays.
 const NOTE_QUERY: &str = "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
      original_query = CASE WHEN defining_query = $2 THEN original_query ELSE $2 END WHERE pgt_id = $1";
 
-/// Notes the names of relation `$2` and of its columns, by which the query of `$1` knows it.
+/// The statement that stores the present names of relation `$2` and of its columns, which the query of
+/// stream table `$1` now uses.
 const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = $3, source_name = $4, column_names = $5::text::text[], \
      columns_used = ARRAY(SELECT coalesce(m.now, u.name) FROM unnest(columns_used) WITH ORDINALITY u(name, place) \
          LEFT JOIN unnest($6::text[], $7::text[]) m(known, now) ON m.known = u.name ORDER BY u.place) \
      WHERE pgt_id = $1 AND source_relid = $2";
 
-/// The columns of a table in their order.
+/// The names of a table's columns, in the order of the columns.
 const COLUMN_NAMES: &str = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Returns the query of a copy: the columns of its source under their present names.
+/// Returns the query of a copy, which has the columns of the source under their present names.
 async fn mirrored(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Renamed> {
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
@@ -313,9 +319,10 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
     put_in_force(t, &e.in_force).await.map_err(doing)?;
-    // From here on no table can be renamed, so query and names are of one moment. Locking is enough: reading
-    // the tables would plan them, and so run code of their owners. Other kinds of relations cannot be locked
-    // by name; their names are compared again after the query is planned ([`Trickle::is_renamed`]).
+    // After these locks no table can be renamed, so the query and the names belong to one moment. The tables
+    // are locked and not read, since planning a query over them would run code of their owners. Other kinds
+    // of relations cannot be locked by name. Their names are compared again after the query is planned
+    // ([`Trickle::is_renamed`]).
     for r in renamed.iter().filter(|r| r.get(6)) {
         let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
         t.batch_execute(&format!("LOCK TABLE {now} IN ACCESS SHARE MODE")).await.map_err(doing)?;
@@ -345,7 +352,7 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let query = query.map_err(|err| not_followed(err.to_string()))?;
     let view = format!("{}{}", place.create(OVER), query.trim_end().trim_end_matches(';'));
     let refused = |err: Refusal| match err.sqlstate.as_deref() {
-        // Class 42: the query is not valid over the stand-in tables.
+        // Class 42 means that the query is not valid over the stand-in tables.
         Some(code) if code.starts_with("42") => {
             let (message, code) = (err.message.clone(), code.to_owned());
             not_followed(message).coded(&code)

@@ -1,12 +1,12 @@
-//! Suggests a name where PostgreSQL does not find the one in a query.
+//! Suggests an existing name where PostgreSQL does not find a name of the query.
 
 use crate::db::Connection;
 use crate::error::Error;
 use trickle_core::near::nearest;
 use trickle_core::sql::Ident;
 
-/// The names of relations (where `$2`) or of functions, in the schemas `$1`; for functions in `pg_catalog`
-/// too.
+/// The names of relations (with `$2`) or of functions (without) in the schemas `$1`. Functions in
+/// `pg_catalog` are included.
 const NAMES: &str = "
 SELECT DISTINCT name FROM (
     SELECT c.relname::text, c.relnamespace FROM pg_class c WHERE $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -15,8 +15,8 @@ JOIN pg_namespace n ON n.oid = o.schema
 WHERE n.nspname = ANY ($1) OR NOT $2 AND n.nspname = 'pg_catalog'
 ORDER BY name LIMIT 10000";
 
-/// Adds the nearest existing name to the hint, if one is near. `path` is the search path for names without a
-/// schema.
+/// Adds the existing name that is most similar to the hint, if there is a similar one. `path` is the search
+/// path in which names without a schema are looked up.
 pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], error: Error) -> Error {
     let relation = match error.sqlstate() {
         Some("42P01") => true,
@@ -27,14 +27,14 @@ pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], e
     let schemas = schema.map_or_else(|| path.to_vec(), |s| vec![s]);
     let Ok(rows) = db.query(NAMES, &[&schemas, &relation]).await else { return error };
     let names: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
-    // Where a function of this very name exists, it takes other arguments, as PostgreSQL's own hint says.
+    // If a function has exactly this name, it has other arguments, which PostgreSQL's own hint says.
     match nearest(&name, names.iter().map(String::as_str)) {
         Some(near) if !names.contains(&name) => error.hint(format!("Did you mean {}?", Ident::new(near))),
         _ => error,
     }
 }
 
-/// Returns the name with which a text begins, and its schema.
+/// Returns the name at the beginning of a text, and the schema of the name.
 fn named(text: &str) -> Option<(Option<String>, String)> {
     let (first, rest) = part(text)?;
     Some(match rest.strip_prefix('.').and_then(part) {
@@ -43,7 +43,8 @@ fn named(text: &str) -> Option<(Option<String>, String)> {
     })
 }
 
-/// Returns the identifier at the start of a text, as PostgreSQL folds it, and the rest of the text.
+/// Returns the identifier at the beginning of a text, folded as PostgreSQL folds it, and the rest of the
+/// text.
 fn part(text: &str) -> Option<(String, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
         let (name, rest) = quoted.split_once('"')?;

@@ -1,4 +1,4 @@
-//! Looks for changes: one round trip for all stream tables without changes, however many there are.
+//! Looks for changes, in one round trip for all stream tables without changes, whatever their number.
 
 use super::{Due, Scheduler, Still};
 use crate::db::Connection;
@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Look, Seen, Time};
 
-/// The period below which a look first asks whether anything was committed since all stream tables had
-/// nothing to do. That question costs next to nothing, even where nobody writes for hours.
+/// The limit for short periods. If a period is shorter, a look first asks whether any transaction was
+/// committed since all stream tables had nothing to do. The question whether any transaction was committed
+/// costs very little, even if no session writes for hours.
 const QUICKLY: Duration = Duration::from_secs(1);
 
-/// The transactions that are over. While the answer stays the same, nothing was committed.
+/// The present snapshot, which says which transactions are over. While the text of the snapshot stays the
+/// same, no transaction was committed.
 const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 
 async fn snapshot<C: Connection>(watch: &Trickle<C>) -> Result<String> {
@@ -25,12 +27,12 @@ fn tables<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeSet<TableId>
     entries.into_iter().map(|e| e.relation.id).collect()
 }
 
-/// The number of buffers that are emptied after one look, each within milliseconds.
+/// The greatest number of buffers that are emptied after one look. Emptying a buffer takes milliseconds.
 const AT_ONCE: usize = 16;
 
-/// Notes since when the buffers of the sources in `counted` hold only counted changes, and returns those for
-/// which that is longer than `settle`. About sources that were not `asked` nothing is known: each table is
-/// looked at as often as its schedule wants.
+/// Notes since when the buffers of the sources in `counted` have only counted changes. Returns the sources
+/// for which this has lasted longer than `settle`. For sources that were not `asked` about, the notes stay,
+/// since each stream table is looked at only as often as its schedule demands.
 fn ripe(
     since: &mut BTreeMap<TableId, Instant>,
     asked: &BTreeSet<TableId>,
@@ -43,7 +45,7 @@ fn ripe(
     for id in counted {
         let since = since.entry(id).or_insert(now);
         if now.duration_since(*since) >= settle && ripe.len() < AT_ONCE {
-            // A buffer that cannot be emptied now is tried again after the same time.
+            // If a buffer cannot be emptied now, the next attempt comes after the same time.
             *since = now;
             ripe.push(id.0);
         }
@@ -52,8 +54,8 @@ fn ripe(
 }
 
 impl Scheduler {
-    /// Finds out which groups in `due`, and which stream tables looked at with them, have changes to apply or
-    /// were altered.
+    /// Finds out which groups in `due` have changes to apply or were altered. The same look may find this
+    /// for other stream tables.
     pub(super) async fn look_at<C: Connection>(
         &mut self,
         watch: &mut Trickle<C>,
@@ -81,7 +83,7 @@ impl Scheduler {
         let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
-            // A table was altered just now: the refresh will find out which.
+            // A table was altered or dropped just now, and the refresh will find out which one.
             Err(_) => {
                 return Ok(Seen {
                     stale: look.asked.iter().copied().collect(),
@@ -103,7 +105,7 @@ impl Scheduler {
         Ok(Seen { stale, changed })
     }
 
-    /// Whether these stream tables were seen to have nothing to do, and only a commit can change that.
+    /// Whether a look found nothing to do for these stream tables, and only a commit can bring them changes.
     pub(super) fn are_still(&self, asked: &[TableId]) -> bool {
         let Some(still) = &self.still else { return false };
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
@@ -111,9 +113,9 @@ impl Scheduler {
         entries.into_iter().all(|e| hangs_on_commits(e) && still.tables.contains(&e.relation.id))
     }
 
-    /// Empties the buffers of sources that have held only counted changes for
-    /// [`super::SchedulerOptions::settle`]. PostgreSQL then plans the statements that read these buffers
-    /// again.
+    /// Empties the buffers of sources that have had only counted changes for
+    /// [`super::SchedulerOptions::settle`]. After that, PostgreSQL plans the statements that read these
+    /// buffers again.
     async fn settle<C: Connection>(
         &mut self,
         watch: &mut Trickle<C>,
@@ -165,7 +167,7 @@ mod tests {
             ripe(&mut since, &ids(asked), ids(counted), start + second * at, second * 10)
         };
         assert!(look(&[1, 2, 3], &[1, 2], 0).is_empty());
-        // 1 is looked at each time and 2 is not; 1 changes meanwhile.
+        // Table 1 is looked at each time and table 2 is not. Table 1 changes meanwhile.
         assert!(look(&[1], &[1], 5).is_empty());
         assert!(look(&[1], &[], 6).is_empty());
         assert!(look(&[1], &[1], 11).is_empty());

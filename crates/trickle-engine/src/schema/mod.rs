@@ -1,4 +1,4 @@
-//! The catalog in the database: creates, upgrades and drops it.
+//! The catalog in the database: its creation, its upgrades and its removal.
 
 mod take_over;
 
@@ -10,14 +10,15 @@ use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
 use crate::say;
 
-/// One step of the catalog: the statements that lead to its version from the one before, and back.
+/// One migration of the catalog: the statements that lead from the version before to its own version, and
+/// back.
 struct Migration {
     version: i32,
     up: &'static str,
     down: &'static str,
 }
 
-/// All steps, in order. A step that was released is never edited; a change is a new step.
+/// All migrations, in order. A migration that was released is never edited; every change is a new migration.
 const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 1,
@@ -31,8 +32,8 @@ const MIGRATIONS: &[Migration] = &[
 /// Makes the two schemas of the catalog.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
 
-/// Whether the owner of the relation `c` of a statement is a superuser or is let in by name. Rights through
-/// membership in another role do not count, since they end with the membership.
+/// An SQL condition: whether the owner of relation `c` of a statement is a superuser or was let in by name.
+/// Rights through membership in another role do not count, since they end together with the membership.
 pub const LETS_OWNER_IN: &str = "(c.relowner IN (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolsuper) OR EXISTS (SELECT \
      FROM pg_catalog.pg_proc p CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) a \
      WHERE p.pronamespace = pg_catalog.to_regnamespace('pgtrickle') AND p.proname = 'mark_readers' AND a.grantee = c.relowner))";
@@ -43,10 +44,11 @@ const HANDED_OVER: i32 = 3;
 /// The schema of the catalog.
 pub(crate) const CATALOG: &str = "pgtrickle";
 
-/// The version that this program works with.
+/// The version of the catalog that this program works with.
 pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Whether there is a catalog. Also its owner, where the current role is a superuser and the owner is not.
+/// Whether the database has a catalog. The query also returns the owner of the catalog, if the current role
+/// is a superuser and the owner is not.
 const THERE: &str = "
 SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
     SELECT n.nspowner::pg_catalog.regrole::pg_catalog.text FROM pg_catalog.pg_namespace n
@@ -54,8 +56,8 @@ SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
     JOIN pg_catalog.pg_roles r ON r.rolname OPERATOR(pg_catalog.=) current_user AND r.rolsuper
     WHERE n.nspname OPERATOR(pg_catalog.=) 'pgtrickle')";
 
-/// Returns the error for a superuser who meets an ordinary role's catalog. Functions of the catalog run with
-/// the rights of the role that uses it, and its rows say whose each query is.
+/// Returns the error for a superuser in a database whose catalog belongs to an ordinary role. Functions of
+/// such a catalog would run with a superuser's rights, and its rows decide which role owns each query.
 fn foreign(owner: &str) -> Error {
     Error::input(format!("the trickle catalog of this database belongs to {owner}, and this role is a superuser"))
         .detail("Functions of that catalog would run, and queries that its owner wrote, with the rights of a superuser.")
@@ -65,10 +67,10 @@ fn foreign(owner: &str) -> Error {
         ))
 }
 
-/// Returns the catalog's version; `None` where there is no catalog.
+/// Returns the catalog's version; `None` where the database has no catalog.
 ///
 /// # Errors
-/// The current role is a superuser and the catalog belongs to an ordinary role; the server.
+/// The current role is a superuser and the catalog belongs to an ordinary role; errors of the server.
 pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     let row =
         db.query_one(THERE, &[]).await.map_err(|e| not_let_in(Error::server("look for the catalog", e)))?;
@@ -78,14 +80,14 @@ pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     if let Some(owner) = row.get::<Option<String>>(1) {
         return Err(foreign(&owner));
     }
-    // There is no row where only the definitions were dumped and restored. There are two rows where the data
-    // was restored into an existing catalog.
+    // The table has no row if only the definitions were dumped and restored. The table has two rows if the
+    // data was restored into an existing catalog.
     let text = "SELECT max(version) FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
     Ok(row.map_err(|e| not_let_in(Error::server("read the catalog's version", e)))?.get(0))
 }
 
-/// Adds the advice for a catalog that another role owns.
+/// Adds advice to an error about rights on a catalog that another role owns.
 fn not_let_in(e: Error) -> Error {
     if e.sqlstate() != Some("42501") {
         return e;
@@ -96,10 +98,10 @@ fn not_let_in(e: Error) -> Error {
     )
 }
 
-/// Fails unless the catalog is there and of this program's version.
+/// Fails unless the database has a catalog of this program's version.
 ///
 /// # Errors
-/// There is no catalog, an older one, a newer one, or a restored one; each error has a hint.
+/// The catalog is missing, older, newer, or restored from a dump; each error has a hint.
 pub async fn require(db: &dyn Connection) -> Result<()> {
     match version(db).await? {
         Some(VERSION) if is_restored(db).await? => Err(Error::input(
@@ -134,7 +136,7 @@ async fn is_extension(db: &dyn Connection) -> Result<bool> {
 /// Whether the catalog was restored from a dump, which keeps the names of tables and not their oids.
 ///
 /// # Errors
-/// The errors of the server.
+/// Errors of the server.
 pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
     let text =
         "SELECT bool_or(home IS DISTINCT FROM pgtrickle.home()) IS TRUE FROM pgtrickle.pgt_catalog_version";
@@ -142,9 +144,9 @@ pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
     Ok(row.map_err(|e| Error::server("look where the catalog was made", e))?.get(0))
 }
 
-/// Finds the tables of a restored catalog again by their names. The capture objects have the old oids in
-/// their names. So they are dropped, and made again when the next refresh of each stream table plans it
-/// again.
+/// Finds the tables of a restored catalog again by their names. The capture objects of such a catalog have
+/// the old oids in their names. So the capture objects are dropped. The next refresh of each stream table
+/// plans it again and makes new capture objects.
 pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     let fail = |e| Error::server("find the tables of a restored catalog", e);
     if !is_restored(t).await? {
@@ -167,15 +169,16 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(REHOME).await.map_err(fail)
 }
 
-/// Gives the rows of the catalog their tables' new oids, by name. The rows of tables that do not exist get
-/// oids that no table has. All rows get these first, since a new oid may be the old oid of another table.
+/// The statements that give the rows of the catalog the new oids of their tables, which are found by name.
+/// The row of a table that does not exist gets an oid that no table has. All rows get such oids first, since
+/// a new oid may be the old oid of another table.
 ///
-/// A role that was let in could have written any name into its row. So a table is believed to be the stream
-/// table only if its own guard says so, which only the owner of the table can make. Guards of version 0.1 do
-/// not name their stream table.
+/// A role that was let in could have written any name into its row. So a table counts as the stream table
+/// only if its own guard says so, and only the owner of the table can make this guard. Guards of version 0.1
+/// do not name their stream table.
 ///
-/// A stream table that was renamed before the dump is found by its guard, if the catalog's owner owns it.
-/// Nobody else can make a guard on a table of that role.
+/// A stream table that was renamed before the dump is found by its guard if the catalog's owner owns the
+/// table. Only the catalog's owner can make a guard on such a table.
 const REHOME: &str = "
     UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
     UPDATE pgtrickle.pgt_stream_tables s SET pgt_relid = coalesce((SELECT c.oid FROM pg_class c
@@ -206,7 +209,7 @@ const REHOME: &str = "
         ORDER BY v.home IS NOT DISTINCT FROM pgtrickle.home() LIMIT 1);
     UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
 
-/// Adds the advice for a catalog that cannot be created.
+/// Adds advice to the error of creating a catalog.
 fn advised(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(format!(
@@ -231,21 +234,22 @@ fn newer(found: i32) -> Error {
     ))
 }
 
-/// Whether the current role is a superuser, who can take over objects of other roles.
+/// Whether the current role is a superuser, and so can take over objects of other roles.
 async fn is_superuser(db: &dyn Connection) -> Result<bool> {
     let row = db.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user", &[]).await;
     Ok(row.map_err(|e| Error::server("look for the current role", e))?.get(0))
 }
 
-/// Held while the catalog is brought to another version: a second session that waits for it finds the work
-/// done.
+/// The lock that is held while the catalog is brought to another version. A second session that waited for
+/// the lock finds the work done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
-/// Fills the two existing schemas of the catalog, or brings the catalog in them to `target`; a later version
-/// stays. Returns whether capture is to be renewed ([`capture::renew`]).
+/// Fills the two existing schemas of the catalog, or brings the catalog in them to version `target`. A
+/// catalog of a later version stays unchanged. Returns whether the caller must renew capture
+/// ([`capture::renew`]).
 ///
 /// # Errors
-/// The catalog is newer than this program; the server.
+/// The catalog is newer than this program; errors of the server.
 pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     match version(db).await? {
         Some(newest) if newest > VERSION => Err(newer(newest)),
@@ -256,13 +260,14 @@ pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     }
 }
 
-/// Whether a catalog that came from version `found` to version `now` has trigger functions that do not check
-/// their tables.
+/// Whether a catalog that was brought from version `found` to version `now` has trigger functions that do
+/// not check their tables.
 fn lacks_guards(found: Option<i32>, now: i32) -> bool {
     found.is_some_and(|v| v < GUARDED) && now >= GUARDED
 }
 
-/// The first version whose trigger functions check whether their table is as they were made for.
+/// The first version whose trigger functions check whether their table still has the definition that they
+/// were made for.
 const GUARDED: i32 = 3;
 
 async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
@@ -273,13 +278,13 @@ async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a catalog that is not the extension's. Used where it has no version: a dump of
-/// definitions alone leaves it so.
+/// Whether the database has a catalog that does not belong to the extension. The condition is used where the
+/// catalog has no version, as after restoring a dump of definitions alone.
 const EMPTIED: &str = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL \
      AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
 
-/// Drops a catalog that was restored without its rows, and with it its triggers on users' tables. Former
-/// stream tables stay as ordinary tables.
+/// Drops a catalog that was restored without its rows, together with its triggers on users' tables. The
+/// former stream tables stay in the database as ordinary tables.
 async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
     let fail = |e| Error::server("make a catalog anew that came without its rows", e);
     if !t.query_one(EMPTIED, &[]).await.map_err(fail)?.get::<bool>(0) {
@@ -295,10 +300,12 @@ async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(made).await.map_err(|e| advised(fail(e)))
 }
 
-/// Brings the catalog to `target`, up or down, in one transaction. Returns the version before.
+/// Brings the catalog to version `target`, up or down, in one transaction. Returns the version that the
+/// catalog had before.
 ///
 /// # Errors
-/// The catalog is newer than this program; the role may not create a schema; a step down would lose data.
+/// The catalog is newer than this program; the role may not create a schema; a migration down would lose
+/// data.
 pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {
     if !(0..=VERSION).contains(&target) {
         return Err(Error::input(format!(
@@ -315,8 +322,8 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     }
 }
 
-/// The number of tries. A refresher may lock tables of the catalog in another order, and then a deadlock ends
-/// a try.
+/// The number of attempts to bring the catalog to a version. A refresher may lock tables of the catalog in
+/// another order, so that a deadlock ends an attempt.
 const ATTEMPTS: u32 = 5;
 
 async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {

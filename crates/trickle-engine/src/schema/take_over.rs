@@ -1,6 +1,6 @@
-//! Gives a catalog that another role made to the current role, a superuser. Afterwards the catalog holds
-//! exactly what trickle's scripts make: other objects of its former owner would run with a superuser's
-//! rights.
+//! Gives a catalog that another role made to the current role, which must be a superuser. Afterwards the
+//! catalog has exactly the objects that trickle's scripts make. Other objects of its former owner would run
+//! with a superuser's rights.
 
 use super::{CATALOG, HANDED_OVER, LOCK, rise, version};
 use crate::db::{Connection, Transaction};
@@ -8,20 +8,20 @@ use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
 use std::collections::BTreeSet;
 
-/// The search path has only the server's schema, so all other names are printed with their schemas. Refreshes
-/// of the former owner may hold tables locked; if one lasts longer than the timeout, the attempt ends with an
-/// error.
+/// The search path has only the server's schema, so that all other names are printed with their schemas.
+/// Refreshes of the former owner may hold locks on tables of the catalog. If such a refresh lasts longer
+/// than the timeout, the attempt ends with an error.
 const SETTINGS: &str = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'";
 
-/// Whether the current role is a superuser, whether the catalog is the extension's, and whether there is a
-/// catalog. It counts as there only if a plain table holds its version, which can be read without running
-/// code of its owner.
+/// Whether the current role is a superuser, whether the catalog belongs to the extension, and whether the
+/// database has a catalog. A catalog counts only if a plain table has its version, since a plain table can
+/// be read without running code of its owner.
 const STANDING: &str = "SELECT r.rolsuper, EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle'),
     EXISTS (SELECT FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
         WHERE c.oid = to_regclass('pgtrickle.pgt_catalog_version') AND c.relkind = 'r' AND a.attname = 'version' AND a.atttypid = 'int4'::regtype)
 FROM pg_roles r WHERE r.rolname = current_user";
 
-/// The ordinary roles that own the catalog or an object in it.
+/// The ordinary roles that own the catalog or one of its objects.
 const FORMER: &str = "SELECT r.oid, r.rolname::text FROM pg_roles r WHERE NOT r.rolsuper AND r.oid IN (
     SELECT nspowner FROM pg_namespace WHERE nspname = 'pgtrickle'
     UNION ALL SELECT relowner FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace
@@ -32,7 +32,7 @@ const LET_IN: &str = "SELECT a.grantee FROM pg_proc p CROSS JOIN LATERAL aclexpl
     WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)";
 
 /// Statements that give the objects of the catalog to the current role. Indexes, row types and sequences of
-/// columns follow their tables.
+/// columns get the owner of their table.
 const OWN: &str = "
 SELECT format('ALTER SCHEMA %I OWNER TO CURRENT_USER', nspname) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
 UNION ALL
@@ -42,7 +42,7 @@ UNION ALL
 SELECT format('ALTER ROUTINE %s OWNER TO CURRENT_USER', oid::regprocedure) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace";
 
 /// Statements that revoke the rights on the catalog that its former owner granted. A role with such a right
-/// could put a trigger on a table of the catalog, and every role that refreshes would run it.
+/// could make a trigger on a table of the catalog, and every role that refreshes would run the trigger.
 const REVOKE: &str = "
 SELECT DISTINCT format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %1$s CASCADE; REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %1$s CASCADE; \
     REVOKE ALL ON ALL ROUTINES IN SCHEMA pgtrickle FROM %1$s CASCADE; REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %1$s CASCADE',
@@ -54,8 +54,8 @@ FROM (
     UNION ALL SELECT proacl FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace) x(acl)
 CROSS JOIN LATERAL aclexplode(x.acl) a WHERE a.grantee NOT IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))";
 
-/// All objects in the schema and on its tables, each in one line. Functions are made again later, so only
-/// their signatures are compared.
+/// All objects in the schema of the catalog and on its tables, each in one line. Functions are made again
+/// later, so only their signatures are compared.
 const HELD: &str = "
 WITH here AS (SELECT * FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace)
 SELECT concat_ws(' ', i.type, i.identity) FROM pg_depend d CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) i
@@ -98,15 +98,16 @@ CROSS JOIN LATERAL aclexplode(x.acl) a WHERE a.grantee = 0";
 const FUNCTIONS: &str =
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace ORDER BY oid";
 
-/// Stream tables with an owner of which no role in `$1` is a member. The owner of the catalog could write any
-/// query into the row of any table.
+/// Stream tables whose owner is not one of the roles `$1` and has none of these roles as a member. The owner
+/// of the catalog could write any query into the catalog row of any stream table.
 const OTHERS: &str = "SELECT c.oid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
     WHERE NOT EXISTS (SELECT FROM unnest($1::oid[]) f(role) WHERE pg_has_role(f.role, c.relowner, 'MEMBER')) ORDER BY 1";
 
-/// Gives the catalog to the current role. Returns the names of its former owners, which are let in.
+/// Gives the catalog to the current role. Returns the names of the former owners, which are let in
+/// afterwards.
 pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     let fail = |e| Error::server("take the catalog over", e);
-    // Each statement has its own snapshot, so it shows the commits of sessions that held a lock before.
+    // Each statement reads a new snapshot, so it sees the commits of sessions that held a lock before.
     let t = db.fresh_transaction().await.map_err(fail)?;
     t.batch_execute(SETTINGS).await.map_err(fail)?;
     t.execute(LOCK, &[]).await.map_err(fail)?;
@@ -119,7 +120,7 @@ pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     for statement in lines(&t, OWN).await? {
         t.batch_execute(&statement).await.map_err(fail)?;
     }
-    // From here on nobody else can add objects, or replace the table of the version by a view.
+    // From this point on no other role can add objects, or replace the table with the version by a view.
     fit(&t).await?;
     let functions = compared(&t).await?;
     for function in functions {
@@ -141,7 +142,7 @@ pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Fails where there is no catalog to take over, or the current role may not.
+/// Fails where there is no catalog to take over, or where the current role may not take it over.
 async fn fit(t: &Transaction<'_>) -> Result<()> {
     let row = t.query_one(STANDING, &[]).await.map_err(|e| Error::server("look for the catalog", e))?;
     let (is_super, of_extension, there): (bool, bool, bool) = (row.get(0), row.get(1), row.get(2));
@@ -160,8 +161,8 @@ async fn fit(t: &Transaction<'_>) -> Result<()> {
     }
 }
 
-/// Compares the catalog with a new one of its version, which is made beside it and rolled back. Returns the
-/// definitions of the functions of the new one.
+/// Compares the catalog with a new catalog of the same version, which is made temporarily and rolled back.
+/// Returns the definitions of the functions of the new catalog.
 async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
     let fail = |e| Error::server("make a catalog to compare with", e);
     let found = t
@@ -191,7 +192,8 @@ async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
         .hint("Put that right, as its owner, then try again; or have its owner run trickle uninstall."))
 }
 
-/// Fails if the catalog has stream tables whose queries a role other than their owners could have written.
+/// Fails if the catalog has stream tables whose queries could have been written by a role other than their
+/// owner.
 async fn own_alone(t: &Transaction<'_>, roles: &[u32], names: &[String]) -> Result<()> {
     let rows =
         t.query(OTHERS, &[&roles]).await.map_err(|e| Error::server("look whose the stream tables are", e))?;
@@ -204,7 +206,7 @@ async fn own_alone(t: &Transaction<'_>, roles: &[u32], names: &[String]) -> Resu
         .hint("Drop them, and make them again when the catalog is taken over."))
 }
 
-/// Returns the first column of a query's rows.
+/// Returns the first column of the rows of a query.
 async fn lines(t: &Transaction<'_>, query: &str) -> Result<Vec<String>> {
     let rows = t.query(query, &[]).await.map_err(|e| Error::server("look at the catalog", e))?;
     Ok(rows.iter().map(|r| r.get(0)).collect())
