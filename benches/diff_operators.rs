@@ -1,10 +1,11 @@
-//! From SQL text to the SQL of its delta, by operator: what a query costs once, when its plan is made. No
-//! PostgreSQL.
+//! Measures the planning of a query, from its SQL text to the SQL of its delta, by operator, without
+//! PostgreSQL. A query costs this time once, when its plan is made.
 //!
-//! Three figures for each query, from the same text: `parse` is sqlparser alone, `plan` everything after it
-//! (lower, prepare, delta, optimize, layout, render, print), `delta` the differentiation and optimisation
-//! inside that. The target is that `plan` takes no longer than `parse`. A construct that cannot be maintained
-//! yet gives a verdict: its `plan` is the time to say so, under the name `verdict`.
+//! Each query has four figures. `parse` is the time of sqlparser. `plan` is the time of all work after the
+//! parse: lower, prepare, delta, optimize, layout, render, print. `lower` and `delta` are parts of `plan`:
+//! the lowering, and the differentiation with its optimisation. The target is that `plan` takes no longer
+//! than `parse`. For a query that is not incremental, `verdict` takes the place of `plan` and `delta`: the
+//! time until the compiler says so.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -16,7 +17,8 @@ use trickle_core::sql::print;
 use trickle_core::stream_table::compile_parsed;
 use trickle_core::{Options, Refresh, Result, Verdict};
 
-/// A key, then bigint and text by turns, in tables of three widths; `t1` to `t10` have five columns.
+/// Returns tables with a key and columns of types text and bigint by turns. `wide3`, `wide10` and `wide20`
+/// have that many columns, and `t1` to `t10` have five.
 fn catalog() -> Result<MemoryCatalog> {
     let table = |name: &str, width: usize| {
         let columns: String =
@@ -76,7 +78,8 @@ fn queries() -> Vec<(&'static str, String)> {
     all
 }
 
-/// Everything after the parse, every source changed.
+/// Does all planning after the parse, for a refresh in which every source changed. Returns `None` if the
+/// query is not incremental.
 fn plan(parsed: &Parsed, catalog: &MemoryCatalog, options: &Options) -> Result<Option<String>> {
     let Verdict::Incremental(table) = compile_parsed(parsed, catalog, options)? else { return Ok(None) };
     let all = table.graph().props(table.query()).sources.clone();
@@ -84,7 +87,7 @@ fn plan(parsed: &Parsed, catalog: &MemoryCatalog, options: &Options) -> Result<O
     Ok(Some(statements.iter().map(|s| print(s).text).collect()))
 }
 
-/// A benchmark that cannot run must not look like a fast one.
+/// Ends the program with an error, since a benchmark that cannot run must not look like a fast one.
 fn stop<T>(what: &str, e: &trickle_core::Error) -> T {
     eprintln!("{what}: {e}");
     std::process::exit(1)
@@ -109,7 +112,7 @@ fn operators(c: &mut Criterion) {
     }
 }
 
-/// All of the queries, one after the other.
+/// Measures the planning of all queries, one after the other.
 fn differentiate_full(c: &mut Criterion) {
     let catalog = catalog().unwrap_or_else(|e| stop("tables", &e));
     let options = Options::new("public", "result");

@@ -1,5 +1,5 @@
-//! What surrounds a delta: names, printed lists, hashes, frontiers, schedules, dependency graphs. No
-//! PostgreSQL.
+//! Measures the work around a delta, without PostgreSQL: names, printed lists, hashes, frontiers, schedules,
+//! dependency graphs.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -13,7 +13,8 @@ use trickle_core::sql::{Ident, print};
 use trickle_core::{Options, Refresh, Verdict, compile};
 use xxhash_rust::xxh64::xxh64;
 
-/// An identifier that needs no quotes, one that does, one that is a keyword.
+/// Measures the printing of three identifiers: one that needs no quotes, one that needs quotes, and a
+/// keyword.
 fn quote_ident(c: &mut Criterion) {
     let mut group = c.benchmark_group("quote_ident");
     for (what, name) in [("plain", "order_id"), ("odd", "Order \"Id\""), ("keyword", "select")] {
@@ -23,7 +24,7 @@ fn quote_ident(c: &mut Criterion) {
     group.finish();
 }
 
-/// The columns of a wide table as a list, bare and qualified.
+/// Measures the printing of a wide table's columns as a list, with and without the name of the table.
 fn col_list(c: &mut Criterion) {
     let columns: Vec<Ident> = (0..20).map(|i| Ident::new(format!("column_{i}"))).collect();
     let list = |prefix: &str| {
@@ -41,7 +42,8 @@ fn col_list(c: &mut Criterion) {
     c.bench_function("prefixed_col_list_20", |b| b.iter(|| list("t.")));
 }
 
-/// A compiled stream table: what the expressions, columns and sources of a query cost to name.
+/// Measures the work on a compiled stream table: printing an expression, and listing the columns and sources
+/// of its query.
 fn plans(c: &mut Criterion) {
     let ddl = "CREATE TABLE t (id bigint PRIMARY KEY, a bigint, b numeric(10,2), c text);
                CREATE TABLE u (id bigint PRIMARY KEY, d text)";
@@ -54,7 +56,8 @@ fn plans(c: &mut Criterion) {
         std::process::exit(1);
     };
     let all = table.graph().props(table.query()).sources.clone();
-    // One SELECT with this expression: the scalar printer is most of it.
+    // The last statement is one SELECT with this expression, so printing it is mostly the work of the printer
+    // of scalars.
     let replace = table.refresh(Refresh::Replace, &all).unwrap_or_default();
     c.bench_function("expr_to_sql", |b| b.iter(|| replace.last().map(|s| print(black_box(s)).text)));
     c.bench_function("output_columns", |b| {
@@ -65,7 +68,7 @@ fn plans(c: &mut Criterion) {
     });
 }
 
-/// One hash per row of a change: from a short key to a wide row.
+/// Measures the hash of one row, from a short key to a wide row.
 fn xxh64_rows(c: &mut Criterion) {
     let mut group = c.benchmark_group("xxh64");
     for size in [16_usize, 64, 256, 1024, 4096] {
@@ -76,7 +79,8 @@ fn xxh64_rows(c: &mut Criterion) {
     group.finish();
 }
 
-/// A frontier after a busy second: so many transactions still open, every third of the latest.
+/// Returns a frontier after a busy second. `open` transactions are still open: every third one of the latest
+/// transactions.
 fn busy(open: u64) -> Frontier {
     let first = 1_000_000;
     let snapshot = Snapshot::new(first + 3 * open, (0..open).map(|i| first + 3 * i));
@@ -100,24 +104,24 @@ fn frontier(c: &mut Criterion) {
     group.finish();
 }
 
-/// Stream table `i` reads `sources`; 0 is the one base table.
+/// Returns stream table `i`, which reads `sources`. Source 0 is the only table that is no stream table.
 fn stream_table(i: u32, sources: impl IntoIterator<Item = u32>) -> StreamTableNode {
     let named = |i: u32| (TableId(i), Arc::from(format!("t{i}")));
     let (id, name) = named(i);
     StreamTableNode { id, name, sources: sources.into_iter().map(named).collect(), apart: false }
 }
 
-/// Each table on the one before it.
+/// Returns stream tables of which each reads the one with the number before its own.
 fn chain(n: u32) -> Vec<StreamTableNode> {
     (1..=n).map(|i| stream_table(i, [i - 1])).collect()
 }
 
-/// All tables on one.
+/// Returns stream tables that all read table 0.
 fn fan(n: u32) -> Vec<StreamTableNode> {
     (1..=n).map(|i| stream_table(i, [0])).collect()
 }
 
-/// A fan, and one table on all of it.
+/// Returns a fan of stream tables, and one stream table that reads all of the fan.
 fn diamond(n: u32) -> Vec<StreamTableNode> {
     (1..n).map(|i| stream_table(i, [0])).chain([stream_table(n, 1..n)]).collect()
 }
@@ -145,7 +149,8 @@ fn dag_operations(c: &mut Criterion) {
     group.finish();
 }
 
-/// A chain of 'calculated' tables whose last one says how fresh it must be.
+/// Measures the periods of a chain of stream tables with the schedule 'calculated'. Only the last stream
+/// table has a schedule with a period.
 fn canonical_period(c: &mut Criterion) {
     let mut group = c.benchmark_group("canonical_period");
     let every = Schedule::Every(Duration::from_secs(30));

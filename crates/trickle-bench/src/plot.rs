@@ -1,4 +1,4 @@
-//! Draws how the time of a refresh grows with the table.
+//! Draws how the time of a refresh grows with the size of the table.
 
 use plotters::prelude::{
     ChartBuilder, IntoDrawingArea, IntoLogRange, LineSeries, Palette, Palette99, PathElement, SVGBackend,
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-/// Draws an SVG of 800 × 500 pixels: milliseconds of a refresh over the rows of its table, both logarithmic,
-/// with a line for each name.
+/// Draws an SVG of 800 × 500 pixels. The plot shows the milliseconds of a refresh over the number of rows of
+/// the table, both on logarithmic axes, with one line for each name.
 ///
 /// # Errors
-/// Fails if the file cannot be written.
+/// The file cannot be written.
 pub fn draw(lines: &BTreeMap<&str, Vec<(f64, f64)>>, file: &Path) -> Result<(), Box<dyn Error>> {
     let all = || lines.values().flatten();
     let low = all().fold(f64::INFINITY, |l, p| l.min(p.1));

@@ -1,4 +1,5 @@
-//! The tables of TPC-H, filled by the rules of its specification, their changes, and its queries.
+//! The tables of TPC-H, filled by the rules of the specification, with the changes of these tables and the
+//! queries of TPC-H.
 
 use futures_util::SinkExt;
 use std::fmt::Display;
@@ -21,16 +22,16 @@ macro_rules! queries {
     };
 }
 
-/// Names and texts of the queries, without an ORDER BY that has no LIMIT.
+/// Names and texts of the queries. An ORDER BY without a LIMIT is left out.
 pub const QUERIES: [(&str, &str); 22] = queries!(
     "q01" "q02" "q03" "q04" "q05" "q06" "q07" "q08" "q09" "q10" "q11"
     "q12" "q13" "q14" "q15" "q16" "q17" "q18" "q19" "q20" "q21" "q22"
 );
 
-/// Bytes of the text from which the generator cuts comments.
+/// The number of bytes of the text from which the generator cuts comments.
 const TEXT: i32 = 2_000_000;
 
-/// Bytes from which on a message with rows is sent.
+/// The number of collected bytes from which rows are sent in a message.
 const MESSAGE: usize = 64 << 10;
 
 /// New orders with their items, as lines of COPY.
@@ -47,8 +48,9 @@ fn line(row: impl Display) -> String {
     text.strip_suffix('|').unwrap_or(&text).to_owned()
 }
 
-/// Creates and fills the tables at a scale; scale 1 has 6,000,000 items. The last `kept` orders are not
-/// inserted, but returned in `increments` parts of about equal size, one for each refresh function RF1.
+/// Creates and fills the tables at a scale, where scale 1 has 6,000,000 items. The last `kept` orders are not
+/// inserted. These orders are returned in `increments` parts of about equal size, one part for each run of
+/// the refresh function RF1.
 ///
 /// # Errors
 /// Fails with the errors of the server.
@@ -70,8 +72,8 @@ pub async fn fill(
     let orders = OrderGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
     let items = LineItemGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
 
-    // The data satisfy the constraints, and checking them row by row takes longer than all the rest. If the
-    // role may not switch the checks off, they run.
+    // The checks of foreign keys are switched off. The data satisfy the keys, and checking the keys row by
+    // row takes longer than all other work. If the role may not switch the checks off, the checks run.
     let _ = client.batch_execute("SET session_replication_role = replica").await;
     copy(client, "region", regions.iter().map(line)).await?;
     copy(client, "nation", nations.iter().map(line)).await?;
@@ -105,7 +107,7 @@ pub async fn fill(
     Ok(late.chunks(kept.div_ceil(increments.max(1)).max(1)).map(increment).collect())
 }
 
-/// Writes lines, whose fields `|` separates, into a table.
+/// Writes lines into a table. The fields of a line are separated by `|`.
 ///
 /// # Errors
 /// Fails with the errors of the server.

@@ -1,8 +1,9 @@
 //! Requests to cancel a statement.
 //!
-//! As in libpq, the sender waits until the other end closes the connection. By then the server has heard the
-//! request, so it cannot end a statement that is begun later. No pooler is left with half a request either:
-//! `PgBouncer` 1.18 ends with an error of its own where its client goes while it still passes the request on.
+//! As in libpq, the sender waits until the other end closes the connection. By then the server has received
+//! the request, so the request cannot end a statement that begins later. Waiting also leaves no pooler with
+//! half a request: `PgBouncer` 1.18 ends with an error of its own if its client disconnects while the request
+//! is still being passed on.
 
 use crate::connect::stream::Encrypt;
 use crate::wire::failed;
@@ -17,7 +18,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_postgres::{CancelToken, Config, NoTls};
 use trickle_engine::{Error, Result};
 
-/// Longest time that a request may take in all. A server that is gone never closes the connection.
+/// The longest time that a request may take in all, since a server that is gone never closes the connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a connection was made: its host, its port, and the encryption to use where the host offers it.
@@ -40,8 +41,8 @@ impl Cancel {
         Cancel { token, way }
     }
 
-    /// Asks the server to end the statement, over a connection of the same kind. Whether the statement ends
-    /// is seen only on the connection that runs it.
+    /// Asks the server to end the statement, over a new connection of the same kind. Only the connection that
+    /// runs the statement shows whether the statement ends.
     ///
     /// # Errors
     /// The server cannot be reached, or does not close the connection in time.
@@ -78,7 +79,7 @@ impl Cancel {
     }
 }
 
-/// A connection whose shutdown waits until the other end has closed it.
+/// A connection whose shutdown waits until the other end has closed the connection.
 struct Heeded<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Heeded<S> {
@@ -102,7 +103,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
         loop {
             let mut said = [0; 64];
             let mut said = ReadBuf::new(&mut said);
-            // The server sends nothing before it closes the connection; an error counts as closed, too.
+            // The server sends nothing before it closes the connection. An error of the read counts as a
+            // closed connection, too.
             let read = ready!(Pin::new(&mut self.0).poll_read(cx, &mut said));
             if read.is_err() || said.filled().is_empty() {
                 return Poll::Ready(Ok(()));
@@ -117,7 +119,7 @@ impl<S: TlsStream + Unpin> TlsStream for Heeded<S> {
     }
 }
 
-/// Encrypts a connection; its shutdown waits until the other end has closed it.
+/// Applies the encryption `T` to [`Heeded`] connections. The shutdown of the encrypted connection waits, too.
 struct Heeding<T>(T);
 
 impl<S, T> TlsConnect<Heeded<S>> for Heeding<T>

@@ -1,9 +1,9 @@
 //! Where to connect, and how: libpq's settings with their meaning, TLS by rustls, and errors that say what to
 //! try.
 //!
-//! A setting comes from the first of these places that gives it: the connection string (`--database-url`,
-//! else `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may
-//! also come from `~/.pgpass`.
+//! The value of a setting comes from the first of these places that has one: the connection string
+//! (`--database-url`, else `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults.
+//! The password may also come from `~/.pgpass`.
 
 mod failure;
 mod passfile;
@@ -35,16 +35,17 @@ use tokio_postgres::{Client, Config, NoTls, Socket};
 /// A function that looks up an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Directories in which distributions put a server's socket. The first that holds one is used, else the first
-/// that exists.
+/// Directories in which distributions put a server's socket. The first directory with a socket in it is used,
+/// else the first directory that exists.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const DEFAULT_PORT: u16 = 5432;
-/// The `application_name` where none is chosen.
+/// The `application_name` of a connection for which the user chose none.
 const PROGRAM: &str = "trickle";
-/// Seconds after which a host that does not answer at all is given up; libpq waits as long as the kernel
-/// does.
+/// The default of `connect_timeout`: seconds after which a host that does not answer at all is given up. By
+/// default libpq waits as long as the kernel does.
 const DEFAULT_TIMEOUT: &str = "10";
-/// How soon a host that stops answering is noticed. libpq leaves that to the system, which takes hours.
+/// The times after which a host that stops answering is noticed. libpq leaves these times to the operating
+/// system, which takes hours.
 struct Silence {
     /// Seconds without an answer after which the host is probed (`keepalives_idle`).
     idle: u64,
@@ -56,7 +57,8 @@ struct Silence {
     unheard: u64,
 }
 
-/// A silent host is noticed within a minute: a short outage of the network ends no load that takes hours.
+/// A silent host is noticed within a minute. A shorter outage of the network does not end a load that takes
+/// hours.
 const PATIENT: Silence = Silence { idle: 30, interval: 10, count: 3, unheard: 60 };
 /// A silent host is noticed within about ten seconds.
 const IMPATIENT: Silence = Silence { idle: 4, interval: 2, count: 3, unheard: 10 };
@@ -78,12 +80,13 @@ impl Target {
     /// one, in this process's environment.
     ///
     /// # Errors
-    /// A setting cannot be understood, or a file that it names cannot be read.
+    /// A setting cannot be understood, or a file that a setting names cannot be read.
     pub fn from_environment(url: Option<&str>) -> Result<Target, ConnectError> {
         Target::resolve(url, &|name| std::env::var(name).ok())
     }
 
-    /// Resolves a connection string as [`Target::from_environment`] does, in a given environment.
+    /// Resolves a connection string as [`Target::from_environment`] does, with `environment` in place of the
+    /// process's environment.
     ///
     /// # Errors
     /// The errors of [`Target::from_environment`].
@@ -103,7 +106,7 @@ impl Target {
         let default = |s: &mut Settings, key: &'static str, value: &dyn Fn() -> String| {
             s.entry(key).or_insert_with(|| value().into());
         };
-        // TLS wants a host name: where only the address is known, the address is the name.
+        // TLS needs a host name. Where only the address is set, the address serves as the name.
         if let (Some(address), false) = (settings.get("hostaddr").cloned(), settings.contains_key("host")) {
             settings.insert("host", address);
         }
@@ -137,8 +140,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Sets this `application_name`, unless the user chose another than `trickle`. A session has the name
-    /// from its beginning, also where a pooler gives each transaction another server process.
+    /// Sets this `application_name`, unless the user chose a name other than `trickle`. The name is sent when
+    /// the connection starts, so it holds even where a pooler gives each transaction another server process.
     #[must_use]
     pub fn called(mut self, name: &str) -> Target {
         for config in [&mut self.config].into_iter().chain(&mut self.hosts) {
@@ -149,8 +152,9 @@ impl Target {
         self
     }
 
-    /// Notices within about ten seconds that a host stops answering, unless the user set these times. For
-    /// connections that others depend on, such as the one that holds a refresher's lease.
+    /// Makes connections notice within about ten seconds that a host stops answering, unless the user set
+    /// these times. Such a connection is one that other processes depend on, for example the one that renews
+    /// a refresher's lease.
     #[must_use]
     pub fn impatient(mut self) -> Target {
         let seconds = Duration::from_secs;
@@ -171,7 +175,7 @@ impl Target {
         self
     }
 
-    /// Takes each host's password from the password file, where the file has one for it.
+    /// Sets the passwords of those hosts for which the password file has one.
     fn password_from(&mut self, file: &Path) {
         let Some(text) = passfile::read(file) else { return };
         let (user, database) = (self.names.user.clone(), self.names.database.clone());
@@ -190,8 +194,8 @@ impl Target {
         &self.config
     }
 
-    /// Describes the target for people: `localhost:5432 as user "ann", database "shop"`. The password is not
-    /// in it.
+    /// Describes the target for people: `localhost:5432 as user "ann", database "shop"`. The description does
+    /// not contain the password.
     pub fn describe(&self) -> String {
         self.names.to_string()
     }
@@ -199,12 +203,12 @@ impl Target {
     /// Connects to the first host that answers and is of the kind that `target_session_attrs` wants. Hosts
     /// are tried in the order in which they are named or, with `load_balance_hosts=random`, in random order.
     ///
-    /// Must be called within a tokio runtime, which then drives the connection. When the connection breaks,
-    /// the statement that waits on it gets the error.
+    /// Must be called within a tokio runtime, in which a task then drives the connection. When the connection
+    /// breaks, the statement that waits for an answer gets the error.
     ///
     /// # Errors
-    /// No host can be reached, or each refuses. The error gives the reason for each host, and says what to
-    /// try.
+    /// Each host is out of reach, or refuses the connection. The error gives the reason for each host, and
+    /// says what to try.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
         self.reach().await.map(|(client, _)| client)
     }
@@ -228,7 +232,7 @@ impl Target {
     fn in_order(&self) -> Vec<&Config> {
         let mut hosts: Vec<&Config> = self.hosts.iter().collect();
         if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
-            // Each hasher has random keys of its own, so this sorts at random.
+            // Each hasher has random keys of its own, so the hosts are sorted at random.
             hosts.sort_by_cached_key(|_| RandomState::new().build_hasher().finish());
         }
         hosts
@@ -248,8 +252,8 @@ impl Target {
                 Ok(client) => return Ok(client),
                 Err(cause) => {
                     let again = cause.may_depend_on_tls();
-                    // Where both modes are refused for this reason, the refusal of the preferred mode is
-                    // kept.
+                    // If the refusals of both modes may depend on TLS, the refusal of the first mode is
+                    // reported.
                     if !again || refused.is_none() {
                         refused = Some(cause);
                     }
@@ -283,8 +287,8 @@ where
     let connecting = config.connect(tls);
     let opened = match config.get_connect_timeout() {
         None => connecting.await,
-        // The driver limits the time to reach the host alone. A host that accepts and then says nothing has
-        // as long again.
+        // The driver limits only the time in which the host must accept the connection. A host that accepts
+        // the connection has the same time once more to answer.
         Some(most) => tokio::time::timeout(*most * 2, connecting).await.map_err(|_| Cause::Timeout)?,
     };
     let (client, connection) = opened.map_err(|e| Cause::of(&e))?;
@@ -301,7 +305,7 @@ fn socket_directory() -> String {
     found.unwrap_or(&SOCKET_DIRECTORIES[1]).to_string()
 }
 
-/// Whether all hosts are sockets. A socket needs no TLS, and servers offer none on it.
+/// Whether all hosts are Unix sockets. Servers do not offer TLS on a socket, and a socket does not need it.
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|h| !matches!(h, Host::Tcp(_))) && config.get_hostaddrs().is_empty()
 }

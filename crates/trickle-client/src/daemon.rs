@@ -1,8 +1,8 @@
 //! The refresher: refreshes each stream table of a database on its schedule, until it is told to stop.
 //!
-//! It holds no state that matters, since the frontiers are in the database. So it may be killed and started
-//! at any time. Several refreshers may run; one works, and the others wait for its lease to end
-//! (`trickle_engine::lease`).
+//! The refresher holds no state that matters, since the frontiers are in the database. So a refresher may be
+//! killed and started at any time. Of several running refreshers only the holder of the lease works, and the
+//! others wait until the lease ends (`trickle_engine::lease`).
 
 mod lead;
 
@@ -31,13 +31,15 @@ use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settin
 pub struct DaemonOptions {
     /// Settings of every refresh.
     pub settings: Settings,
-    /// When the scheduler looks, and at what (`scheduler_interval_ms` and others).
+    /// Periods, intervals and limits of the scheduler (`scheduler_interval_ms` and other settings).
     pub scheduler: SchedulerOptions,
     /// Whether anything is refreshed. If not, the refresher only waits until it is told to stop.
     pub enabled: bool,
-    /// How long a running refresh may go on after the refresher was told to stop; then it is cancelled.
+    /// The time for which a running refresh may go on after the refresher was told to stop. Afterwards the
+    /// refresh is cancelled.
     pub grace: Duration,
-    /// How long a lease lasts without renewal. After one refresher dies, another takes over in that time.
+    /// The time for which a lease lasts without renewal. After a refresher dies, another refresher takes over
+    /// within this time.
     pub lease: Duration,
 }
 
@@ -58,42 +60,43 @@ impl Default for DaemonOptions {
 pub enum Event<'e> {
     /// Nothing is refreshed until the refresher is told to stop ([`DaemonOptions::enabled`]).
     Disabled,
-    /// Another refresher, of this name, works: this one waits for it to end.
+    /// Another refresher, which has this name, works. This refresher waits until the lease of the other one
+    /// ends.
     Waiting(&'e str),
-    /// The refresher is connected, and has this many stream tables to keep.
+    /// The refresher is connected, and its scheduler has read this many stream tables from the catalog.
     Connected(usize),
-    /// The connection was lost or could not be opened; the next try comes after this wait.
+    /// The connection was lost or could not be opened, by this error. The next try comes after this wait.
     Disconnected(&'e Error, Duration),
     /// Stream tables were refreshed.
     Refreshed(&'e [Refreshed]),
-    /// Refreshes take most of the periods of their stream tables, and these periods are made longer.
+    /// Stream tables are refreshed less often than their schedules say, since their refreshes take too long.
     Slow(&'e [Slow]),
     /// Stream tables were suspended.
     Suspended(&'e [Suspended]),
     /// Conditions that hold the database back, or are about to.
     Concerns(&'e [Concern]),
-    /// A refresh failed; none of these stream tables changed.
+    /// A refresh failed, and changed none of its stream tables.
     Failed {
         /// The stream tables that were to be refreshed in one transaction.
         tables: &'e [String],
         /// The reason.
         error: &'e Error,
     },
-    /// An error that keeps no refresh from being done.
+    /// An error in spite of which all refreshes go on.
     Trouble(&'e Error),
-    /// Stream tables of other owners, which this refresher leaves alone.
+    /// Stream tables that this refresher does not refresh, since other roles own them.
     Foreign(&'e [String]),
 }
 
 /// The shortest and the longest wait before another try to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// Runs the refresher until `stop` is done; then lets running refreshes finish, or cancels them
-/// ([`DaemonOptions::grace`]).
+/// Runs the refresher until `stop` is done. Afterwards running refreshes have the time
+/// [`DaemonOptions::grace`] to finish, and are then cancelled.
 ///
 /// # Errors
-/// There is no catalog, or it has another version, so it is useless to go on. A lost connection is no such
-/// error.
+/// The catalog is missing or has another version, so that no refresh is possible. A lost connection is no
+/// error of this function: the refresher connects again.
 pub async fn run(
     to: &dyn Connect,
     options: &DaemonOptions,
@@ -102,7 +105,7 @@ pub async fn run(
 ) -> Result<()> {
     tokio::pin!(stop);
     if !options.enabled {
-        // No connection is opened: it would be taken for a running refresher.
+        // No connection is opened, since `status` would take the connection for a running refresher.
         tell(Event::Disabled);
         stop.await;
         return Ok(());
@@ -116,7 +119,7 @@ pub async fn run(
     worked
 }
 
-/// Works while this refresher holds the lease, until it is told to stop.
+/// Refreshes on schedule whenever this refresher holds the lease, until the refresher is told to stop.
 async fn work_when_leading(
     to: &dyn Connect,
     options: &DaemonOptions,
@@ -170,7 +173,7 @@ enum End {
     Deposed,
 }
 
-/// The end of a refresh: the connection that it used, the due work, and the outcome.
+/// The end of a refresh: the connection that the refresh used, the due work, and the outcome.
 type Ended = (Trickle, Due, Result<Vec<Refreshed>>);
 
 /// The means to end a running refresh.
@@ -184,9 +187,9 @@ struct AtWork {
 /// A running refresh.
 type Work<'w> = Pin<Box<dyn Future<Output = Ended> + 'w>>;
 
-/// Waits for `doing` while running refreshes go on, and returns its output; puts the refreshes that end
-/// meanwhile into `ended`. `doing` may wait for a lock that a running refresh holds, and that refresh gives
-/// up the lock only if it is polled.
+/// Waits for `doing` while running refreshes go on, and returns the output of `doing`. Refreshes that end
+/// meanwhile are put into `ended`. `doing` may wait for a lock that a running refresh holds, and a refresh
+/// gives up its locks only if the refresh is polled.
 async fn beside<W: Future, T>(
     work: &mut FuturesUnordered<W>,
     ended: &mut Vec<W::Output>,
@@ -210,7 +213,7 @@ struct Daemon<'d> {
     idle: Vec<Trickle>,
     scheduler: Scheduler,
     lease: Lease,
-    /// The running refreshes by stream table; the members of one refresh have the same entry.
+    /// The running refreshes, by stream table. All stream tables of one refresh have equal entries.
     at_work: BTreeMap<TableId, AtWork>,
 }
 
@@ -239,7 +242,8 @@ impl<'d> Daemon<'d> {
         loop {
             let lead = leads.borrow_and_update().clone();
             if lead == Leadership::Unknown {
-                // Running refreshes go on, and are committed if no other refresher took over. None is begun.
+                // Running refreshes go on, and are committed if no other refresher took over. No refresh is
+                // begun.
                 tokio::select! {
                     () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
                     Some(end) = work.next() => ended.push(end),
@@ -255,8 +259,8 @@ impl<'d> Daemon<'d> {
                 () = &mut *stop => None,
                 next = beside(&mut work, &mut ended, self.next()) => Some(next),
             };
-            // A refresh that ended during a look is noted after it: until then the scheduler counts it as
-            // running.
+            // A refresh that ended during a look is noted after the look. Until then the scheduler counts the
+            // refresh as running.
             let some_ended = !ended.is_empty();
             self.note(&mut ended)?;
             let Some(next) = next else { return self.finish(work).await.map(|()| End::Told) };
@@ -289,9 +293,9 @@ impl<'d> Daemon<'d> {
         }
     }
 
-    /// Makes refreshes give way that have run for a while and stand before a request for an exclusive lock.
-    /// The server hears a request to cancel before the connection does anything else, so the request can end
-    /// only the refresh that it is for.
+    /// Cancels the refreshes that have run for at least [`GLANCE`] and keep a request for an exclusive lock
+    /// waiting. A connection begins no other refresh before the server has received the request to cancel. So
+    /// the request can end only the refresh that it is meant for.
     async fn give_way(&self) {
         let all = self.at_work.values().filter(|w| w.since.elapsed() >= GLANCE);
         let all: BTreeMap<i32, &AtWork> =
@@ -314,14 +318,14 @@ impl<'d> Daemon<'d> {
         }
     }
 
-    /// Notes how all these refreshes ended; returns the first error that ends the daemon's round.
+    /// Notes the outcomes of all these refreshes. Returns the first error that means a lost connection.
     fn note(&mut self, ended: &mut Vec<Ended>) -> Result<()> {
         let noted = ended.drain(..).map(|(trickle, due, result)| self.ended(trickle, &due, result));
         noted.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Reads the catalog, when it is time to, and looks for changes. Returns the refreshes that it starts,
-    /// and when to look again.
+    /// Reads the catalog, if its last reading is too old, and looks for changes. Returns the refreshes that
+    /// this function started, and the time of the next look.
     async fn next(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
         self.reload().await?;
         let found = self.scheduler.look(&mut self.watch).await?;
@@ -382,7 +386,8 @@ impl<'d> Daemon<'d> {
         }))
     }
 
-    /// Notes how one refresh ended. A lost connection ends the daemon's round, which then connects anew.
+    /// Notes the outcome of one refresh. Returns the error if the connection was lost: then
+    /// [`work_when_leading`] opens new connections.
     fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
         for id in &due.members {
             self.at_work.remove(id);
@@ -401,8 +406,8 @@ impl<'d> Daemon<'d> {
         Ok(())
     }
 
-    /// Waits for running refreshes; cancels those that take too long. The next daemon does the work that was
-    /// undone.
+    /// Waits for the running refreshes, and cancels the ones that take longer than [`DaemonOptions::grace`].
+    /// The next refresher does the cancelled work.
     async fn finish(&mut self, mut work: FuturesUnordered<Work<'d>>) -> Result<()> {
         let patience = tokio::time::sleep(self.options.grace);
         tokio::pin!(patience);
@@ -416,9 +421,10 @@ impl<'d> Daemon<'d> {
                 () = &mut patience => break,
             }
         }
-        // A request to cancel that reaches the server ends the statement at once. Otherwise dropping the
-        // connection ends it, at the latest when the server next writes to it. The outcome is ignored, since
-        // it is no error of a stream table.
+        // A request to cancel that reaches the server ends the statement at once. If no request reaches the
+        // server, the dropped connection ends the statement, at the latest when the server next writes to the
+        // connection. The outcome of the refresh is ignored, since its cancellation is no error of a stream
+        // table.
         let at_work = std::mem::take(&mut self.at_work).into_values();
         join_all(at_work.map(|w| async move { w.cancel.send().await })).await;
         drop(work);
@@ -427,7 +433,8 @@ impl<'d> Daemon<'d> {
 }
 
 /// Makes the server end a transaction that this process does not continue, for example because the process is
-/// halted. Behind a pooler nothing can be set for a session; there each refresh sets this for itself.
+/// halted. Behind a pooler no setting lasts for a session, so each refresh sets the timeout for its own
+/// transaction.
 async fn abandonable(trickle: &Trickle) -> Result<()> {
     if trickle.connection().shared.is_some() {
         return Ok(());
@@ -436,8 +443,8 @@ async fn abandonable(trickle: &Trickle) -> Result<()> {
     trickle.db().set(&setting).await.map_err(|e| Error::server("prepare a connection", e))
 }
 
-/// Opens a session under the `application_name` that `status` looks for, unless the user set one. The session
-/// stays open for long, so the leftovers of users' code are taken away.
+/// Opens a session under the `application_name` that `status` looks for, unless the user set another name.
+/// The session stays open for long, so the leftovers of users' code are removed after each refresh.
 async fn named(to: &dyn Connect) -> Result<Session> {
     let session = to.connect().await?.alone();
     let fail = |e| Error::server("name the session", e);

@@ -1,12 +1,13 @@
-//! The process number that a connection was given at its start, which tells a pooler from a server.
+//! The number of the server process that a connection was given at its start. The number tells a pooler from
+//! a server.
 //!
-//! A server begins with the number of its process and a secret, for requests to cancel. A pooler's clients
-//! have no process of their own. So the pooler makes up a random number and a secret for each client, and
-//! knows by them whose statement is to be cancelled.
+//! A server begins a connection with the number of its process and a secret, which requests to cancel repeat.
+//! A pooler's clients have no server process of their own. So the pooler makes up a random number and a
+//! secret for each client. In a request to cancel, both tell the pooler whose statement is meant.
 //!
-//! Hence the number equals `pg_backend_pid()` if and only if no pooler stands between, even if the pooler
-//! gives its client the same process each time. The driver tells the number only to the receiver of a request
-//! to cancel.
+//! Hence the number equals `pg_backend_pid()` if and only if no pooler stands between client and server. The
+//! rule holds even if a pooler gives its client the same server process each time. The driver shows the
+//! number only in a request to cancel, so [`process`] reads it from one.
 
 use futures_util::FutureExt;
 use std::convert::Infallible;
@@ -21,15 +22,15 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 /// Returns the number of the server process that a connection was given at its start.
 pub(crate) fn process(token: &CancelToken) -> Option<i32> {
     let mut sent = Vec::new();
-    // The request is written into memory, so nothing waits.
+    // The request is written into memory, so its future never waits.
     token.cancel_query_raw(RecordingStream(&mut sent), Unencrypted).now_or_never()?.ok()?;
-    // The request is: its length, its code, the process, the secret.
+    // The request has four parts of four bytes: its length, its code, the number of the process, the secret.
     let request = sent.last_chunk::<16>()?;
     let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *request;
     Some(i32::from_be_bytes([a, b, c, d]))
 }
 
-/// A stand-in for a server that stores the bytes it receives, and agrees to TLS.
+/// A stand-in for a server. The stand-in stores the bytes that it receives, and agrees to TLS.
 struct RecordingStream<'s>(&'s mut Vec<u8>);
 
 impl AsyncWrite for RecordingStream<'_> {
@@ -58,7 +59,7 @@ impl TlsStream for RecordingStream<'_> {
     }
 }
 
-/// TLS that encrypts nothing, for a request that goes nowhere.
+/// TLS that encrypts nothing, for a request that is written into memory.
 struct Unencrypted;
 
 impl<'s> TlsConnect<RecordingStream<'s>> for Unencrypted {

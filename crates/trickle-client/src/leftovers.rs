@@ -6,11 +6,11 @@
 //! must not meet these leftovers.
 //!
 //! A plan alone does not show all the code that a refresh runs: casts, operators, domains and policies are
-//! code too. So the session is cleaned after every refresh that ran a program.
+//! code too. So the session is cleaned after every refresh that ran any statement of kind `Program`.
 //!
-//! Cleaning costs no round trip: the message goes out after the transaction has ended, and the next statement
-//! need not wait for the answer. It takes the server some 50 µs, beside milliseconds of a refresh. Where
-//! users' code prepared statements, it costs one more round trip.
+//! Cleaning usually costs no round trip: the message goes out after the transaction has ended, and the next
+//! statement need not wait for the answer. Cleaning takes the server some 50 µs, while a refresh takes
+//! milliseconds. If users' code prepared statements, their removal costs one round trip.
 
 use crate::wire::refusal;
 use futures_util::{FutureExt, StreamExt, pin_mut};
@@ -21,24 +21,26 @@ use trickle_core::refresh::{Kind, Statement};
 use trickle_core::sql::Ident;
 use trickle_engine::db::Refusal;
 
-/// Resets role and settings of a session. The role comes first, since this program's role is to do the rest.
+/// Resets role and settings of a session. The role is reset first, so that the other statements run under
+/// this program's own role.
 const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL";
 
 /// Drops the objects of a session, and returns the names of statements that SQL's PREPARE made. The
-/// statements that this connection keeps are not among them, and stay. Usually there are none to drop, and
-/// this query costs a third of a block that drops them.
+/// statements that this program keeps prepared are not among these, and stay. Usually users' code prepared no
+/// statement, and then this query costs a third of a block that drops statements.
 const DROP: &str = "CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; \
      SELECT name AS prepared FROM pg_catalog.pg_prepared_statements WHERE from_sql";
 
-/// Drops the leftovers that nobody needs in a server process that a pooler gives to other clients, too.
-/// Settings and prepared statements there may be the pooler's, and stay.
+/// Drops leftovers in a server process that a pooler gives to other clients, too. Settings and prepared
+/// statements stay, since they may be the pooler's.
 pub(crate) const DROP_SHARED: &str =
     "CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP";
 
 /// The leftovers of users' code in the session of one connection.
 #[derive(Default)]
 pub(crate) struct Leftovers {
-    /// Whether all other content of the session is this program's, so that leftovers may be taken away.
+    /// Whether only this program uses the session, so that everything that the program did not make may be
+    /// removed.
     alone: bool,
     /// The settings that this program made, as `name = value`.
     own: Mutex<Vec<String>>,
@@ -46,12 +48,12 @@ pub(crate) struct Leftovers {
     some: AtomicBool,
     /// The server's answer to the last cleaning, until it is read.
     asked: Mutex<Option<SimpleQueryStream>>,
-    /// Whether cleaning failed: then nobody may use the session any more.
+    /// Whether cleaning failed, so that nobody may use the session any more.
     spoiled: AtomicBool,
 }
 
 impl Leftovers {
-    /// Declares that the session holds nothing but what this program puts there.
+    /// Declares that only this program uses the session.
     pub(crate) fn be_alone(&mut self) {
         self.alone = true;
     }
@@ -61,20 +63,20 @@ impl Leftovers {
         lock(&self.own).push(setting.to_owned());
     }
 
-    /// Notes that a statement is sent.
+    /// Notes that a statement is sent. A statement of kind `Program` may run users' code.
     pub(crate) fn note(&self, s: &Statement) {
         if self.alone && s.kind == Kind::Program {
             self.some.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether anything may have been left; the next call says no until another program ran.
+    /// Whether users' code may have left anything in the session since the last call of this function.
     pub(crate) fn take(&self) -> bool {
         self.some.swap(false, Ordering::Relaxed)
     }
 
-    /// Sends the statements that clean the session, if anything may be left in it. The server runs them
-    /// before any later statement.
+    /// Sends the statements that clean the session, if users' code may have left anything in the session. The
+    /// server runs these statements before any later statement.
     pub(crate) fn clean(&self, client: &Client) {
         if !self.take() {
             return;
@@ -88,10 +90,11 @@ impl Leftovers {
         }
     }
 
-    /// Waits until the session is clean. Usually the answer arrived long ago, while other work was done.
+    /// Waits until the session is clean. Usually the server's answer has arrived before this call, while
+    /// other work was done.
     ///
     /// # Errors
-    /// The session cannot be cleaned: the connection counts as lost.
+    /// The session cannot be cleaned, so the connection counts as lost.
     pub(crate) async fn cleaned(&self, client: &Client) -> Result<(), Refusal> {
         if self.spoiled.load(Ordering::Relaxed) {
             return Err(Refusal::lost("a session could not be cleaned"));
@@ -123,7 +126,8 @@ impl Leftovers {
     }
 }
 
-/// Locks a value. A panic elsewhere leaves it whole, since it is replaced or appended to in one step.
+/// Locks a value. After a panic of another thread the value is still whole, since each change replaces the
+/// value or appends to it in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Keeps stream tables up to date from outside the server: no extension, no superuser, no restart. PostgreSQL
-//! 15 to 18.
+//! Keeps stream tables of PostgreSQL 15 to 18 up to date from outside the server: no extension, no superuser,
+//! no restart.
 //!
-//! [`trickle_engine`] defines what stream tables are and how they are kept. This crate carries the engine's
-//! statements to a server over [`tokio_postgres`], and contains the program `trickle`.
+//! [`trickle_engine`] defines stream tables, and how they are kept up to date. This crate carries the
+//! engine's statements to a server over [`tokio_postgres`], and contains the program `trickle`.
 //!
 //! | module | what it does |
 //! |---|---|

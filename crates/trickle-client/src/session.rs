@@ -16,16 +16,17 @@ use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, 
 use trickle_engine::drive::{Timed, first_words};
 use trickle_engine::{Error, Result};
 
-/// A connection. Dropping it closes it; an open transaction is rolled back by the server.
+/// A connection to a server. Dropping the session closes the connection, and the server rolls back an open
+/// transaction.
 pub struct Session {
     client: Client,
-    /// The prepared statements that are kept; `None` where statements are always sent as texts.
+    /// The statements that stay prepared; `None` if statements are always sent as texts.
     prepared: Option<Mutex<Kept<Prepared>>>,
-    /// How the connection was made, where that is known.
+    /// The host and the encryption of the connection; `None` if somebody else made the connection.
     way: Option<Reached>,
     /// The number of the server process that the connection was given at its start.
     pub(crate) greeted: Option<i32>,
-    /// Present where each transaction may run in another server process.
+    /// Facts for work behind a pooler; `None` if all transactions run in one server process.
     pub(crate) shared: Option<Shared>,
     /// The leftovers of users' code in the session.
     pub(crate) leftovers: Leftovers,
@@ -33,17 +34,18 @@ pub struct Session {
 
 /// A connection whose transactions may each run in another server process.
 pub(crate) struct Shared {
-    /// The statements that each transaction begins with.
+    /// The statements with which each transaction begins.
     pub(crate) locals: &'static [&'static str],
     /// The server process of the last refresh.
     pub(crate) process: Arc<AtomicI32>,
 }
 
-/// The answers to statements that were sent; they may not have arrived yet.
+/// The answers to statements, which arrive when this future is awaited.
 type Waiting<'s> = Pin<Box<dyn Future<Output = Vec<Timed>> + 's>>;
 
 impl Session {
-    /// Connects without TLS. Must be called within a tokio runtime, which then drives the connection.
+    /// Connects without TLS. Must be called within a tokio runtime, in which a task then drives the
+    /// connection.
     ///
     /// # Errors
     /// The server cannot be reached or refuses.
@@ -51,34 +53,34 @@ impl Session {
         let to = config.get_dbname().or_else(|| config.get_user()).unwrap_or("the default database");
         let doing = || format!("connect to \"{to}\"");
         let (client, connection) = config.connect(NoTls).await.map_err(|e| failed(doing(), e))?;
-        // When the connection breaks, the statement that waits on it gets the error.
+        // When the connection breaks, the statement that waits for an answer gets the error.
         tokio::spawn(async move {
             let _ = connection.await;
         });
         Ok(Session::new(client))
     }
 
-    /// Makes a session over a connection that something else drives.
+    /// Makes a session over a connection that the caller's task drives.
     pub fn new(client: Client) -> Session {
         let greeted = greeting::process(&client.cancel_token());
         Session { client, prepared: None, way: None, greeted, shared: None, leftovers: Leftovers::default() }
     }
 
-    /// Sets how the connection was made.
+    /// Notes the host and the encryption of the connection, for requests to cancel.
     pub(crate) fn reached(self, way: Reached) -> Session {
         Session { way: Some(way), ..self }
     }
 
-    /// Waits until the session is cleaned of the leftovers of users' code. Where cleaning fails, the next
-    /// refresh reports it.
+    /// Waits until the session is cleaned of the leftovers of users' code. If cleaning fails, the next
+    /// refresh reports the failure.
     pub(crate) async fn rest(&self) {
-        // On an error the connection counts as lost.
+        // After an error, the session refuses its next refresh as if the connection were lost.
         let _ = self.leftovers.cleaned(&self.client).await;
     }
 
-    /// Declares that the session holds nothing but what this program puts there, so that leftovers of users'
-    /// code are taken away after each refresh. A caller that keeps a lock, a setting or a temporary table of
-    /// its own in the session must not call it.
+    /// Declares that only this program uses the session, so that leftovers of users' code are removed after
+    /// each refresh. A caller that has a lock, a setting or a temporary table of its own in the session must
+    /// not call this function.
     #[must_use]
     pub fn alone(mut self) -> Session {
         self.leftovers.be_alone();
@@ -90,13 +92,13 @@ impl Session {
         Cancel::new(self.client.cancel_token(), self.way.clone())
     }
 
-    /// Keeps repeated statements of refreshes prepared from here on.
+    /// Makes repeated statements of refreshes stay prepared, from this call on.
     pub(crate) fn prepare(&mut self) {
         self.prepared = Some(Mutex::default());
     }
 
-    /// Returns how many repeated statements were sent, and how many of them were prepared before. Both are
-    /// zero where none is kept prepared.
+    /// Returns how many repeated statements were sent, and how many of these were already prepared. Both
+    /// numbers are zero if no statements stay prepared.
     pub fn statements(&self) -> Sent {
         self.prepared.as_ref().map(|p| lock(p).sent()).unwrap_or_default()
     }
@@ -116,8 +118,9 @@ impl Session {
         &mut self.client
     }
 
-    /// Sends a batch and returns its answers, up to the first error that was met before all were sent. A
-    /// statement that is to be prepared costs one round trip in its place, once.
+    /// Sends the statements of a batch, and returns their answers. If an error arrives before all statements
+    /// were sent, the rest of the batch is neither sent nor answered. A statement that has to be prepared
+    /// costs one more round trip, the first time.
     pub(crate) async fn pipelined(&self, batch: &[Statement]) -> Vec<Timed> {
         let mut answers: Vec<Timed> = Vec::new();
         let mut waiting: Vec<Waiting<'_>> = Vec::new();
@@ -168,14 +171,14 @@ impl Session {
             };
             waiting.push(Box::pin(async move { vec![self.timed(s, kept).await] }));
         }
-        // Futures of one connection are sent in the order in which they are first polled.
+        // The statements of one connection are sent in the order in which their futures are first polled.
         answers.extend(future::join_all(waiting).await.into_iter().flatten());
         self.unprepared(&answers);
         answers
     }
 
-    /// Forgets the prepared statements where the server has dropped them, as users' code can make it do. They
-    /// are prepared again.
+    /// Forgets the prepared statements if an answer says that the server has dropped one, as users' code can
+    /// make the server do. Statements are then prepared again.
     fn unprepared(&self, answers: &[Timed]) {
         let is_dropped = |(answer, _): &Timed| answer.as_ref().is_err_and(|e| e.sqlstate() == Some(DROPPED));
         if answers.iter().any(is_dropped) {
@@ -197,8 +200,8 @@ impl Session {
         }
     }
 
-    /// Sends statements that return nothing in one message. The first one's answer carries the time of all of
-    /// them, and their error.
+    /// Sends statements that return nothing in one message. Their answers have the same time of arrival, so
+    /// the whole time counts for the first statement. An error is the only answer.
     pub(crate) async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);
@@ -225,9 +228,9 @@ impl Session {
         }
     }
 
-    /// Runs statements in one message; succeeds if the first `many` were done. The whole message runs in one
-    /// server process, also where each transaction may run in another. A later statement that fails does not
-    /// undo what was committed.
+    /// Runs statements in one message, and succeeds if the first `many` of them succeeded. The whole message
+    /// runs in one server process, even if each transaction may run in another process. A later statement
+    /// that fails does not undo the commit before it.
     async fn first(&self, many: usize, text: &str) -> std::result::Result<(), tokio_postgres::Error> {
         let told = self.client.simple_query_raw(text).await?;
         pin_mut!(told);
@@ -245,7 +248,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the prepared form of a repeated statement outside refreshes; `None` where it is sent as text.
+    /// Returns the prepared form of a repeated statement outside refreshes. Returns `None` if the statement
+    /// is to be sent as text.
     pub(crate) async fn kept(
         &self,
         text: &str,
@@ -271,18 +275,18 @@ impl Session {
         rows.map(|r| r.answer(statement)).map_err(|e| Error::server(first_words(&statement.text), e))
     }
 
-    /// Runs one statement; returns its answer, and when it was complete.
+    /// Runs one statement, and returns its answer and the moment when the answer was complete.
     async fn timed(&self, statement: &Statement, kept: Option<Prepared>) -> Timed {
         let result = self.answer(statement, kept).await;
         (result, Instant::now())
     }
 }
 
-/// SQLSTATE of a prepared statement that the server does not have.
+/// The SQLSTATE for the name of a prepared statement that the server does not have.
 pub(crate) const DROPPED: &str = "26000";
 
-/// Returns the server process that the whole message runs in. The query has a transaction of its own, since
-/// the following one must take its locks before it sees anything.
+/// Returns the number of the server process in which the whole message runs. This query has a transaction of
+/// its own, since the next transaction must take its locks before its first snapshot.
 const WHO: &str = "BEGIN; SELECT pg_backend_pid(); COMMIT";
 
 impl Shared {
@@ -296,20 +300,20 @@ impl Shared {
     }
 }
 
-/// A way to open connections, as many as are needed.
+/// The means to open connections, as many as are needed.
 pub trait Connect: Send + Sync {
     /// Opens a new connection.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
 
-    /// Returns a shared handle that opens connections, for work on several of them at once; `None` where that
-    /// is not wanted.
+    /// Returns a shared handle that opens connections, for work on several connections at once. Returns
+    /// `None` if such work must use one connection.
     fn kept(&self) -> Option<Arc<dyn Connect>> {
         None
     }
 }
 
 /// Counts the statements at the beginning of a batch that belong to one phase and only control the
-/// transaction. They take no values and return none.
+/// transaction. Such statements have neither parameters nor rows.
 fn controls(batch: &[Statement]) -> usize {
     let phase = batch.first().map(|s| s.phase);
     let is_control = |s: &Statement| {
@@ -328,18 +332,18 @@ fn controls(batch: &[Statement]) -> usize {
     batch.iter().take_while(|s| Some(s.phase) == phase && is_control(s)).count()
 }
 
-/// Whether values of these types can be bound to a statement; NULL can be bound anywhere.
+/// Whether values of these types can be bound to a statement. NULL can be bound to a parameter of any type.
 fn fits(kept: &Prepared, given: &[Type]) -> bool {
     let expected = kept.params();
     expected.len() == given.len() && expected.iter().zip(given).all(|(e, g)| e == g || *g == Type::UNKNOWN)
 }
 
-/// Locks the prepared statements. A panic elsewhere leaves them whole.
+/// Locks the prepared statements. After a panic of another thread their store is still whole.
 fn lock(kept: &Mutex<Kept<Prepared>>) -> MutexGuard<'_, Kept<Prepared>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections to one server, opened on demand.
+/// The opener of connections to one server.
 struct From(Arc<dyn Connect>);
 
 impl Connections for From {

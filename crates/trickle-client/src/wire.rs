@@ -28,8 +28,8 @@ impl Connection for Session {
             };
             let was_kept = prepared.is_some();
             match self.rows(text, &params, prepared).await {
-                // Users' code can make the server drop a prepared statement. Within a transaction the error
-                // has ended the transaction, so the second try is refused, too.
+                // Users' code can make the server drop a prepared statement. An open transaction was ended by
+                // the error, so that the second try is refused, too.
                 Err(e) if was_kept && e.sqlstate.as_deref() == Some(DROPPED) => {
                     self.forget();
                     self.rows(text, &params, None).await
@@ -108,7 +108,7 @@ impl Connection for Session {
     }
 
     fn abandon(&self) {
-        // The message is sent when its future is first polled, and the server runs it before any later
+        // The message is sent when its future is first polled. The server runs the message before any later
         // statement.
         let _ = self.client().batch_execute("ROLLBACK").now_or_never();
     }
@@ -182,7 +182,8 @@ impl Session {
         self.received(text, params, prepared).await.map_err(refusal)
     }
 
-    /// Does what [`Connection::columns`] does, without a prepared statement, which the server would keep.
+    /// Returns the same as [`Connection::columns`], but prepares no statement, since it would stay in a
+    /// server process that serves other clients, too.
     async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, Refusal> {
         let text = text.trim_end().trim_end_matches(';');
         let named = format!("SELECT * FROM ({text}) trickle_query LIMIT 0");
@@ -253,7 +254,7 @@ pub(crate) fn type_of(param: &Param<'_>) -> Type {
     }
 }
 
-/// A value on its way to the server.
+/// A value that is sent to the server.
 #[derive(Debug)]
 struct Outgoing<'p>(&'p Param<'p>);
 
@@ -283,7 +284,7 @@ impl ToSql for Outgoing<'_> {
     tokio_postgres::types::to_sql_checked!();
 }
 
-/// A value from the server.
+/// A value that the server has sent.
 struct Incoming(Cell);
 
 impl<'a> FromSql<'a> for Incoming {
@@ -334,7 +335,8 @@ pub fn failed(doing: impl AsRef<str>, e: tokio_postgres::Error) -> Error {
     Error::server(doing, refusal(e))
 }
 
-/// Returns the text of an error with all its causes, each once.
+/// Returns the text of an error, followed by the texts of its causes. A cause whose text is already there is
+/// left out.
 fn chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut cause = e.source();

@@ -1,4 +1,4 @@
-//! Explains to people why there is no connection: the target, the failure, and what to try.
+//! Explains to people why a connection was not made: names the target, the failure, and what to try.
 
 use super::DEFAULT_PORT;
 use std::error::Error as _;
@@ -7,7 +7,8 @@ use std::io;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-/// There is no connection: a setting is wrong, or the server cannot be reached or refuses.
+/// The error of a connection that was not made: a setting is wrong, the server cannot be reached, or the
+/// server refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError {
     setting: bool,
@@ -20,7 +21,7 @@ impl ConnectError {
     fn new(setting: bool, message: impl Into<String>) -> ConnectError {
         ConnectError { setting, message: message.into(), detail: None, hint: None }
     }
-    /// Makes the error for a setting that cannot be understood; no connection was tried.
+    /// Makes the error for a setting that cannot be understood, so that no connection was tried.
     pub(super) fn setting(message: impl Into<String>) -> ConnectError {
         Self::new(true, message)
     }
@@ -33,16 +34,16 @@ impl ConnectError {
         self
     }
 
-    /// Whether a setting is wrong, rather than the network or the server.
+    /// Whether the cause is a wrong setting, and not the network or the server.
     pub fn is_setting(&self) -> bool {
         self.setting
     }
-    /// Returns the message, one sentence. It names host, port, user and database where a connection was
-    /// tried.
+    /// Returns the message, one sentence. If a connection was tried, the message names host, port, user and
+    /// database.
     pub fn message(&self) -> &str {
         &self.message
     }
-    /// Returns the words of the server or the system.
+    /// Returns the text of the server's or the operating system's own error.
     pub fn detail_text(&self) -> Option<&str> {
         self.detail.as_deref()
     }
@@ -70,7 +71,7 @@ impl std::error::Error for ConnectError {}
 /// The hosts, the user and the database of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
-    /// Hosts, addresses or socket directories, each with its port; at least one.
+    /// Hosts, addresses or socket directories, each with its port. The list is not empty.
     pub(super) hosts: Vec<(String, u16)>,
     pub(super) user: String,
     pub(super) database: String,
@@ -104,7 +105,7 @@ impl Names {
 }
 
 impl Names {
-    /// Returns the hosts alone, without user and database.
+    /// Describes the hosts, without user and database.
     fn place(&self) -> String {
         let place = |(host, port): &(String, u16)| match host.as_str() {
             h if h.starts_with('/') => format!("socket {h}/.s.PGSQL.{port}"),
@@ -121,24 +122,24 @@ impl fmt::Display for Names {
     }
 }
 
-/// The reason of a failed connection, taken from the driver's error.
+/// The reason of a failed connection, as the driver's error tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The system could not reach the server.
+    /// The operating system could not reach the server, by this kind of error, with this text.
     Io(io::ErrorKind, String),
-    /// The name of the host is not known.
+    /// The name of the host cannot be resolved.
     Lookup(String),
     /// Nobody answered in time.
     Timeout,
-    /// The server answers, but is not of the kind that `target_session_attrs` wants; the reason.
+    /// The server answers, but is not of the kind that `target_session_attrs` wants, for this reason.
     Unwanted(&'static str),
     /// TLS could not be agreed on.
     Tls(String),
-    /// The server wants a password and none was given.
+    /// The server asks for a password, and the settings have none.
     NoPassword,
-    /// The server refused: SQLSTATE, message, hint.
+    /// The server refused, with this SQLSTATE, message and hint.
     Server(String, String, Option<String>),
-    /// Anything else.
+    /// Any other error of the driver.
     Other(String),
 }
 
@@ -170,7 +171,7 @@ impl Cause {
         }
     }
 
-    /// Whether another TLS mode may help: TLS where there was none, or none where there was.
+    /// Whether another TLS mode may succeed: a connection with TLS after one without TLS, or the reverse.
     pub(super) fn may_depend_on_tls(&self) -> bool {
         match self {
             Cause::Tls(_) => true,
@@ -224,9 +225,11 @@ impl Cause {
     }
 }
 
-/// Makes the error for people from the hosts that were tried, at least one, each with its reason.
+/// Makes the error for people from the hosts that were tried (at least one), each with the cause of its
+/// failure.
 pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError {
-    // The hint is taken from the first host that fails for another reason than its kind.
+    // The hint is the one for the first host that failed for another reason than its kind, else for the first
+    // host.
     let telling = refused.iter().position(|(_, c)| !matches!(c, Cause::Unwanted(_))).unwrap_or(0);
     let told = |(names, cause): (Names, Cause)| (names.place(), cause.words(&names));
     let told: Vec<(String, Words)> = refused.into_iter().map(told).collect();
@@ -246,7 +249,7 @@ pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError
     e
 }
 
-/// The message, the detail (words of the server or the system) and the hint.
+/// The message, the detail (the text of the server's or the operating system's own error) and the hint.
 type Words = (String, Option<String>, String);
 
 fn io_failure(kind: io::ErrorKind, why: String, names: &Names) -> Words {
@@ -354,7 +357,8 @@ mod tests {
         Cause::Server(code.into(), message.into(), None)
     }
 
-    /// Every kind of failure: the message names host, port, user and database, and the hint fits the failure.
+    /// For every kind of failure, the message names host, port, user and database, and the hint fits the
+    /// failure.
     #[test]
     fn messages_name_the_target_and_say_what_to_try() {
         let db = names("db.example");

@@ -1,10 +1,11 @@
-//! `~/.pgpass`: lines `host:port:database:user:password`, `*` for any, `\` before `:` and `\`.
+//! The password file `~/.pgpass`. A line reads `host:port:database:user:password`. A field `*` fits any
+//! value, and a `\` precedes each `:` or `\` within a field.
 
 use super::Secret;
 use std::path::Path;
 
-/// Reads a password file. Returns `None` where there is no such file, or where others may read it:
-/// PostgreSQL's own tools do not accept such a file either.
+/// Reads a password file. Returns `None` if the file does not exist, or if other users may read the file.
+/// PostgreSQL's own tools ignore a file that others may read, too.
 pub(super) fn read(path: &Path) -> Option<Secret> {
     let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     #[cfg(unix)]
@@ -18,7 +19,7 @@ pub(super) fn read(path: &Path) -> Option<Secret> {
     std::fs::read_to_string(path).ok().map(Secret::from)
 }
 
-/// Returns the password of the first line that fits.
+/// Returns the password of the first line that fits this host, port, database and user.
 pub(super) fn find(text: &Secret, host: &str, port: u16, database: &str, user: &str) -> Option<Secret> {
     let port = port.to_string();
     let wanted = [host, &port, database, user];
@@ -29,8 +30,8 @@ pub(super) fn find(text: &Secret, host: &str, port: u16, database: &str, user: &
     })
 }
 
-/// Splits a line into its fields. A colon may follow the last field, the password; the caller ignores the
-/// rest.
+/// Splits a line into its fields. The password is the fifth field. The caller ignores a colon after the
+/// password, and all that follows.
 fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut chars = line.chars();

@@ -1,4 +1,4 @@
-//! Texts that may hold a password. Nothing prints them, so they cannot get into a message.
+//! Texts that may hold a password. No code prints such a text, so the password cannot get into a message.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Returns the text, for use only and never for a message.
+    /// Returns the text, which must not get into a message.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! libpq's settings: connection strings, service files, variables.
+//! libpq's settings, from connection strings, service files and environment variables.
 
 use super::wrong::{OptionPlace, Part, Wrong};
 use super::{ConnectError, Environment, Secret};
@@ -12,16 +12,16 @@ pub(super) type Settings = BTreeMap<&'static str, Secret>;
 /// Options as they were read: the place, the possible keyword, and the value.
 type ReadOptions = Vec<(OptionPlace, Secret, Secret)>;
 
-/// How a keyword is treated.
+/// The treatment of a keyword by this program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
-    /// Means the same to tokio-postgres, which is given it.
+    /// The keyword means the same to tokio-postgres, and is passed to tokio-postgres.
     Passed,
-    /// Is handled by this program, not by tokio-postgres.
+    /// The keyword is handled by this program, not by tokio-postgres.
     Own,
-    /// Changes nothing for this program.
+    /// The keyword changes nothing for this program.
     Ignored,
-    /// Asks for a protection that this program cannot give.
+    /// The keyword asks for a protection that this program does not have.
     Refused,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Wrong> {
     known(read).map(given)
 }
 
-/// Removes empty values: as in libpq, they count as not given.
+/// Removes settings with empty values, since libpq treats such settings as if they were not given.
 fn given(settings: Settings) -> Settings {
     settings.into_iter().filter(|(_, v)| !v.reveal().is_empty()).collect()
 }
@@ -107,7 +107,7 @@ fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
-/// Turns options into settings; of an option that is given twice, the last one counts.
+/// Turns options into settings. If an option is given twice, the second value counts.
 fn known(read: ReadOptions) -> Result<Settings, Wrong> {
     let setting = |(at, key, value): (OptionPlace, Secret, Secret)| {
         let key = key.reveal();
@@ -126,8 +126,8 @@ fn near(key: &str) -> Option<&'static str> {
     KEYWORDS.iter().map(|(k, ..)| *k).min_by_key(distance).filter(|k| distance(k) <= 2)
 }
 
-/// Splits a URL into user with password, and the rest. As in libpq a password may contain a `?`; here it may
-/// also contain a `@`.
+/// Splits a URL into user with password, and the rest. As in libpq, a password may contain a `?`. Unlike in
+/// libpq, a password may also contain a `@`.
 fn who(rest: &str) -> (&str, &str) {
     let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
     if let Some(at) = authority.rfind('@') {
@@ -224,7 +224,8 @@ fn parse_pairs(text: &str) -> Result<ReadOptions, Wrong> {
     Ok(read)
 }
 
-/// Returns a value and the length of its text, closing quote included; `None` where that quote is missing.
+/// Returns a value and the length of its text, closing quote included. Returns `None` if the closing quote is
+/// missing.
 fn read_value(text: &str, quoted: bool) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -239,7 +240,8 @@ fn read_value(text: &str, quoted: bool) -> Option<(String, usize)> {
     (!quoted).then_some((value, text.len()))
 }
 
-/// Adds the settings of the service that the settings or `PGSERVICE` name, where they are not yet set.
+/// Adds those settings of a service that are not set yet. The setting `service` names the service, else
+/// `PGSERVICE`.
 pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>) -> Result<(), ConnectError> {
     let named = settings.remove("service").map(|s| s.reveal().to_owned());
     let Some(service) = named.or_else(|| environment("PGSERVICE")) else { return Ok(()) };
@@ -273,7 +275,7 @@ fn section(text: &str, name: &str) -> Option<ReadOptions> {
     Some(lines.filter_map(pair).collect())
 }
 
-/// Adds the settings of environment variables, where they are not yet set.
+/// Adds those settings of environment variables that are not set yet.
 pub(super) fn add_environment(settings: &mut Settings, environment: Environment<'_>) {
     for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Treatment::Refused) {
         if let Some(value) = environment(variable).filter(|v| !v.is_empty()) {
@@ -282,7 +284,8 @@ pub(super) fn add_environment(settings: &mut Settings, environment: Environment<
     }
 }
 
-/// Builds the driver's configuration from the settings that the driver understands, and has it check them.
+/// Builds the driver's configuration from the settings that the driver understands. The driver checks these
+/// settings.
 pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
     let passed = || settings.iter().filter(|(k, _)| usage(k) == Some(Treatment::Passed));
     let text: String = passed().map(|(key, value)| passed_on(key, value.reveal())).collect();
@@ -295,12 +298,12 @@ pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
     })
 }
 
-/// Writes a setting as the driver reads it.
+/// Writes a setting in the form that the driver reads.
 fn passed_on(key: &str, value: &str) -> String {
     let (key, value) = match (key, value) {
         ("keepalives_count", v) => ("keepalives_retries", v.to_owned()),
         ("target_session_attrs", "primary") => ("target_session_attrs", "read-write".to_owned()),
-        // libpq counts milliseconds, the driver seconds.
+        // libpq counts this timeout in milliseconds, and the driver in seconds.
         ("tcp_user_timeout", v) => {
             let seconds = v.parse::<u64>().map(|ms| ms.div_ceil(1000).to_string());
             ("tcp_user_timeout", seconds.unwrap_or_else(|_| v.to_owned()))
@@ -310,7 +313,8 @@ fn passed_on(key: &str, value: &str) -> String {
     format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Builds the same configuration for each host alone. There is one port for all hosts, or one for each.
+/// Builds one configuration for each host, from the same other settings. The settings have one port for all
+/// hosts, or one port for each.
 pub(super) fn each_host(settings: &Settings) -> Result<Vec<Config>, ConnectError> {
     let parts = |key: &str| -> Vec<&str> {
         settings.get(key).map(|v| v.reveal().split(',').collect()).unwrap_or_default()

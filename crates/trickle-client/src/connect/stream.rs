@@ -27,8 +27,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for E
     type TlsConnect = EncryptTo;
     type Error = InvalidDnsNameError;
     fn make_tls_connect(&mut self, host: &str) -> Result<EncryptTo, InvalidDnsNameError> {
-        // A socket has no host name and no TLS; the driver asks for both before it knows that it has a
-        // socket.
+        // For a Unix socket, the driver passes an empty host name here, and afterwards does not use TLS.
         let name = (!host.is_empty()).then(|| ServerName::try_from(host.to_owned())).transpose()?;
         Ok(EncryptTo { name, with: TlsConnector::from(self.0.clone()) })
     }
@@ -89,8 +88,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
     }
 }
 
-/// Returns the hash of the server's certificate, by the hash function with which it was signed (RFC 5929,
-/// `tls-server-end-point`). `None` where the standard defines no such function for the signature.
+/// Returns the hash of the server's certificate, by the hash function of the certificate's signature (RFC
+/// 5929, `tls-server-end-point`). Returns `None` if the standard defines no hash function for the signature.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
@@ -106,7 +105,8 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the object identifier of the algorithm that signed a certificate. A certificate is a sequence of
-/// signed content, algorithm and signature; the algorithm is a sequence that begins with its identifier.
+/// signed content, algorithm and signature. The algorithm itself is a sequence that begins with the object
+/// identifier.
 fn signature(certificate: &[u8]) -> Option<&[u8]> {
     let (parts, _) = element(certificate, 0x30)?;
     let (_, rest) = element(parts, 0x30)?;
@@ -114,7 +114,8 @@ fn signature(certificate: &[u8]) -> Option<&[u8]> {
     Some(element(algorithm, 0x06)?.0)
 }
 
-/// Returns the content of the first element of a DER text, which must have this tag, and the bytes after it.
+/// Returns the content of the first element of a DER text, and the bytes after this element. The element must
+/// have this tag.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (_, rest) = der.split_first().filter(|(first, _)| **first == tag)?;
     let (&length, rest) = rest.split_first()?;
@@ -135,8 +136,8 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::{end_point, signature};
 
-    /// Catches a wrong algorithm, which the server refuses, and a read past the end of a text that is no
-    /// certificate.
+    /// Catches a hash by a wrong algorithm, which the server refuses. Catches a read past the end of a text
+    /// that is no certificate.
     #[test]
     fn the_algorithm_of_a_signature_is_found() {
         let oid = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];

@@ -1,4 +1,4 @@
-//! The order in which settings win, and the errors for wrong ones.
+//! The order in which settings win, and the errors for wrong settings.
 
 use super::{ConnectError, Target};
 use std::path::Path;
@@ -13,7 +13,7 @@ fn described(url: Option<&str>, variables: &[(&str, &str)]) -> String {
     target(url, variables).unwrap().describe()
 }
 
-/// Writes a file of mode 600 whose name has the number of this process in it; returns its path.
+/// Writes a file of mode 600, whose name contains the number of this process. Returns the path of the file.
 fn file(name: &str, text: &str) -> String {
     let path = std::env::temp_dir().join(format!("trickle-connect-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();
@@ -157,8 +157,8 @@ fn a_wrong_setting_is_named() {
     }
 }
 
-/// Catches a message that repeats its input: wherever a password stands, and however the rest is mistyped, no
-/// piece of it is shown.
+/// Catches a message that repeats its input. No piece of a connection string is shown, wherever its password
+/// stands and however the string is mistyped.
 #[test]
 fn no_error_holds_any_piece_of_a_connection_string() {
     let pieces = ["Tulip", "Otter", "Maple"];
@@ -208,7 +208,7 @@ fn no_error_holds_any_piece_of_a_connection_string() {
         "{e}"
     );
     std::fs::remove_file(&service).unwrap();
-    // The resolved target does not show it either, even when printed whole.
+    // The resolved target does not show the password either, even when the whole target is printed.
     for (text, env) in [
         (Some("postgres://u:Tulip@db/x"), ("", "")),
         (Some("host=db password=Tulip://Otter"), ("", "")),

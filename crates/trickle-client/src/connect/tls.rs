@@ -11,7 +11,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use std::path::Path;
 use std::sync::Arc;
 
-/// How much of the server's certificate is checked.
+/// The part of the server's certificate that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {
     /// Nothing: the connection is encrypted, but anybody may be at its other end.
@@ -22,8 +22,9 @@ pub(super) enum Verify {
     Host,
 }
 
-/// Builds the TLS configuration. `root` holds the certificates of authorities; the system's are used where it
-/// is `None` or called `system`. `identity` names the files of the client's own certificate and key.
+/// Builds the TLS configuration. `root` is a file with the certificates of authorities. The operating
+/// system's certificates are used if `root` is `None` or `system`. `identity` names the files of the client's
+/// own certificate and key.
 pub(super) fn config(
     verify: Verify,
     root: Option<&Path>,
@@ -81,13 +82,13 @@ fn unreadable(file: &Path, e: &rustls::pki_types::pem::Error) -> ConnectError {
         .hint("sslrootcert, sslcert and sslkey name files in PEM format.")
 }
 
-/// A verifier that checks as much as `sslmode` asks for. Whether the server holds the key of its certificate
-/// is always checked.
+/// A verifier that checks the parts of a certificate that `sslmode` asks for. The verifier always checks that
+/// the server holds the key of its certificate.
 #[derive(Debug)]
 struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The certificates in the root file. One may be the server's own, signed by itself, which is no
-    /// authority.
+    /// The certificates in the root file, or the operating system's certificates if there is no such file.
+    /// One of these certificates may be the server's own, which is signed by itself and not by an authority.
     trusted: Vec<CertificateDer<'static>>,
     host: bool,
     provider: Arc<CryptoProvider>,

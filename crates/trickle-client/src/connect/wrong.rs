@@ -1,6 +1,6 @@
-//! Errors of connection strings. A mistyped one may have a password anywhere in it, and a piece that looks
-//! like the name of an option may be half of one. So these errors hold no text of the string: parts have
-//! names, and places have numbers.
+//! Errors of connection strings. A mistyped connection string may have a password anywhere in it, and a piece
+//! that looks like the name of an option may be half of a password. So these errors hold no text of the
+//! string: they name a part of the string, or give the number of a place.
 
 use super::ConnectError;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(super) enum Part {
     Host,
     Port,
     Database,
-    /// The option of this number after the `?`, from 1.
+    /// The option with this number after the `?`, counted from 1.
     Option(usize),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Part {
 /// The place of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionPlace {
-    /// The number of the option in a connection string, from 1.
+    /// The number of the option in a connection string, counted from 1.
     Number(usize),
     /// The line of the option in a service, counted from the service's name.
     Line(usize),
@@ -51,7 +51,7 @@ impl fmt::Display for OptionPlace {
 /// An error in a connection string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// A `%` without two hexadecimal digits after it, in this part, at this character, from 1.
+    /// A `%` that two hexadecimal digits do not follow: in this part, at this character, counted from 1.
     Escape(Part, usize),
     /// A part whose decoded bytes are not UTF-8.
     Bytes(Part),
@@ -61,11 +61,11 @@ pub(super) enum Wrong {
     ColonInUser,
     /// A scheme other than `postgres` and `postgresql`.
     Scheme,
-    /// A text that is neither a URL nor pairs, and holds more than a name.
+    /// A text that is neither a URL, nor pairs of a key and a value, nor the plain name of a database.
     NoName,
-    /// An unknown option, and the keyword that was probably meant.
+    /// An unknown option, with the keyword that the user probably meant.
     Unknown(OptionPlace, Option<&'static str>),
-    /// An option whose demand this program cannot meet.
+    /// An option that asks for a protection that this program does not have.
     Refused(&'static str),
     /// An option without `=`.
     NoValue(OptionPlace),

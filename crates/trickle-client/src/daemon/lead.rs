@@ -1,6 +1,6 @@
-//! Keeps the lease under which this refresher works ([`trickle_engine::lease`]), on a connection of its own.
-//! So the lease is renewed in time, whatever a look or a refresh waits for. Its statements hold nothing of
-//! the session, so they go through any pooler.
+//! Takes and renews the lease under which this refresher works ([`trickle_engine::lease`]), on a connection
+//! of its own. So the lease is renewed in time, whatever a look or a refresh waits for. The statements about
+//! the lease leave nothing in the session, so they work through any pooler.
 
 use super::{Event, RECONNECT, named};
 use crate::session::{Connect, Session};
@@ -10,24 +10,24 @@ use trickle_core::refresh::Lease;
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::{Error, Result, Settings, Trickle};
 
-/// Which refresher holds the lease, as far as this one knows.
+/// The refresher that holds the lease, as far as this refresher knows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Leadership {
-    /// Not yet known, or no longer: the server did not answer in time.
+    /// The holder is unknown: the server has not answered yet, or its last answer is too old.
     Unknown,
-    /// This refresher, under this lease.
+    /// This refresher holds this lease.
     Own(Lease),
-    /// Another refresher, of this name.
+    /// Another refresher, which has this name, holds the lease.
     Another(String),
 }
 
-/// Renewals in a lease's term: two of them may fail.
+/// The number of renewals in the term of a lease. Two of the three may fail.
 const BEATS: u32 = 3;
 
-/// Longest pause of a waiting refresher before it asks again whether the lease is free.
+/// The longest pause of a waiting refresher before it asks the server again whether the lease is free.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The keeper of the lease: takes it, renews it, and tells the refresher who holds it.
+/// The keeper takes the lease, renews the lease, and tells the refresher who holds the lease.
 pub(super) struct Keeper<'k> {
     to: &'k dyn Connect,
     tell: &'k dyn Fn(Event<'_>),
@@ -38,7 +38,7 @@ pub(super) struct Keeper<'k> {
 }
 
 impl<'k> Keeper<'k> {
-    /// Makes a keeper that holds no lease yet, and the receiver that is told who holds it.
+    /// Makes a keeper without a lease, and the receiver of each change of the lease's holder.
     pub(super) fn new(
         to: &'k dyn Connect,
         tell: &'k dyn Fn(Event<'_>),
@@ -51,7 +51,8 @@ impl<'k> Keeper<'k> {
         (Keeper { to, tell, settings, term, holder: own_name(), lead }, told)
     }
 
-    /// Takes and renews the lease again and again; returns only with an error that makes it useless to go on.
+    /// Takes and renews the lease again and again. Returns only if an error makes further tries useless, for
+    /// example because there is no catalog.
     pub(super) async fn keep(&self) -> Error {
         let mut connection = None;
         let (mut held, mut ends, mut wait) = (None, None, RECONNECT.0);
@@ -75,7 +76,7 @@ impl<'k> Keeper<'k> {
                 Err(e) if e.is_input() => return e,
                 Err(e) => {
                     connection = None;
-                    // While this refresher works, the daemon reports lost connections itself.
+                    // While this refresher holds the lease, its daemon reports lost connections.
                     if !matches!(*self.lead.borrow(), Leadership::Own(_)) {
                         (self.tell)(Event::Disconnected(&e, wait));
                     }
@@ -95,7 +96,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Gives the lease up at once; where that fails, others can have it when it ends.
+    /// Gives the lease up at once. If this fails, other refreshers can take the lease when its term ends.
     pub(super) async fn give(&self) {
         let Leadership::Own(lease) = self.lead.borrow().clone() else { return };
         let give = async { lease::give(named(self.to).await?.db(), lease).await };
@@ -107,8 +108,8 @@ impl<'k> Keeper<'k> {
     }
 
     async fn ask(&self, connection: &mut Option<Trickle<Session>>, held: Option<Lease>) -> Result<Leading> {
-        // The connection is kept only after a complete answer: a broken-off statement would leave its answer
-        // for the next one.
+        // The connection is used again only after a complete answer. Otherwise the answer to a broken-off
+        // statement would be taken for the answer to the next statement.
         let trickle = match connection.take() {
             Some(trickle) => trickle,
             None => Trickle::open(named(self.to).await?, self.settings.clone()).await?,

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use trickle_engine::{Error, Result};
 
-/// Supported major versions.
+/// The supported major versions of PostgreSQL.
 const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
 
-/// Returns the binary directory of each version found, one per major version. `TRICKLE_PG_BINS` (directories
-/// separated by colons) or `TRICKLE_PG_BIN` names them, and then nothing else is searched. Otherwise the
-/// order is `pg_config --bindir`, the system's packages, and the wheel that `./x pg 18` installs.
+/// Returns one binary directory for each major version that was found. If `TRICKLE_PG_BINS` (directories
+/// separated by colons) or `TRICKLE_PG_BIN` is set, only the directories in the variable are searched.
+/// Otherwise the order is `pg_config --bindir`, the system's packages, and the wheel that `./x pg 18`
+/// installs.
 ///
 /// # Errors
-/// A named directory holds no PostgreSQL 15 to 18, or none was found.
+/// A directory in the variable is without PostgreSQL 15 to 18, or no PostgreSQL was found.
 pub fn find() -> Result<BTreeMap<u32, PathBuf>> {
     let named = std::env::var_os("TRICKLE_PG_BINS").or_else(|| std::env::var_os("TRICKLE_PG_BIN"));
     let candidates = match &named {

@@ -1,7 +1,7 @@
 //! Private throw-away servers, for the demo and for tests.
 //!
-//! A server listens on a socket in a directory of its own. It ends with the process that started it, however
-//! that process ends, unless it is kept.
+//! A server listens on a socket in a directory of its own. The server ends with the process that started it,
+//! however that process ends, unless [`Server::keep`] was called.
 
 mod binaries;
 
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use trickle_engine::{Error, Result};
 
 /// A shell script that starts the server as a child, waits until standard input ends, stops the server and
-/// removes its directory. The process that started the script holds the other end of that pipe. So the server
-/// ends with that process after success, panic, abort or kill alike, unless there is a file `keep` in the
-/// directory.
+/// removes its directory. Standard input is a pipe, whose other end the process that started the script
+/// holds. So the server ends with that process after success, panic, abort or kill alike, unless there is a
+/// file `keep` in the directory.
 ///
-/// Each line of standard input kills all processes of the server at once, and starts it again. A new server
-/// refuses to start while a process of the old one still holds its memory. Arguments: directory, binary
-/// directory, settings.
+/// For each line of standard input, the script kills all processes of the server at once, and starts the
+/// server again. A new server refuses to start while a process of the old server still holds shared memory.
+/// Arguments: directory, binary directory, settings.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1 bin=$2
@@ -50,7 +50,7 @@ cd /
 rm -rf "$dir"
 "#;
 
-/// Settings without TCP and without durability: a throw-away server needs neither.
+/// Settings that switch off TCP and durability, since a throw-away server needs neither.
 const SETTINGS: &[&str] = &[
     "listen_addresses=",
     "fsync=off",
@@ -60,25 +60,25 @@ const SETTINGS: &[&str] = &[
     "timezone=UTC",
 ];
 
-/// Longest wait for a start, which takes 2 s on an idle machine.
+/// The longest wait for the start of a server. A start takes 2 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A throw-away server.
 #[derive(Debug)]
 pub struct Server {
-    /// The directory of the socket, the data and the log. Its name is short: a socket's path has at most 103
-    /// bytes on macOS.
+    /// The directory of the socket, the data and the log. The name of the directory is short, since the path
+    /// of a socket has at most 103 bytes on macOS.
     dir: PathBuf,
     keeper: Child,
     binaries: PathBuf,
-    /// The port of the socket, and of TCP where the settings let the server listen there.
+    /// The port of the socket, and of TCP if the settings make the server listen on TCP.
     port: u16,
 }
 
 impl Server {
-    /// Starts a server from these binaries, with these settings (`name=value`) beside its own. Its new
-    /// directory is in /tmp and has `name` in its name. The server does not answer yet: see
-    /// [`Server::ready`].
+    /// Starts a server from these binaries. These settings (`name=value`) come after the settings that every
+    /// throw-away server has. The server's new directory is in /tmp and has `name` in its name. When this
+    /// function returns, the server may not answer yet: see [`Server::ready`].
     ///
     /// # Errors
     /// The directory cannot be made, or the shell cannot be run.
@@ -106,7 +106,7 @@ impl Server {
     /// Waits until the server accepts connections.
     ///
     /// # Errors
-    /// The server ended, or did not start in two minutes. The error holds its log.
+    /// The server ended, or did not start in two minutes. The error holds the server's log.
     pub async fn ready(&mut self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while let Err(e) = Session::connect(&self.config("postgres")).await {
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Kills the server as a loss of power would, except that the operating system keeps its buffers, and
-    /// starts it again. The server does not answer yet: see [`Server::ready`].
+    /// starts it again. When this function returns, the server may not answer yet: see [`Server::ready`].
     ///
     /// # Errors
     /// The script that keeps the server is gone, or the server did not start in two minutes.
@@ -135,7 +135,7 @@ impl Server {
         };
         orders.write_all(b"crash\n").map_err(fail)?;
         let until = Instant::now() + PATIENCE;
-        // Before the new server has written its process number, the old one may still answer.
+        // Before the new server has written its process number, the old server may still answer.
         while std::fs::read_to_string(self.dir.join("data/postmaster.pid")).is_ok_and(|now| now == before) {
             if Instant::now() > until {
                 return Err(Error::connection("the server does not start again"));
@@ -145,7 +145,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns how to connect to one of its databases as the superuser `postgres`.
+    /// Returns the configuration to connect to one of the server's databases as the superuser `postgres`.
     pub fn config(&self, database: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.dir).port(self.port).user("postgres").dbname(database);
@@ -177,7 +177,8 @@ impl Server {
     }
 }
 
-/// Makes a new directory with a short name. Directories that a process of the same number left behind stay.
+/// Makes a new directory with a short name. A directory that an earlier process with the same number left
+/// behind is not touched.
 fn new_directory(name: &str) -> Result<PathBuf> {
     let pid = std::process::id();
     let mut last = None;
@@ -198,8 +199,8 @@ struct User {
     gid: u32,
 }
 
-/// Returns the user to run servers as; `None` for the current one. PostgreSQL refuses to run as root: then it
-/// is `postgres`, or `nobody` where there is no user `postgres`.
+/// Returns the user that servers run as, or `None` for the current user. PostgreSQL refuses to run as root.
+/// For root, the user is `postgres`, or `nobody` if there is no user `postgres`.
 fn server_user() -> Result<Option<User>> {
     let id = |args: &[&str]| -> Option<u32> {
         let out = Command::new("id").args(args).output().ok()?;

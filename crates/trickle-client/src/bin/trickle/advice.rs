@@ -1,4 +1,4 @@
-//! Advice on keys and indexes that would make an incremental query cheaper to keep.
+//! Advice on keys and indexes that would make the refreshes of an incremental query cheaper.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ pub(crate) use trickle_engine::words::list;
 /// A piece of advice, or a cost that cannot be avoided.
 #[derive(Clone, Debug)]
 pub(crate) struct Advice {
-    /// A code word that stays the same.
+    /// A code word for programs, which does not change between versions.
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) help: String,
-    /// The text that marks the place in the query.
+    /// The text that is written at the place in the query that the advice is about.
     pub(crate) label: &'static str,
     /// The table that the advice is about.
     pub(crate) table: Option<Arc<TableDef>>,
@@ -31,9 +31,11 @@ pub(crate) struct Advice {
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) statement: String,
-    /// Rows of the table, all of which are read without the index; `None` where there is no server to ask.
+    /// The number of rows of the table. Without the index, all of these are read. `None` if no server was
+    /// asked.
     pub(crate) reads: Option<f64>,
-    /// Rows that are read with the index for each changed row, as far as statistics tell.
+    /// The number of rows that are read with the index for each changed row, as estimated from the server's
+    /// statistics; `None` without an estimate.
     pub(crate) finds: Option<f64>,
 }
 
@@ -41,12 +43,12 @@ impl Index {
     fn new(statement: String, access: &Access, reach: &Reach) -> Index {
         let distinct = access.columns.iter().filter_map(|c| reach.distinct.get(c).copied());
         let most = distinct.reduce(f64::max);
-        // The number of distinct values does not tell how many rows a range has.
+        // Where the access looks up a range, no estimate is made from the number of distinct values.
         let finds = reach.rows.zip(most).filter(|_| access.range.is_empty()).map(|(all, n)| all / n.max(1.0));
         Index { statement, reads: reach.rows, finds }
     }
 
-    /// Describes how many reads the index saves.
+    /// Describes how many rows are read without the index, and how many with the index.
     pub(crate) fn gain(&self) -> Option<String> {
         let without = format!("rows that are read each time: {:.0}", self.reads?);
         Some(match self.finds {
@@ -60,7 +62,7 @@ impl Index {
     }
 }
 
-/// A function that returns how the rows of a table are found.
+/// A function that returns the indexes and statistics by which the rows of a table are found.
 pub(crate) type ReachOf<'a> = &'a dyn Fn(&TableDef) -> Reach;
 
 /// Returns the indexes that would help a stream table, each with the reason.
@@ -71,7 +73,7 @@ pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
     Ok(all.into_iter().filter_map(|a| Some((a.message, a.index?))).collect())
 }
 
-/// Returns all advice on a query; `known` says how the rows of its tables are found.
+/// Returns all advice on a query. `known` returns the indexes and statistics of each of the query's tables.
 pub(crate) fn advice(table: &StreamTable, known: ReachOf<'_>) -> Result<Vec<Advice>> {
     let mut found = Vec::new();
     found.extend(without_key(table));
@@ -158,7 +160,7 @@ fn reads_clock() -> Advice {
     }
 }
 
-/// Advises on window functions that are computed anew for all rows.
+/// Advises on window functions that each refresh computes anew for all rows.
 fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
     let mut names: Vec<String> = Vec::new();
     for source in table.changing() {
@@ -194,7 +196,7 @@ fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
     }))
 }
 
-/// Advises on an index that an access needs and does not have.
+/// Advises on an index that an access needs and its table does not have.
 fn index(access: &Access, known: ReachOf<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
     let sources = table.sources();

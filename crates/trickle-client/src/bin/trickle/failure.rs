@@ -13,10 +13,10 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const INPUT: u8 = 2;
 /// Exit code: there is no connection.
 const CONNECTION: u8 = 3;
-/// Exit code: something would be done.
+/// Exit code: the command would do something, if it were run without `--dry-run`.
 pub(crate) const DIFFERS: u8 = 4;
 
-/// The reason why there is no result.
+/// The reason why a command has no result.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     code: u8,
@@ -28,12 +28,13 @@ pub(crate) struct Failure {
     found: Option<Box<Found>>,
 }
 
-/// The places in texts that are to blame; they tell the whole failure.
+/// The places in texts that are to blame. The whole failure is described by these places, in one form for
+/// people and in another for programs.
 #[derive(Debug)]
 struct Found {
-    /// For people.
+    /// The places, drawn for people.
     drawn: String,
-    /// For programs.
+    /// The places, as findings for programs.
     findings: Vec<Value>,
 }
 
@@ -49,7 +50,7 @@ impl Failure {
     pub(crate) fn input(message: impl Into<String>) -> Failure {
         Self::new(INPUT, message)
     }
-    /// Makes the failure of input that cannot be used, as these findings show.
+    /// Makes the failure of input that cannot be used, for the reasons in these findings.
     pub(crate) fn found(findings: &[Finding], files: &[SqlFile]) -> Failure {
         let first = findings.first();
         let text = |of: fn(&Finding) -> Option<String>| first.and_then(of);
@@ -64,7 +65,7 @@ impl Failure {
             ..Self::input(text(|f| Some(f.message.clone())).unwrap_or_default())
         }
     }
-    /// Makes the failure of a wrong command line, with the message of its parser.
+    /// Makes the failure of a wrong command line, with the message of the command line's parser.
     pub(crate) fn usage(e: &clap::Error) -> Failure {
         let text = e.to_string();
         let mut parts = text.trim().splitn(2, '\n');
@@ -82,7 +83,8 @@ impl Failure {
         self.code
     }
 
-    /// Returns the line for standard error that programs read; no password that was typed is in it.
+    /// Returns the line for standard error that programs read. The line contains no password from the command
+    /// line.
     pub(crate) fn to_json(&self) -> String {
         let mut error = json!({"message": self.message, "detail": self.detail, "hint": self.hint,
             "sqlstate": self.sqlstate, "exit_code": self.code});
@@ -92,7 +94,8 @@ impl Failure {
         hidden(&format!("{}\n", json!({"error": error})))
     }
 
-    /// Returns the text for standard error; no password that was typed is in it.
+    /// Returns the text for standard error that people read. The text contains no password from the command
+    /// line.
     pub(crate) fn render(&self, colour: bool) -> String {
         if let Some(found) = &self.found {
             return hidden(&found.drawn);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::ops::Range;
 use trickle_core::{Cause, Error, Reason, ReasonKind, Span};
 
-/// How bad a finding is, the worst first.
+/// The severity of a finding. The most severe comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Severity {
     /// The input cannot be used.
@@ -16,7 +16,7 @@ pub(crate) enum Severity {
     Undecided,
     /// Something was not checked.
     Warning,
-    /// It works, and could work better.
+    /// The input can be used; the finding only gives advice.
     Advice,
 }
 
@@ -54,23 +54,23 @@ impl Severity {
 /// A text that findings point into.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlFile {
-    /// The name of the file, as it was given.
+    /// The name of the file, as the user wrote it.
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// One message about a place.
+/// One message about a place in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
-    /// The file, by its index.
+    /// The index of the file among all files that were read.
     pub(crate) file: usize,
     /// The place, in bytes of the file.
     pub(crate) span: Range<usize>,
     pub(crate) severity: Severity,
-    /// The SQLSTATE of an error; for anything else a word that stays the same.
+    /// The SQLSTATE of an error. For any other finding, a word that does not change between versions.
     pub(crate) code: String,
     pub(crate) message: String,
-    /// The text that is written at the place.
+    /// The text that the drawing has at the place.
     pub(crate) label: Option<&'static str>,
     pub(crate) detail: Option<String>,
     pub(crate) help: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) struct Place {
     pub(crate) file: usize,
     /// The bytes of the file that were parsed.
     pub(crate) span: Range<usize>,
-    /// Number of bytes that were put in front of these bytes before parsing.
+    /// The number of bytes that were put in front of the file's bytes before parsing.
     pub(crate) prefix: usize,
 }
 
@@ -170,7 +170,8 @@ impl Finding {
         let mut text = Vec::new();
         let sources = ariadne::sources(files.iter().map(|f| (f.name.clone(), f.text.as_str())));
         if report.finish().write(sources, &mut text).is_err() {
-            // Only a text that is not one of these files could fail; then the message alone must do.
+            // Drawing fails only if the finding's file is not among `files`. In this case the message stands
+            // alone.
             return format!("{}: {}\n", self.severity.name(), self.message);
         }
         let text = String::from_utf8_lossy(&text);
@@ -179,7 +180,7 @@ impl Finding {
         lines.map(|l| format!("{}\n", l.trim_end())).collect()
     }
 
-    /// Returns the SQLSTATE of an error.
+    /// Returns the SQLSTATE, if the finding is an error that has one.
     pub(crate) fn sqlstate(&self) -> Option<String> {
         (self.severity == Severity::Error && self.code.len() == 5).then(|| self.code.clone())
     }
@@ -225,7 +226,7 @@ mod tests {
         [SqlFile { name: "f.sql".into(), text: text.into() }]
     }
 
-    /// Tries every place of a text: none makes the drawing crate fail.
+    /// Draws every place of several texts. No place makes the drawing crate fail.
     #[test]
     fn every_place_can_be_drawn() {
         for text in ["", "\n", "a", "é\tb\r\nç\n\nx", "SELECT '\u{1f600}'", "\u{feff}a\u{301}\n"] {
@@ -261,7 +262,7 @@ mod tests {
         let place = Place { file: 0, span: 10..20, prefix: 15 };
         let span = |start, end| Span { start, end, line: 1, column: 1 };
         assert_eq!(place.locate(span(15, 18)), 10..13);
-        // Places in the text around it are moved to its ends.
+        // A span outside the place is moved to the nearest end of the place.
         assert_eq!((place.locate(span(0, 3)), place.locate(span(24, 40))), (10..10, 19..20));
     }
 }

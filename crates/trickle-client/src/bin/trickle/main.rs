@@ -70,11 +70,13 @@ struct Global {
 }
 
 fn main() -> ExitCode {
-    // A shell that asks for completions passes a line that is not complete yet.
+    // A shell that asks for completions passes an incomplete command line, so the shell is answered before
+    // the line is parsed.
     commands::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // The line was not understood, so `--json` itself tells whether a program reads the error.
+        // The command line was not understood, so only the word `--json` in it tells whether a program reads
+        // the error.
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--json") => {
             return report(&failure::Failure::usage(&e), true);
         }
@@ -108,13 +110,14 @@ fn explain(e: &clap::Error) -> ExitCode {
     if told == text {
         e.exit();
     }
-    // The text has no colours: they would stand between words, so that a password could be overlooked.
+    // The text has no colours, since codes of colours between its words could keep a password from being
+    // found.
     let _ = std::io::stderr().write_all(told.as_bytes());
     ExitCode::from(failure::INPUT)
 }
 
 fn log(cli: &Cli) {
-    // On a terminal, the refresher shows its work; a log has problems only, unless -v is given.
+    // On a terminal, the refresher logs each refresh. Elsewhere it logs only problems, unless -v is given.
     let watched = matches!(cli.command, Command::Run(_)) && std::io::stderr().is_terminal();
     let level = match (cli.global.quiet, cli.global.verbose.max(u8::from(watched))) {
         (true, _) => LevelFilter::ERROR,
@@ -130,7 +133,7 @@ fn log(cli: &Cli) {
     seeing::log_to_stderr(level, refresher);
 }
 
-/// Writes a failure to standard error; where that is closed, nobody is left to read it.
+/// Writes a failure to standard error. If standard error is closed, the failure is lost.
 fn report(failure: &failure::Failure, json: bool) -> ExitCode {
     let text =
         if json { failure.to_json() } else { failure.render(wants_colour(std::io::stderr().is_terminal())) };

@@ -1,6 +1,6 @@
-//! Results: tables and text for people, one JSON document for programs. All output reaches standard output at
-//! once, at the end, so that a failure leaves no half of a result. The exception is a plan, which is shown
-//! before it is done.
+//! Results: tables and text for people, one JSON document for programs. All output is written to standard
+//! output at once, at the end, so that a failure leaves no half of a result. The exception is the plan of
+//! `trickle apply`, which is shown before its steps are taken.
 
 use crate::failure::Failure;
 use crate::settings::Given;
@@ -19,7 +19,7 @@ pub(crate) struct Output {
     text: String,
 }
 
-/// The options that say where to connect, and how to work there.
+/// The options that name the server and the database, and the settings for the work in the database.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     pub(crate) database_url: Option<Secret>,
@@ -31,11 +31,11 @@ pub(crate) struct Surroundings {
 /// The judgement that the colour of a value shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// As it should be.
+    /// The value is as it should be.
     Good,
-    /// Worth a look.
+    /// The value deserves a look.
     Warning,
-    /// Wrong.
+    /// The value shows that something is wrong.
     Bad,
 }
 
@@ -62,7 +62,7 @@ impl Output {
         Ok(Target::from_environment(self.surroundings.database_url.as_ref().map(Secret::reveal))?)
     }
 
-    /// Returns the settings of flags and of the file.
+    /// Returns the settings of the flags, completed by the settings of the file.
     pub(crate) fn settings(&self) -> Result<Given, Failure> {
         Given::resolve(self.surroundings.flags.clone(), self.surroundings.config.as_deref())
     }
@@ -121,18 +121,20 @@ impl Output {
         }
     }
 
-    /// Writes to standard error, while the rest of the work goes on: an error of one part, or a fact to know.
+    /// Writes a text to standard error, while the rest of the work goes on. The text is an error of one part
+    /// of the work, or a fact for the user.
     pub(crate) fn remark(&self, text: &str) {
-        // Where standard error is closed, nobody is left to read it.
+        // If standard error is closed, nobody is left to read the text.
         drop(std::io::stderr().write_all(text.as_bytes()));
     }
 
-    /// Writes the failure of one part of the work to standard error.
+    /// Writes the failure of one part of the work to standard error, while the rest of the work goes on.
     pub(crate) fn fail(&self, failure: &Failure) {
         self.remark(&if self.json { failure.to_json() } else { failure.render(stderr_colour()) });
     }
 
-    /// Writes the result so far. A reader that has seen enough (`| head`) is no failure.
+    /// Writes the result so far. A closed pipe is no failure, since a reader such as `head` closes its pipe
+    /// early.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let (mut out, text) = (std::io::stdout().lock(), std::mem::take(&mut self.text));
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -144,7 +146,8 @@ impl Output {
     }
 }
 
-/// Whether to use colours on a stream, given whether it goes to a terminal. See <https://no-color.org>.
+/// Whether to use colours on a stream; `is_terminal` says whether the stream goes to a terminal. See
+/// <https://no-color.org>.
 pub(crate) fn wants_colour(is_terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
@@ -155,7 +158,7 @@ pub(crate) fn stderr_colour() -> bool {
     wants_colour(std::io::stderr().is_terminal())
 }
 
-/// Returns milliseconds for programs, to the microsecond.
+/// Returns a duration in milliseconds for programs, exact to the microsecond.
 pub(crate) fn milliseconds(d: std::time::Duration) -> f64 {
     d.as_micros() as f64 / 1e3
 }

@@ -1,5 +1,5 @@
-//! Progress of long work on standard error: a spinner or a bar on a terminal, a line now and then elsewhere,
-//! nothing under `--quiet`.
+//! Shows the progress of long work on standard error. On a terminal this is a spinner or a bar, elsewhere a
+//! line now and then. Under `--quiet` nothing is shown.
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trickle_client::progress::{Progress, Standing};
 
-/// A display of running work; it ends when it is dropped.
+/// The display of running work, which ends when this value is dropped.
 pub(crate) struct Meter {
     /// The spinner or bar on a terminal.
     bar: Option<ProgressBar>,
@@ -16,21 +16,21 @@ pub(crate) struct Meter {
     shown: Mutex<Shown>,
 }
 
-/// The progress that was shown last.
+/// The state of the work when its progress was last shown.
 #[derive(Default)]
 struct Shown {
     what: String,
-    /// The processes that the work waited for.
+    /// The processes that the work was waiting for.
     waits_for: Vec<i32>,
-    /// The work's age when a line last showed its progress.
+    /// The age of the work when a line was last written because of the time.
     at: Duration,
 }
 
-/// Templates for work of unknown size, and for work whose size is known.
+/// The template for work of unknown size, a spinner. For work of known size, `BAR` is used.
 const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
 const BAR: &str = "{spinner} {wide_msg} {bar:16} {bytes}/{total_bytes}, {eta} left";
 
-/// Time between two lines about progress where there is no terminal.
+/// The time between two lines about progress if there is no terminal.
 const SELDOM: Duration = Duration::from_secs(60);
 
 impl Meter {
@@ -44,7 +44,7 @@ impl Meter {
         Meter { bar: Some(bar), quiet, shown }
     }
 
-    /// Shows that this work begins.
+    /// Shows that the work with this description begins.
     pub(crate) fn begin(&self, what: impl Into<String>) {
         let what = what.into();
         if let Some(bar) = &self.bar {
@@ -55,7 +55,7 @@ impl Meter {
     }
 }
 
-/// Describes the process that the work waits for, if any, else its progress.
+/// Describes the work, with the process that the work waits for, else with the bytes that were stored.
 fn told(what: &str, standing: &Standing) -> String {
     if let Some(first) = standing.waits_for.first() {
         return format!("{what}, waiting: {}", first.line);
@@ -66,7 +66,7 @@ fn told(what: &str, standing: &Standing) -> String {
     }
 }
 
-/// Returns the line that is due where there is no terminal.
+/// Returns the line that has to be written now to a standard error that is no terminal, if a line is due.
 fn due(shown: &mut Shown, standing: &Standing) -> Option<String> {
     let total = standing.waited + standing.worked;
     let waits_for: Vec<i32> = standing.waits_for.iter().map(|b| b.pid).collect();
@@ -87,7 +87,7 @@ fn due(shown: &mut Shown, standing: &Standing) -> Option<String> {
 }
 
 fn restyle(bar: &ProgressBar, template: &str) {
-    // The templates above are well-formed: a test draws them.
+    // Both templates are well-formed: a test draws them.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -164,7 +164,8 @@ mod tests {
         let mut shown = Shown { what: "filling s".into(), ..Shown::default() };
         let mut at = Standing { worked: Duration::from_secs(5), ..Standing::default() };
         assert_eq!(due(&mut shown, &at), None);
-        // The description of the blocking process changes with every look, since its age grows.
+        // The description of the blocking process changes with every look, since it contains the age of the
+        // transaction.
         for age in 7..9 {
             let line = format!("process 12 (ann), idle in transaction for {age} s, holds a lock on a");
             at.waits_for = vec![Blocker { pid: 12, line }];

@@ -1,4 +1,4 @@
-//! Queries on the command line: where they come from, and messages about places in them.
+//! The query of a command line, as text or from a file, and messages about places in the query.
 
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
@@ -31,10 +31,10 @@ impl Source {
     }
 }
 
-/// A query with the name that messages use for it.
+/// A query, under the name by which messages call the query.
 pub(crate) struct Typed {
     files: [SqlFile; 1],
-    /// The comments before the query, where it comes from a file.
+    /// The comments before the query, if the query comes from a file.
     comments: Vec<Comment>,
 }
 
@@ -49,7 +49,7 @@ impl Typed {
     }
 
     fn with_comments(self) -> Typed {
-        // A text that cannot be split into statements is refused later, when it is read as a query.
+        // A text that cannot be split into statements is refused later, when the text is parsed as a query.
         let first = statements(self.text()).unwrap_or_default().into_iter().next();
         Typed { comments: first.map(|s| s.comments).unwrap_or_default(), ..self }
     }
@@ -59,7 +59,7 @@ impl Typed {
         script::header(&self.comments, key).map(|(value, _)| value.to_owned())
     }
 
-    /// Refuses a comment before the query whose key is nearly one that has a meaning.
+    /// Refuses a comment before the query whose key is probably a misspelling of a key that has a meaning.
     ///
     /// # Errors
     /// There is such a comment.
@@ -78,7 +78,7 @@ impl Typed {
         Place { file: 0, span: 0..self.text().len(), prefix: 0 }
     }
 
-    /// Returns the failure for an error; where a place in the query is to blame, that place is drawn.
+    /// Returns the failure for an error. If a place in the query is to blame, the failure shows this place.
     pub(crate) fn refused(&self, e: Error) -> Failure {
         let (Some(span), true) = (e.span(), e.is_input()) else { return e.into() };
         let code = e.sqlstate().unwrap_or("input");

@@ -1,5 +1,5 @@
-//! SQL files read together: the tables that they define, and their queries, compiled over these tables and
-//! over each other.
+//! Reads SQL files together: the tables that the files define, and the files' queries. Each query is compiled
+//! over these tables and over the results of the other queries.
 
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
@@ -14,7 +14,7 @@ use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, pars
 use trickle_core::types::Type;
 use trickle_core::{Options, Reason, StreamTable, Verdict, compile};
 
-/// The schema, if given, and the name.
+/// The schema, if there is one, and the name.
 type Name = (Option<String>, String);
 
 /// Files with their tables and queries.
@@ -22,23 +22,24 @@ type Name = (Option<String>, String);
 pub(crate) struct Script {
     pub(crate) files: Vec<SqlFile>,
     pub(crate) catalog: MemoryCatalog,
-    /// Messages about texts that could not be read.
+    /// Messages about texts that are wrong or were passed over.
     pub(crate) findings: Vec<Finding>,
     pub(crate) queries: Vec<Query>,
-    /// The extensions, each with the place of the statement that creates it.
+    /// The extensions, each with the place of its CREATE EXTENSION statement.
     extensions: Vec<(String, Place)>,
 }
 
 /// A query in a file.
 pub(crate) struct Query {
-    /// Its name, from the definition, the header or the file.
+    /// The name of the query, from the definition, the header or the file.
     pub(crate) name: Option<Name>,
-    /// The text that is compiled: the query, with the column names of its definition.
+    /// The text that is compiled: the query with the column names of the view or table that it defines.
     text: String,
     pub(crate) place: Place,
     /// The comments before the query.
     pub(crate) comments: Vec<Comment>,
-    /// Whether the query is only there to be read by other queries.
+    /// Whether the query stands in a file of definitions, so that only other queries read it and no advice on
+    /// it is wanted.
     schema_only: bool,
     kind: TableKind,
     pub(crate) result: Compiled,
@@ -56,13 +57,14 @@ pub(crate) enum Compiled {
     FullRefresh(Vec<Reason>),
     /// The query is wrong.
     Wrong(Box<trickle_core::Error>),
-    /// The query reads a query of this name that is not incremental or is wrong, so that its columns are not
-    /// known.
+    /// The query reads the result of another query, of this name. That query is wrong or not incremental, so
+    /// the columns of its result are unknown.
     Unknown(String),
 }
 
 impl Script {
-    /// Returns how the rows of a table are found; their number is not known.
+    /// Returns the indexes by which the rows of a table are found. Only a server would know the number of
+    /// rows.
     pub(crate) fn reach(&self, def: &TableDef) -> Reach {
         Reach { indexes: self.catalog.indexes(def), ..Reach::default() }
     }
@@ -76,14 +78,14 @@ impl Script {
         Ok(())
     }
 
-    /// Reads a file with queries; definitions in it count, too.
+    /// Reads a file with queries. Definitions of tables in the file count, too.
     pub(crate) fn read_queries(&mut self, path: &str) -> Result<(), Failure> {
         let text = read(path)?;
         self.add(path, text, false);
         Ok(())
     }
 
-    /// Adds a text; with `schema`, only for its definitions.
+    /// Adds a text. With `schema`, the text counts only for its definitions.
     pub(crate) fn add(&mut self, name: &str, text: String, schema: bool) {
         let file = self.files.len();
         self.files.push(SqlFile { name: name.to_owned(), text });
@@ -94,7 +96,7 @@ impl Script {
             Ok(found) => {
                 let is_query = |s: &&ScriptStatement| s.kind == StatementKind::Query;
                 let alone = found.iter().filter(is_query).count() == 1;
-                // After COPY … FROM stdin come rows, which may begin with any word.
+                // Rows follow a COPY … FROM stdin, and a row may begin with any word.
                 let rows = |s: &ScriptStatement| {
                     text.get(s.span.start..)
                         .and_then(|t| t.get(..4))
@@ -160,8 +162,9 @@ impl Script {
         }
     }
 
-    /// Warns that a statement that writes is not checked: a reader may believe that the query in it is. A
-    /// schema may hold data, and other statements have other purposes, so neither is warned about.
+    /// Warns that a statement that writes is not checked, since a user may believe that the query in the
+    /// statement is checked. Statements in a file of definitions bring no warning, since such a file may hold
+    /// data. Statements of other kinds bring no warning, since they have other purposes.
     fn passed_over(&mut self, text: &str, place: &Place, schema: bool) {
         let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_uppercase();
         if schema || !["INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"].contains(&first.as_str()) {
@@ -173,8 +176,9 @@ impl Script {
         self.findings.push(Finding { help: Some(help.to_owned()), ..finding });
     }
 
-    /// Applies a statement's definitions of tables. A statement that this parser cannot read is passed over,
-    /// unless it defines a table: a dump holds much that queries never see.
+    /// Applies a statement's definitions of tables. A statement that the parser cannot read is passed over,
+    /// since a dump holds much that no query reads. If the statement is a CREATE TABLE, the failure is an
+    /// error.
     fn define(&mut self, text: &str, place: &Place, schema: bool) {
         let defined = self.catalog.run(text);
         for doubt in self.catalog.take_doubts() {
@@ -202,8 +206,8 @@ impl Script {
         self.findings.push(finding);
     }
 
-    /// Compiles every query; a query that reads another one is compiled after it. Queries that read each
-    /// other in a circle are wrong.
+    /// Compiles every query. A query that reads the result of another query is compiled after that query.
+    /// Queries that read each other in a circle are wrong.
     pub(crate) fn compile(&mut self) {
         loop {
             let mut progress = false;
@@ -228,7 +232,7 @@ impl Script {
         }
     }
 
-    /// Compiles one query; `None` where a query that it reads is not compiled yet.
+    /// Compiles one query. Returns `None` if this query reads the result of a query that is not compiled yet.
     fn compile_one(&mut self, i: usize) -> Option<Compiled> {
         let q = &self.queries[i];
         let (schema, name) = q.name.clone().unwrap_or((None, "query".into()));
@@ -259,7 +263,7 @@ impl Script {
         }
     }
 
-    /// Makes the result of a query readable under its name. A table that already has the name stays.
+    /// Makes the result of a query readable under its name. If a table already has the name, the table stays.
     fn register(&mut self, i: usize, table: &StreamTable) {
         let q = &self.queries[i];
         let Some((schema, name)) = &q.name else { return };
@@ -277,8 +281,8 @@ impl Script {
         let _ = self.catalog.add_table(def);
     }
 
-    /// Reports each extension whose objects are known from a list, where by this list a query that was asked
-    /// about counts as incremental. Each extension is reported once.
+    /// Reports each extension whose objects are known only from a list, if an incremental query relies on
+    /// these objects. Queries in files of definitions do not matter here. Each extension is reported once.
     pub(crate) fn listed_extensions(&self) -> Vec<Finding> {
         let good = self.asked().filter(|q| matches!(q.result, Compiled::Incremental(_)));
         let used: BTreeSet<&String> = good.flat_map(|q| &q.extensions).collect();
@@ -292,20 +296,20 @@ impl Script {
         self.extensions.iter().filter(|(name, _)| used.contains(name)).map(listed).collect()
     }
 
-    /// Returns the queries that were asked about.
+    /// Returns the queries of the checked files, without those in files of definitions.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Query> {
         self.queries.iter().filter(|q| !q.schema_only)
     }
 }
 
 impl Query {
-    /// Returns the value of a header line `-- key: value`, with the line.
+    /// Returns the value of the comment `-- key: value` before the query, and the comment.
     pub(crate) fn header(&self, key: &str) -> Option<(&str, &Comment)> {
         header(&self.comments, key)
     }
 }
 
-/// Returns the value of the comment `-- key: value`, with the comment.
+/// Returns the value of the first comment `-- key: value` with this key, and the comment.
 pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Comment)> {
     comments.iter().find_map(|c| {
         let (k, value) = c.text.split_once(':')?;
@@ -316,7 +320,8 @@ pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str,
 /// The keys of comments before a query that have a meaning.
 const HEADERS: [&str; 5] = ["name", "schedule", "mode", "diamond_consistency", "snapshots"];
 
-/// Returns an error for the first comment `-- key: value` whose key is nearly one that has a meaning.
+/// Returns an error for the first comment `-- key: value` whose key is probably a misspelling of a key in
+/// [`HEADERS`].
 pub(crate) fn misspelt(comments: &[Comment]) -> Option<(trickle_core::Error, &Comment)> {
     comments.iter().find_map(|c| {
         let key = c.text.split_once(':')?.0.trim().to_lowercase();
@@ -326,8 +331,8 @@ pub(crate) fn misspelt(comments: &[Comment]) -> Option<(trickle_core::Error, &Co
     })
 }
 
-/// Whether a word may be a misspelling of a known one. A short word is near to many others, so it must have
-/// the same letters.
+/// Whether a word may be a misspelling of a known word. A short known word resembles many other words, so a
+/// misspelling of it must have the same letters.
 fn is_nearly(word: &str, known: &str) -> bool {
     let letters = |s: &str| {
         let mut letters: Vec<char> = s.chars().collect();
@@ -351,7 +356,8 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     })
 }
 
-/// Returns the name of the only query in a file: from `-- name: shop.totals`, else from the name of the file.
+/// Returns the name of the only query in a file. The name comes from a comment such as `-- name:
+/// shop.totals`, else from the name of the file.
 fn file_name(path: &str, comments: &[Comment]) -> Option<Name> {
     if let Some((name, _)) = header(comments, "name") {
         let (schema, name) = name.split_once('.').map_or((None, name), |(s, n)| (Some(s.to_owned()), n));
@@ -361,14 +367,14 @@ fn file_name(path: &str, comments: &[Comment]) -> Option<Name> {
     (stem != "-").then(|| (None, stem.to_owned()))
 }
 
-/// Returns the query with the column names of its definition, and the number of bytes put in front of it.
+/// Returns the query with these column names, and the number of bytes that were put in front of the query.
 fn renamed(body: &str, columns: &[String]) -> (String, usize) {
     if columns.is_empty() {
         return (body.to_owned(), 0);
     }
     let quoted: Vec<String> = columns.iter().map(|c| format!("\"{}\"", c.replace('"', "\"\""))).collect();
     let prefix = "SELECT * FROM (";
-    // A comment may end the body, so the parenthesis is on a line of its own.
+    // The body may end with a comment, so the parenthesis after the body is on a new line.
     (format!("{prefix}{body}\n) AS renamed ({})", quoted.join(", ")), prefix.len())
 }
 
@@ -377,7 +383,8 @@ fn same(a: &Name, b: &Name) -> bool {
     a.1 == b.1 && schema(a) == schema(b)
 }
 
-/// A catalog that notes which relations were not found, and which extensions own the objects that were found.
+/// A catalog that notes the relations that were not found, and the extensions that own the objects that were
+/// found.
 struct Recording<'a> {
     inner: &'a MemoryCatalog,
     missed: RefCell<Vec<Name>>,

@@ -1,4 +1,4 @@
-//! The way to a database with stream tables.
+//! Connects to a database with stream tables.
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -16,7 +16,7 @@ pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failu
     Ok((trickle.with_progress(meter.clone()).with_connections(connections(Arc::new(target))), meter))
 }
 
-/// Connects as [`open`] does, also where the catalog is missing.
+/// Connects as [`open`] does, but does not require a catalog in the database.
 pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
     let settings = output.settings()?.settings();
     let session = Session::new(output.target()?.connect().await?);
@@ -25,7 +25,7 @@ pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Fai
     Ok((trickle.with_progress(meter.clone()), meter))
 }
 
-/// Reads names as they were typed.
+/// Parses the names of stream tables from the command line.
 pub(crate) fn names(typed: &[String]) -> Result<Vec<Name>, Failure> {
     Ok(typed.iter().map(|t| Name::parse(t)).collect::<Result<_, _>>()?)
 }

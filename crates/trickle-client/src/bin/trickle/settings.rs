@@ -1,5 +1,5 @@
-//! Settings: the value of a flag wins, then the value in the file, then the library's default. A setting is
-//! one field with its doc; flags, keys of the file and help follow from it.
+//! Settings: the value of a flag wins over the value in the file, and both win over the library's default. A
+//! setting is one field with its doc comment, from which its flag, its key in the file and its help are made.
 
 use crate::failure::Failure;
 use crate::seeing::is_host_name;
@@ -15,7 +15,7 @@ use trickle_core::near::nearest;
 /// The file that is read if it is in the current directory and no other file is named.
 const FILE: &str = "trickle.toml";
 
-/// The place where settings are explained.
+/// The hint that names the list of settings.
 const LISTED: &str = "trickle run --help lists the settings.";
 
 /// PostgreSQL counts work_mem in kB, up to 2³¹ − 1.
@@ -32,7 +32,7 @@ macro_rules! settings {
         }
 
         impl Given {
-            /// Returns these settings; where one is not given, the one of `others`.
+            /// Returns these settings, with the values of `others` for settings that have none here.
             fn or(self, others: Given) -> Given {
                 Given { $($name: self.$name.or(others.$name)),* }
             }
@@ -41,8 +41,8 @@ macro_rules! settings {
 }
 
 settings! {
-    /// trickle run: whether it refreshes. If not, it waits and does nothing; refreshes by hand are still done
-    /// [default: true]
+    /// trickle run: whether the refresher refreshes stream tables. If not, the refresher only waits;
+    /// refreshes by hand are still done [default: true]
     #[arg(value_name = "BOOL")]
     enabled: bool,
     /// trickle run: milliseconds between two looks for stream tables that were made or altered [default:
@@ -60,7 +60,8 @@ settings! {
     /// connections, or one after the other [default: on]
     #[arg(value_name = "HOW")]
     parallel_refresh_mode: Parallel,
-    /// trickle run: most refreshes at the same time, if parallel_refresh_mode is on [default: 4]
+    /// trickle run: greatest number of refreshes at the same time, if parallel_refresh_mode is on [default:
+    /// 4]
     #[arg(value_name = "N")]
     max_concurrent_refreshes: usize,
     /// Number of failed refreshes in a row after which a stream table is suspended; 0 means never [default:
@@ -71,8 +72,8 @@ settings! {
     /// least predicted cost]
     #[arg(value_name = "HOW")]
     refresh_strategy: Strategy,
-    /// Recompute a stream table if the ratio of changed rows to rows of its sources is above this [default:
-    /// none]
+    /// Recompute a stream table if the ratio of changed rows to rows of its sources is above this value
+    /// [default: none]
     #[arg(value_name = "RATIO")]
     differential_max_change_ratio: f64,
     /// Recompute a stream table if more rows than this changed [default: none]
@@ -88,14 +89,15 @@ settings! {
     /// buffer are recomputed [default: false]
     #[arg(value_name = "BOOL")]
     change_buffer_unlogged: bool,
-    /// Size in bytes past which a buffer keeps no changes, and its readers are recomputed; trickle init
-    /// stores it, for all clients [default: 1073741824]
+    /// Size in bytes past which a buffer keeps no more changes, and its readers are recomputed; trickle init
+    /// stores this size, for all clients [default: 1073741824]
     #[arg(value_name = "BYTES")]
     buffer_limit_bytes: i64,
     /// Size in bytes at which a part of a buffer is closed, to be emptied as a whole [default: 524288]
     #[arg(value_name = "BYTES")]
     segment_bytes: i64,
-    /// Most connections that fill a large stream table, if it reads a large table row by row [default: 4]
+    /// Greatest number of connections that fill a large stream table, if its query reads a large table row by
+    /// row [default: 4]
     #[arg(value_name = "N", visible_alias = "connections")]
     load_connections: usize,
     /// Size in bytes from which a table is large for load_connections [default: 67108864]
@@ -117,8 +119,8 @@ settings! {
     /// [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
-    /// Megabytes of work_mem for each sort and hash of a refresh; with merge_work_mem_max_mb, of a refresh
-    /// with few rows [default: the server's; 4 with merge_work_mem_max_mb]
+    /// Megabytes of work_mem for each sort and hash of a refresh; if merge_work_mem_max_mb is given, only of
+    /// a refresh with few rows [default: the server's; 4 with merge_work_mem_max_mb]
     #[arg(value_name = "MB")]
     merge_work_mem_mb: u32,
     /// Megabytes of work_mem for each sort and hash of a refresh with many rows; between few and many, the
@@ -139,11 +141,11 @@ settings! {
     metrics_hosts: Vec<String>,
 }
 
-/// The way in which a refresh is done.
+/// The method by which a refresh is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Strategy {
-    /// The way with the least predicted cost.
+    /// By the delta or by a recompute, whichever has the least predicted cost.
     Auto,
     /// From the changes.
     Differential,
@@ -190,8 +192,8 @@ fn put<T>(slot: &mut T, given: Option<T>) {
 }
 
 impl Given {
-    /// Returns the settings of the flags, completed by the file: `named`, else the one in the current
-    /// directory.
+    /// Returns the settings of the flags, completed by the settings of a file. The file is `named`, else
+    /// `trickle.toml` in the current directory.
     pub(crate) fn resolve(flags: Given, named: Option<&Path>) -> Result<Given, Failure> {
         let file = named.map_or_else(|| PathBuf::from(FILE), Path::to_path_buf);
         let given = match std::fs::read_to_string(&file) {
@@ -203,7 +205,7 @@ impl Given {
         Ok(given)
     }
 
-    /// Refuses values that a setting may not have.
+    /// Refuses values outside the range of their setting.
     fn check(&self) -> Result<(), Failure> {
         let least = [
             ("scheduler_interval_ms", self.scheduler_interval_ms.map(u128::from), 10),
@@ -306,7 +308,7 @@ impl Given {
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
         let told = e.to_string();
-        // A list of all settings follows, which is too long.
+        // The rest of the parser's message is a list of all settings, which is too long.
         let told = told.split_once(", expected one of `").map_or(told.as_str(), |(told, _)| told);
         let near = misspelt(text).map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
         Failure::input(format!("cannot understand {}: {}", file.display(), told.trim_end()))

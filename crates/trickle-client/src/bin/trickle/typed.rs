@@ -1,10 +1,10 @@
-//! Removes connection strings that were typed in a wrong place. A message quotes the text that it does not
-//! understand, and would show the password in it.
+//! Removes connection strings that were typed in a wrong place of the command line. A message quotes the text
+//! that the program does not understand, and would show a password in that text.
 
 use trickle_client::connect::may_hold_password;
 
-/// Returns a message without those arguments of the command line that may hold a password, whether they stand
-/// in it as typed or as JSON.
+/// Returns a message without those arguments of the command line that may hold a password. An argument is
+/// found in the message both as it was typed and in the form of a JSON string.
 pub(crate) fn hidden(text: &str) -> String {
     without(text, std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()))
 }

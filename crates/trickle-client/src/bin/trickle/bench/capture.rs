@@ -1,5 +1,5 @@
-//! The cost of capture for writers. The same statements run on a table without capture, on one with an
-//! expert's triggers, and on one for each kind of trickle's triggers.
+//! Measures the cost of capture for writers. The same statements run on a table without capture, on a table
+//! with an expert's triggers, and on one table for each kind of trickle's triggers.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 
-/// Number of statements that change one row each.
+/// The number of statements of each writer that change one row each.
 pub(crate) const SINGLE: u32 = 1_000;
 
-/// The columns of a table.
+/// The shape of a table: the number and the size of its columns.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     columns: u32,
-    /// Characters in the text column, which no update changes; from some 2,000 on it is stored out of line.
+    /// The number of characters in the text column. From some 2,000 on, the server stores the text out of
+    /// line. No update changes this column.
     text: u32,
 }
 
@@ -27,10 +28,10 @@ pub(crate) const SHAPES: [Shape; 4] = [
     Shape { name: "3 columns, one out of line", columns: 3, text: 4_000 },
 ];
 
-/// The way in which a table is captured.
+/// The method by which the changes of a table are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Captor {
-    /// Not at all.
+    /// The changes are not captured.
     Nobody,
     /// By an expert's statement triggers into a logged table.
     Hand,
@@ -45,7 +46,7 @@ pub(crate) enum Captor {
 }
 
 impl Captor {
-    /// All ways, first the ones that the others are compared with.
+    /// All methods. The first two are those that the others are compared with.
     pub(crate) const ALL: [Captor; 6] =
         [Captor::Nobody, Captor::Hand, Captor::Statement, Captor::Unlogged, Captor::Row, Captor::Extension];
 
@@ -65,7 +66,7 @@ impl Captor {
     }
 }
 
-/// The work of writers.
+/// One kind of writers' work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     /// An update of this many rows by one statement.
@@ -99,7 +100,7 @@ impl Work {
     }
 }
 
-/// The time that one kind of work took on a table that is captured in one way.
+/// The time that one kind of work took on the table that one method captures.
 pub(crate) struct Measured {
     pub(crate) shape: &'static str,
     pub(crate) work: Work,
@@ -107,17 +108,18 @@ pub(crate) struct Measured {
     pub(crate) took: Duration,
 }
 
-/// The tables of one shape, one for each way of capture.
+/// The tables of one shape, one for each method of capture.
 pub(crate) struct Fixture<'b> {
     shape: &'b Shape,
     /// The sessions that write.
     writers: &'b [&'b Client],
-    /// For each way of capture: the relation to count captured changes in, and the relations to empty.
+    /// For each method of capture, the relation in which captured changes are counted, and the relations to
+    /// empty after each work.
     buffers: Vec<(Captor, String, Vec<String>)>,
 }
 
 impl<'b> Fixture<'b> {
-    /// Makes the tables with `rows` rows each; every one of `refreshers` captures in its own way.
+    /// Makes the tables with `rows` rows each. Each of `refreshers` captures the table of its own method.
     pub(crate) async fn new(
         shape: &'b Shape,
         rows: u32,
@@ -142,7 +144,7 @@ impl<'b> Fixture<'b> {
         Ok(Fixture { shape, writers, buffers })
     }
 
-    /// Does each kind of work once on each table; the tables take turns in being first.
+    /// Does each kind of work once on each table. The tables take turns in being first.
     pub(crate) async fn cycle(&self, cycle: usize, works: &[Work]) -> Result<Vec<Measured>, Failure> {
         let mut measured = Vec::new();
         let mut captors = vec![Captor::Nobody];
@@ -208,7 +210,7 @@ impl<'b> Fixture<'b> {
         }
         client.batch_execute(&format!("TRUNCATE {}", tables.join(", "))).await?;
         if captor == Captor::Unlogged {
-            // A buffer without WAL has a row that shows that no crash emptied it.
+            // A buffer without WAL needs a row as proof that no crash emptied the buffer.
             for table in tables {
                 client.batch_execute(&format!("INSERT INTO {table} (w) VALUES (NULL)")).await?;
             }
@@ -254,7 +256,7 @@ impl Shape {
             )
         };
         let (gone, come) = ("SELECT -1, * FROM gone", "SELECT 1, * FROM come");
-        // Strings of digests do not compress.
+        // The texts are made of digests, since these do not compress.
         format!(
             "CREATE SCHEMA {SCHEMA};
              CREATE TABLE {SCHEMA}.base AS SELECT i AS id, i AS n, (SELECT substr(string_agg(md5(i || ' ' || j), ''), 1, {text}) \

@@ -1,5 +1,5 @@
-//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and a
-//! comparison of all results.
+//! Measures one cell of the matrix. The same changes are applied for all methods of refreshing a result, the
+//! methods take turns, and all results are compared with the query.
 
 use super::scenario::{CAPTURED, Hand, Scenario, TABLES};
 use crate::failure::Failure;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Refreshed, Trickle};
 
-/// The schema in which all objects of the measurement are.
+/// The schema of all objects of the measurement.
 pub(crate) const SCHEMA: &str = "trickle_bench";
 
-/// A way to bring a result up to date.
+/// A method of bringing a result up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefreshMethod {
     /// TRUNCATE and INSERT … SELECT.
@@ -19,7 +19,7 @@ pub(crate) enum RefreshMethod {
     Incremental,
     /// SQL that an expert wrote.
     Hand,
-    /// A stream table, by the SQL API of the extension.
+    /// A stream table that the SQL API of the extension refreshes.
     Extension,
 }
 
@@ -37,12 +37,12 @@ impl RefreshMethod {
     }
 }
 
-/// The time that one way took in one cycle.
+/// The time that one method took in one cycle.
 pub(crate) struct Measured {
     pub(crate) cycle: usize,
     pub(crate) way: RefreshMethod,
     pub(crate) took: Duration,
-    /// The refreshes of the stream table by the program; empty for other ways.
+    /// The program's refreshes of the stream table; empty for other methods.
     pub(crate) refreshed: Vec<Refreshed>,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct Fixture<'b> {
     /// The session for everything but the stream table.
     client: &'b Client,
     rows: u32,
-    /// All ways, without the extension's where there is no extension.
+    /// The measured methods: all, without [`RefreshMethod::Extension`] if the server has no extension.
     ways: Vec<RefreshMethod>,
 }
 
 impl<'b> Fixture<'b> {
-    /// Makes the tables, and the result once for each way.
+    /// Makes the tables, and the result once for each method.
     pub(crate) async fn new(
         scenario: &'b Scenario,
         trickle: &'b mut Trickle,
@@ -102,7 +102,7 @@ impl<'b> Fixture<'b> {
         Ok(Fixture { scenario, trickle, client, rows, ways })
     }
 
-    /// Returns the results, each with the way in which it is brought up to date.
+    /// Returns the tables with the results, each with the method that refreshes the table.
     fn results(&self) -> Vec<(RefreshMethod, &'static str)> {
         let all = [
             (RefreshMethod::Full, "by_full"),
@@ -124,8 +124,8 @@ impl<'b> Fixture<'b> {
         Ok(())
     }
 
-    /// Changes `percent` of the rows, refreshes in each way and compares the results; the ways take turns in
-    /// being first.
+    /// Changes `percent` of the rows, refreshes the results by each method, and compares the results. The
+    /// methods take turns in being first.
     pub(crate) async fn cycle(&mut self, cycle: usize, percent: f64) -> Result<Vec<Measured>, Failure> {
         self.change(cycle, percent).await?;
         let mut ways = self.ways.clone();
@@ -141,7 +141,7 @@ impl<'b> Fixture<'b> {
         Ok(measured)
     }
 
-    /// Changes rows once more, and returns the server's plans of the refresh.
+    /// Changes rows once more, and returns the server's plans for the statements of the program's refresh.
     pub(crate) async fn explain(&mut self, cycle: usize, percent: f64) -> Result<Plans, Failure> {
         self.change(cycle, percent).await?;
         let names = [Name::parse("trickle_bench.by_trickle")?];
@@ -151,7 +151,8 @@ impl<'b> Fixture<'b> {
         Ok(plans)
     }
 
-    /// Changes rows all over the table: 70 % updates, 15 % deletes, 15 % inserts, the same for every way.
+    /// Changes rows all over the table: 70 % updates, 15 % deletes, 15 % inserts. All methods get the same
+    /// changes.
     async fn change(&self, cycle: usize, percent: f64) -> Result<(), Failure> {
         let n = (f64::from(self.rows) * percent / 100.0).max(1.0);
         let (updates, others) = ((n * 0.7).ceil(), (n * 0.15).floor());
@@ -207,7 +208,7 @@ impl<'b> Fixture<'b> {
         }
     }
 
-    /// Checks that each result equals its query, as bags.
+    /// Checks that each result has the same rows as the query, each row equally often.
     async fn verify(&self) -> Result<(), Failure> {
         for (_, table) in self.results() {
             let query = self.scenario.query;

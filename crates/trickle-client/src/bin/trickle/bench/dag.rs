@@ -1,4 +1,5 @@
-//! Stream tables over stream tables: a chain, and a wide graph in which a change of one row changes many.
+//! Measures stream tables over stream tables: a chain, and a wide graph in which a change of one row changes
+//! many stream tables.
 
 use super::cycle::{Measured, RefreshMethod, SCHEMA, vacuum};
 use crate::failure::Failure;
@@ -6,13 +7,13 @@ use std::time::Instant;
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
-/// Tables over tables, in layers of equal width. Each table reads the table at its own place in the layer
-/// before, and the one beside that.
+/// A graph of tables over tables, in layers of equal width. Each table reads the table at its own place in
+/// the layer before, and the table at the next place of that layer.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     layers: usize,
     width: usize,
-    /// Number of tables below the first layer.
+    /// The number of source tables, which the first layer reads.
     sources: usize,
 }
 
@@ -37,7 +38,8 @@ impl Shape {
         self.layers * self.width
     }
 
-    /// Returns the query of a table: joins, outer joins, aggregates and filters in turn.
+    /// Returns the query of a table. Joins, outer joins, aggregates and filters take turns from table to
+    /// table.
     fn query(&self, kind: &str, number: usize) -> String {
         let (layer, place) = (number / self.width, number % self.width);
         let below = |place: usize| match layer.checked_sub(1) {
@@ -56,7 +58,7 @@ impl Shape {
     }
 }
 
-/// A graph over tables of one size.
+/// A graph of stream tables over sources of one size.
 pub(crate) struct Fixture<'b> {
     shape: &'b Shape,
     trickle: &'b mut Trickle,
@@ -66,7 +68,7 @@ pub(crate) struct Fixture<'b> {
 }
 
 impl<'b> Fixture<'b> {
-    /// Makes the sources, and each result twice.
+    /// Makes the sources, and each result twice, once as a stream table.
     pub(crate) async fn new(
         shape: &'b Shape,
         trickle: &'b mut Trickle,
@@ -103,8 +105,8 @@ impl<'b> Fixture<'b> {
         Ok(())
     }
 
-    /// Changes a row of the first source, brings all tables up to date in both ways, and compares them. The
-    /// ways take turns in being first.
+    /// Changes a row of the first source, brings both copies of all results up to date, and compares the
+    /// copies. The two methods take turns in being first.
     pub(crate) async fn cycle(&mut self, cycle: usize) -> Result<Vec<Measured>, Failure> {
         self.change(cycle).await?;
         let mut ways = [RefreshMethod::Full, RefreshMethod::Incremental];
@@ -125,7 +127,7 @@ impl<'b> Fixture<'b> {
         Ok(measured)
     }
 
-    /// Changes a row once more, and returns the server's plans of the refresh.
+    /// Changes a row once more, and returns the server's plans for the statements of the refresh.
     pub(crate) async fn explain(&mut self, cycle: usize) -> Result<Plans, Failure> {
         self.change(cycle).await?;
         let mut plans = Plans::default();
@@ -140,7 +142,7 @@ impl<'b> Fixture<'b> {
         Ok(())
     }
 
-    /// Returns statements that recompute all tables in one transaction, from the lowest up.
+    /// Returns statements that recompute all tables in one transaction, from the lowest layer up.
     fn anew(&self) -> String {
         let one = |number| {
             let (full, query) = (table("full", number), self.shape.query("full", number));

@@ -1,4 +1,4 @@
-//! The cost of a look at stream tables of which none has anything to do.
+//! Measures the cost of a look at stream tables if none of them has anything to do.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -7,21 +7,21 @@ use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 use trickle_engine::scheduler::{Scheduler, SchedulerOptions, now};
 
-/// The times of a refresher's looks, each second, where nothing is to be done.
+/// The durations of a refresher's looks, one each second, if no stream table has anything to do.
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// Times of reading the catalog: whether stream tables were made or altered and, every few seconds, their
-    /// sources.
+    /// Durations of reading the catalog. Each reading finds stream tables that were made or altered and,
+    /// every few seconds, sources that were altered.
     pub(crate) catalog: Vec<Duration>,
-    /// Times of looking for changes.
+    /// Durations of looking for changes.
     pub(crate) changes: Vec<Duration>,
 }
 
-/// Looks that are not measured. After them all statements are prepared, and all stream tables are looked at
-/// together.
+/// The number of first looks that are not measured. After these looks all statements are prepared, and one
+/// look covers all stream tables together.
 const WARM: usize = 4;
 
-/// Makes this many stream tables over this many sources, and measures `cycles` looks at them.
+/// Makes this many stream tables over this many sources, and measures `cycles` looks at the stream tables.
 pub(crate) async fn measure(
     (tables, sources): (u32, u32),
     cycles: usize,
@@ -52,8 +52,9 @@ pub(crate) async fn measure(
     looked
 }
 
-/// Looks as `trickle run` does whenever something is due: every second. A look that comes a moment before its
-/// second is over does not read the catalog. So the looks go on until `cycles` of both kinds are measured.
+/// Looks for work every second, as `trickle run` does. If a look begins a moment less than a second after the
+/// one before, it does not read the catalog. So the looks go on until `cycles` looks and `cycles` readings of
+/// the catalog are measured.
 async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
     let options = SchedulerOptions::default();
     let mut scheduler = Scheduler::new(options);

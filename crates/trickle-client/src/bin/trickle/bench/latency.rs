@@ -1,6 +1,6 @@
-//! How soon a change is visible after its commit, and the cost of that for writers. Many writers commit many
-//! small transactions, while a refresher looks for changes. For comparison, writers wake a listener by
-//! NOTIFY. The last measurement is the cost of the refresher where nobody writes.
+//! Measures how soon a change is visible after its commit, and how much capture and refreshes cost writers.
+//! Many writers commit many small transactions, while a refresher looks for changes. For comparison, writers
+//! wake a listener by NOTIFY. The cost of a refresher is also measured while nobody writes.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -12,19 +12,19 @@ use tokio_postgres::{AsyncMessage, Client};
 use trickle_client::throwaway::Server;
 use trickle_client::{Name, NewStreamTable, Session, Trickle};
 
-/// Number of rows that writers change, one at a time.
+/// The number of rows that writers change, one row in each transaction.
 const ROWS: u32 = 10_000;
 
-/// The work that writers pay for, beside their changes.
+/// The work that runs while writers write, beside their own changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriterLoad {
-    /// Nothing.
+    /// No other work.
     Untracked,
-    /// Capture.
+    /// Capture of the changes.
     Captured,
-    /// Capture, while a refresher looks for changes.
+    /// Capture of the changes, while a refresher looks for changes.
     Looking,
-    /// Capture, and in each statement a NOTIFY to which somebody listens.
+    /// Capture of the changes, and in each statement a NOTIFY to which a session listens.
     Notifying,
 }
 
@@ -42,7 +42,7 @@ impl WriterLoad {
     }
 }
 
-/// The amount of writing.
+/// The number of writers, and the rate and duration of their writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) writers: u32,
@@ -51,34 +51,37 @@ pub(crate) struct Load {
     pub(crate) time: Duration,
 }
 
-/// The measurements of one way.
+/// The measurements under one load.
 pub(crate) struct Measured {
     way: WriterLoad,
-    /// Transactions per second if writers do not pause.
+    /// The number of transactions per second if writers do not pause.
     most: f64,
-    /// Times of single transactions at the given rate.
+    /// Durations of single transactions at the rate of [`Load`].
     commit: Vec<Duration>,
-    /// Times from the end of a commit until it was visible in the stream table, or notified.
+    /// Times from the end of a commit until the change was visible in the stream table, or until the listener
+    /// was notified.
     seen: Vec<Duration>,
 }
 
 /// The cost per second of a refresher that has nothing to do.
 pub(crate) struct Idle {
     transactions: f64,
-    /// Milliseconds of processor time of the refresher as a program. `None` for the server's own refresher,
-    /// and where the system does not tell.
+    /// Milliseconds of processor time of the program `trickle run`. `None` for the server's own refresher,
+    /// and on systems without `/proc`.
     own_cpu: Option<f64>,
-    /// Milliseconds of processor time of the refresher's processes in the server.
+    /// Milliseconds of processor time of the server processes that work for the refresher.
     server_cpu: Option<f64>,
 }
 
-/// Returns the period of a schedule in seconds; the shortest allowed one where there is no period.
+/// Returns the period of a schedule in seconds. For a schedule without a period, returns the shortest allowed
+/// period, 0.01.
 pub(crate) fn seconds(schedule: &str) -> f64 {
     let schedule = trickle_core::schedule::Schedule::parse(schedule).ok();
     schedule.and_then(|s| s.period()).map_or(0.01, |p| p.as_secs_f64())
 }
 
-/// A refresher that ends with the measurement: the program, or `None` for the server's own.
+/// A refresher that ends with the measurement: the process of `trickle run`, or `None` for the server's own
+/// refresher.
 struct Refresher(Option<Child>);
 
 impl Refresher {
@@ -104,7 +107,7 @@ impl Refresher {
 impl Drop for Refresher {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // The program has ended already, or ends here: its uncommitted work is undone.
+            // The program has ended already, or is killed here. The server rolls back its uncommitted work.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -117,9 +120,9 @@ pub(crate) struct Fixture<'b> {
     pub(crate) trickle: &'b mut Trickle,
     pub(crate) client: &'b Client,
     pub(crate) writers: Vec<Session>,
-    /// How often the refresher looks for changes.
+    /// The schedule of the stream table, by which the refresher looks for changes.
     pub(crate) schedule: &'b str,
-    /// Whether the triggers and the refresher of the extension are measured; the server has loaded the
+    /// Whether the triggers and the refresher of the extension are measured. If so, the server has loaded the
     /// extension.
     pub(crate) extension: bool,
 }
@@ -127,7 +130,7 @@ pub(crate) struct Fixture<'b> {
 const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM trickle_bench.src GROUP BY grp";
 
 impl Fixture<'_> {
-    /// Measures one way after the other.
+    /// Measures one [`WriterLoad`] after the other.
     pub(crate) async fn measure(&mut self, load: Load) -> Result<(Vec<Measured>, Idle), Failure> {
         let made = format!(
             "CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.src (id int PRIMARY KEY, grp int NOT NULL, v int NOT NULL); \
@@ -176,7 +179,7 @@ impl Fixture<'_> {
         Ok(())
     }
 
-    /// Starts a refresher, and waits until it has caught up.
+    /// Starts a refresher, and waits until the stream table equals its query.
     async fn begin(&self) -> Result<Refresher, Failure> {
         let refresher = match self.extension {
             true => Refresher(None),
@@ -237,8 +240,8 @@ impl Fixture<'_> {
         Ok(())
     }
 
-    /// Inserts rows of a group of their own, and measures when each is visible in the stream table after its
-    /// commit.
+    /// Inserts rows of a separate group, one by one. Measures for each row the time from its commit until the
+    /// row is visible in the stream table.
     async fn visible(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
         let (insert, look) = self.probe().await?;
         let mut all = Vec::new();
@@ -269,7 +272,8 @@ impl Fixture<'_> {
         Ok((self.client.prepare(&insert).await?, self.client.prepare(&look).await?))
     }
 
-    /// Inserts the same rows, and measures when a listening session is notified of each.
+    /// Inserts the same rows, one by one. Measures for each row the time from its commit until a listening
+    /// session is notified.
     async fn notified(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
         let (listener, mut connection) =
             self.server.config("postgres").connect(tokio_postgres::NoTls).await?;
@@ -293,8 +297,8 @@ impl Fixture<'_> {
             }
             self.client.query(&insert, &[&(2_000_000 + n)]).await?;
             let committed = Instant::now();
-            // Notifications of other writers come in between: the first one after the commit would wake a
-            // refresher.
+            // Notifications of other writers count, too: a refresher would be woken by the first notification
+            // after the commit.
             while told.recv().await.is_some_and(|at| at < committed) {}
             all.push(committed.elapsed());
             tokio::time::sleep(Duration::from_millis(7)).await;
@@ -308,11 +312,12 @@ impl Fixture<'_> {
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         let processes = "SELECT array_agg(pid) FROM pg_stat_activity \
              WHERE application_name = 'trickle run' OR backend_type LIKE 'pg\\_trickle %'";
-        // Sessions that become idle report their statistics only seconds later, unless they are asked to.
+        // A session that becomes idle reports its statistics only seconds later, unless the session is asked
+        // to report them at once.
         let flush =
             self.writers.iter().map(|w| w.client().batch_execute("SELECT pg_stat_force_next_flush()"));
         future::try_join_all(flush).await?;
-        // Statistics are a second late.
+        // Statistics become visible up to a second late.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let of = |pids: &[i32]| pids.iter().map(|p| cpu_ms(u32::try_from(*p).ok()?)).sum::<Option<f64>>();
         let pids: Vec<i32> = self.client.query_one(processes, &[]).await?.get(0);
@@ -334,15 +339,16 @@ impl Fixture<'_> {
 
 /// Returns the milliseconds of processor time that a process has used.
 fn cpu_ms(pid: u32) -> Option<f64> {
-    // See proc(5): the name, in parentheses, may hold any text. After it, utime and stime are the 12th and
-    // 13th fields, in ticks of 10 ms.
+    // See proc(5). The name of the process, in parentheses, may hold any text. Of the fields after the name,
+    // utime and stime are the 12th and 13th, in ticks of 10 ms.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
     Some((ticks(11)? + ticks(12)?) * 10.0)
 }
 
-/// Changes one row after another, each in a transaction of its own; returns the time of each.
+/// Changes one row after another, each in a transaction of its own. Returns the durations of these
+/// transactions.
 async fn write(
     client: &Client,
     number: usize,
@@ -379,8 +385,8 @@ fn percentiles(times: &[Duration]) -> [Option<f64>; 3] {
     [0.5, 0.95, 0.99].map(|share| percentile(&sorted, share))
 }
 
-/// Returns the measurements for programs; `commits` is the server's setting of whether commits wait for the
-/// disk.
+/// Returns the measurements for programs. `commits` is the value of the server's setting that makes commits
+/// wait for the disk.
 pub(crate) fn document(
     all: &[Measured],
     idle: &Idle,
@@ -409,7 +415,7 @@ pub(crate) fn document(
     })
 }
 
-/// Returns a line of the table for people.
+/// Returns the line of one measurement in the table for people.
 pub(crate) fn row(m: &Measured) -> Vec<String> {
     let ms = |p: Option<f64>| p.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
     let joined = |p: [Option<f64>; 3]| p.map(ms).join(" / ");

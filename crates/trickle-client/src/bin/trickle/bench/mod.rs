@@ -1,6 +1,7 @@
-//! The cost of trickle: refreshes beside a recompute and beside an expert's SQL, the queries of TPC-H, and
-//! stream tables over stream tables. Further, capture beside an expert's triggers, and looks at stream tables
-//! that have nothing to do.
+//! Measures the cost of trickle. Refreshes are compared with a recompute and with an expert's SQL, over
+//! scenarios, the queries of TPC-H, and stream tables over stream tables. Capture is compared with an
+//! expert's triggers. Further measurements are the latency of changes, and looks at stream tables that have
+//! nothing to do.
 
 pub(crate) mod capture;
 pub(crate) mod cycle;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use trickle_client::{Refreshed, Sent};
 use trickle_core::refresh::Phases;
 
-/// One cell of the matrix. The first cycle is kept apart: caches are cold, and statements are not yet
-/// planned.
+/// One cell of the matrix. The first cycle counts apart from the others, since in it caches are cold and
+/// statements are not yet planned.
 pub(crate) struct Cell {
     pub(crate) scenario: &'static str,
     pub(crate) rows: u32,
@@ -31,7 +31,7 @@ pub(crate) fn lines(cells: &[Cell]) -> BTreeMap<&str, Vec<(f64, f64)>> {
     lines
 }
 
-/// Times over the cycles after the first, or of the first cycle where it is the only one.
+/// Times over the cycles after the first, or times of the first cycle if no other cycle was run.
 struct Times {
     median: Duration,
     p95: Duration,
@@ -57,7 +57,7 @@ impl Cell {
         self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| m.took)
     }
 
-    /// Returns how many seconds a stream table takes for each second of the best other way.
+    /// Returns how many seconds a refresh of the stream table takes for each second of the best other method.
     fn against_best(&self) -> Option<f64> {
         let best = [RefreshMethod::Full, RefreshMethod::Hand]
             .into_iter()
@@ -66,7 +66,7 @@ impl Cell {
         Some(self.median(RefreshMethod::Incremental)? / best)
     }
 
-    /// Counts the refreshes of stream tables by strategy.
+    /// Counts the refreshes of the cell's stream tables by strategy.
     fn strategies(&self) -> BTreeMap<&'static str, usize> {
         let mut found = BTreeMap::new();
         for r in self.measured.iter().flat_map(|m| &m.refreshed) {
@@ -95,8 +95,8 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     let mut line = format!(
         "[BENCH_CYCLE] scenario={scenario} rows={rows} pct={percent} cycle={cycle} mode={mode} ms={ms:.3}"
     );
-    // The time that linked stream tables share is the same in each of their reports, so the first one's is
-    // taken.
+    // The time that linked stream tables share is the same in each of their reports, so only the first
+    // report's shared time counts.
     if let Some(Refreshed { shared, .. }) = m.refreshed.first() {
         let reports = || m.refreshed.iter().map(|r| &r.report);
         let ms = |of: fn(&Phases) -> u64| {
@@ -117,8 +117,8 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     line + "\n"
 }
 
-/// Shows how many stream tables are refreshed faster than their queries are computed, and how many ten times
-/// faster.
+/// Shows how many stream tables are refreshed faster than their queries are recomputed, and how many are
+/// refreshed ten times as fast.
 pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
     if output.is_json() {
         return;
@@ -134,14 +134,15 @@ pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
     ));
 }
 
-/// Lists the strategies; before one that was taken several times stands its count.
+/// Lists the strategies of a cell's refreshes. A strategy that was used several times has its count before
+/// its name.
 fn strategies(c: &Cell) -> String {
     let of = |(name, n): (&str, usize)| if n == 1 { name.to_owned() } else { format!("{n} {name}") };
     c.strategies().into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// Shows all cells; `target` is the longest time that a stream table may take for each second of the best
-/// other way.
+/// Shows all cells. `target` is the longest time in seconds that a refresh of a stream table may take for
+/// each second of the best other method.
 pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output: &mut Output) {
     if output.is_json() {
         let cells: Vec<Value> = cells.iter().map(Cell::to_json).collect();
@@ -202,8 +203,8 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
     output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
 }
 
-/// Shows how many times as fast as full each scenario is refreshed, for each share of changed rows. The
-/// number is the geometric mean over all sizes.
+/// Shows how many times as fast as a recompute the stream table of each scenario is refreshed, for each share
+/// of changed rows. Each number is the geometric mean over all sizes.
 fn summary(cells: &[Cell], output: &mut Output) {
     let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
     let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());
@@ -246,7 +247,8 @@ fn median(mut all: Vec<f64>) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Shows the cost of capture, beside the untracked table and beside the expert's triggers.
+/// Shows the cost of capture, as a ratio to the table without capture and to the table with the expert's
+/// triggers.
 pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output: &mut Output) {
     let mut works: Vec<(&str, Work)> = Vec::new();
     for m in measured {
@@ -304,7 +306,7 @@ pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output:
     output.table(head, works.iter().map(row).collect());
 }
 
-/// Shows the times of looks at idle stream tables, by the number of stream tables and of sources.
+/// Shows the durations of looks at idle stream tables, by the numbers of stream tables and of sources.
 pub(crate) fn show_idle(looks: &[((u32, u32), Looks)], server: &str, output: &mut Output) {
     let percentiles = |all: &[Duration]| {
         let mut all: Vec<f64> = all.iter().map(|d| milliseconds(*d)).collect();
@@ -331,7 +333,7 @@ pub(crate) fn show_idle(looks: &[((u32, u32), Looks)], server: &str, output: &mu
     );
 }
 
-/// Shows the cells of two runs side by side, as --json printed them.
+/// Shows the cells of two runs side by side. Each run is a document that --json printed.
 pub(crate) fn compare(before: &Value, after: &Value, output: &mut Output) -> Result<(), Failure> {
     let cells = |run: &Value| -> Result<Vec<Value>, Failure> {
         let cells = run["cells"].as_array().cloned();

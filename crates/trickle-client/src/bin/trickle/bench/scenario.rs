@@ -1,35 +1,39 @@
-//! The scenarios that are measured: queries over one table of facts and its dimensions, and an expert's way
-//! to keep each by hand.
+//! The scenarios that are measured: queries over one table of facts and its dimensions. Each scenario has SQL
+//! by which an expert keeps the result up to date by hand.
 //!
-//! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over
-//! that buffer, made for exactly that view. It relies on facts that no tool may assume, for example that a
-//! dimension never changes.
+//! By hand means that statement triggers write signed rows into a buffer, and that a refresh is one statement
+//! over this buffer. The expert wrote the statement for exactly one result. The statement relies on facts
+//! that a tool cannot assume, for example that a dimension never changes.
 
-/// The tables, and the buffer and triggers for results that are kept by hand. `:rows` is the number of facts.
+/// The tables of all scenarios, and the buffer and triggers for changes of products. `:rows` is the number of
+/// facts.
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
-/// The buffer and triggers of `:facts`.
+/// The buffer and triggers for changes of the table `:facts`.
 pub(super) const CAPTURED: &str = include_str!("captured.sql");
 
-/// A query, and an expert's way to keep its result.
+/// A query, and an expert's SQL that keeps its result up to date.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) query: &'static str,
     pub(super) hand: Hand,
-    /// The table of facts that changes: src, or a similar one that the statements in `tables` make.
+    /// The name of the table of facts that changes: src, or a similar table that the statements in `tables`
+    /// make.
     pub(super) facts: &'static str,
     pub(super) tables: &'static str,
-    /// The condition for products that change, too; `:cycle` is the number of the cycle.
+    /// The condition for the products that each cycle changes, too; `:cycle` is the number of the cycle.
+    /// `None` if no product changes.
     pub(super) products: Option<&'static str>,
 }
 
-/// An expert's way to keep a query's result in the table `by_hand`.
+/// An expert's SQL that keeps a query's result up to date in the table `by_hand`.
 pub(super) struct Hand {
-    /// The key of the table.
+    /// The key of the table `by_hand`.
     pub(super) key: &'static str,
     /// Statements that make other objects that the refresh needs.
     pub(super) beside: &'static str,
-    /// The statement that brings the table and these objects up to date; `:facts` is the scenario's table.
+    /// The statement that brings `by_hand` and the objects of `beside` up to date; `:facts` is the scenario's
+    /// table of facts.
     pub(super) refresh: &'static str,
 }
 
@@ -205,7 +209,7 @@ WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
 WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.region_name, d.total, d.n)";
 
-/// Rows of changed products are looked up.
+/// The rows of the result for changed products are looked up and written again.
 const JOIN_DIM: &str = "
 WITH touched AS (
     SELECT id FROM :facts_changes
@@ -230,7 +234,8 @@ INSERT INTO by_hand SELECT n.id, n.amount, p.label FROM net n LEFT JOIN product 
 WHERE n.w > 0
 ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, label = excluded.label";
 
-/// Counts how often each row is there; only rows that come or go are written to the result.
+/// The weight of each row is stored in the table `counts`. Only rows that come or go are written to the
+/// result.
 const DISTINCT: &str = "
 WITH counted AS (
     INSERT INTO counts SELECT region, category, sum(w) FROM src_changes GROUP BY region, category HAVING sum(w) <> 0
@@ -240,7 +245,7 @@ WITH counted AS (
 )
 INSERT INTO by_hand SELECT region, category FROM counted WHERE n > 0 ON CONFLICT DO NOTHING";
 
-/// The arms share no row of the table.
+/// The two arms of the query read different rows of the table, so a row's key identifies it in the result.
 const UNION_ALL: &str = "
 WITH net AS (
     SELECT id, CASE WHEN score < 50 THEN amount ELSE -amount END AS amount, sum(w) AS w FROM src_changes
@@ -252,7 +257,7 @@ WITH net AS (
 INSERT INTO by_hand SELECT id, amount FROM net WHERE w > 0
 ON CONFLICT (id) DO UPDATE SET amount = excluded.amount";
 
-/// Partitions that changed are numbered anew.
+/// The rows of partitions that changed are numbered anew.
 const WINDOW: &str = "
 WITH touched AS (
     SELECT DISTINCT product FROM src_changes
@@ -265,7 +270,7 @@ SELECT id, product, row_number() OVER (PARTITION BY product ORDER BY amount DESC
 ON CONFLICT (id) DO UPDATE SET product = excluded.product, place = excluded.place
 WHERE (by_hand.product, by_hand.place) IS DISTINCT FROM (excluded.product, excluded.place)";
 
-/// A hundred rows are read through the index as fast as a change is looked at.
+/// Reading the first hundred rows through the index costs as little as looking at a change.
 const TOP_K: &str = "
 WITH fresh AS MATERIALIZED (
     SELECT id, amount FROM src ORDER BY amount DESC, id LIMIT 100
@@ -307,7 +312,7 @@ WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
 WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.part, d.total, d.n)";
 
-/// No dimension changes.
+/// The statement assumes that no dimension changes.
 const DEEP: &str = "
 WITH net AS (
     SELECT id, region, category, amount, product, sum(w) AS w FROM src_changes

@@ -1,4 +1,5 @@
-//! The 22 queries of TPC-H, each recomputed and kept as a stream table, over the same changes.
+//! Measures the 22 queries of TPC-H. Each is recomputed and is also refreshed as a stream table, over the
+//! same changes.
 
 use super::cycle::{Measured, RefreshMethod, SCHEMA, vacuum};
 use super::report::Cell;
@@ -8,11 +9,12 @@ use tokio_postgres::Client;
 use trickle_bench::tpch::{Increment, QUERIES, copy, fill};
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
-/// Number of items and of orders at scale 1.
+/// The number of items at scale 1. `ORDERS` is the number of orders.
 const ITEMS: f64 = 6_000_000.0;
 const ORDERS: f64 = 1_500_000.0;
 
-/// Share of the orders that change in a cycle: 70 % of these by an update, 15 % leave and 15 % come.
+/// The share of the orders that change in a cycle. Of these changes 70 % are updates, 15 % deletes and 15 %
+/// inserts.
 const CHANGED: f64 = 0.001;
 
 /// Tables, results and stream tables at one scale.
@@ -23,7 +25,8 @@ pub(crate) struct Fixture<'b> {
     increments: Vec<Increment>,
 }
 
-/// Returns how many orders come in a cycle; as many leave.
+/// Returns the number of orders that are inserted in a cycle, which is also the number of orders that are
+/// deleted.
 fn moved(scale: f64) -> usize {
     (ORDERS * scale * CHANGED * 0.15).ceil() as usize
 }
@@ -33,7 +36,8 @@ fn stored(query: &str) -> Result<Name, Failure> {
 }
 
 impl<'b> Fixture<'b> {
-    /// Fills the tables, and makes each result twice. `tell` is called with the name of each part.
+    /// Fills the tables, and makes each result twice, once as a stream table. `tell` is called with the name
+    /// of each part of this work.
     pub(crate) async fn new(
         trickle: &'b mut Trickle,
         client: &'b Client,
@@ -63,8 +67,8 @@ impl<'b> Fixture<'b> {
         QUERIES.into_iter().map(cell).collect()
     }
 
-    /// Changes rows, then brings each query up to date in both ways, and compares them. The ways take turns
-    /// in being first.
+    /// Changes rows, brings the two results of each query up to date, and compares the results. The two
+    /// methods take turns in being first.
     pub(crate) async fn cycle(
         &mut self,
         cycle: usize,
@@ -105,7 +109,8 @@ impl<'b> Fixture<'b> {
         Ok(())
     }
 
-    /// Changes rows once more, and returns the server's plans of each refresh.
+    /// Changes rows once more, and returns the server's plans for the statements of each stream table's
+    /// refresh.
     pub(crate) async fn explain(&mut self, cycle: usize) -> Result<Vec<Plans>, Failure> {
         self.change(cycle).await?;
         let mut all = Vec::new();
@@ -118,8 +123,8 @@ impl<'b> Fixture<'b> {
         Ok(all)
     }
 
-    /// Applies RF1 and RF2 of the specification, and updates orders with their items, and a few rows of the
-    /// smaller tables.
+    /// Applies the refresh functions RF1 and RF2 of the specification. Also updates orders with their items,
+    /// and a few rows of the smaller tables.
     async fn change(&self, cycle: usize) -> Result<(), Failure> {
         let updated = (ORDERS * self.scale * CHANGED * 0.7).ceil() as usize;
         let (moved, prime) = (moved(self.scale), 7919 * (cycle + 1));

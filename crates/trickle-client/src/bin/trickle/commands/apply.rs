@@ -121,8 +121,8 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'))
 }
 
-/// Reads the SQL files of a directory, in the order of their names. Returns them with the directories in it,
-/// which are not read.
+/// Reads the SQL files of a directory, in the order of their names. Also returns the directories inside the
+/// directory, whose files are not read.
 fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
     let fail = |e: std::io::Error| {
         Failure::input(format!("cannot read \"{}\": {e}", dir.display()))
@@ -244,13 +244,13 @@ fn past(what: &What) -> &'static str {
     }
 }
 
-/// Names the steps that were done before one that failed.
+/// Lists the steps that were done before the failed step.
 fn after(done: &[(&Step, std::time::Duration)]) -> String {
     let names: Vec<String> = done.iter().map(|(s, _)| format!("{} {}", past(&s.what), s.name)).collect();
     if names.is_empty() { String::new() } else { format!("done before: {}\n", names.join(", ")) }
 }
 
-/// Returns the plan for programs, with a note on each step whether it was done.
+/// Returns the plan for programs. For each step the plan says whether the step was done.
 fn document(plan: &Plan, files: &[File], done: usize) -> Value {
     let step = |(i, s): (usize, &Step)| {
         let from = match &s.what {

@@ -133,13 +133,13 @@ fn percent(text: &str) -> Result<f64, String> {
     if value > 0.0 && value <= 90.0 { Ok(value) } else { Err("between 0 and 90 percent".to_owned()) }
 }
 
-/// The database that is measured, over two sessions, of which one is for the stream tables.
+/// The database that is measured, with two sessions: one for the stream tables, and one for everything else.
 struct Place {
     trickle: Trickle,
     session: Session,
-    /// Whether the database had a catalog before.
+    /// Whether the database had a catalog before the measurement.
     had_catalog: bool,
-    /// The private server. It stops when it is dropped, after the sessions.
+    /// The private server. The server stops when this field is dropped, after the sessions.
     private: Option<Server>,
 }
 
@@ -149,7 +149,7 @@ impl Place {
         if asked.private {
             let (_, binaries) =
                 throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
-            // The cost of a commit is part of the measurement where sessions write.
+            // With `--latency`, the cost of a commit is part of the measurement.
             let mut settings = vec!["shared_buffers=512MB", "max_wal_size=4GB"];
             let shortest = format!("pg_trickle.min_schedule_seconds={}", latency::seconds(&asked.schedule));
             if asked.latency {
@@ -187,7 +187,7 @@ impl Place {
         Ok(format!("PostgreSQL {}", row.get::<_, String>(0)))
     }
 
-    /// Removes the catalog, unless it was there before.
+    /// Removes the catalog, unless the database had one before the measurement.
     async fn leave(mut self) -> Result<(), Failure> {
         if !self.had_catalog && self.private.is_none() {
             self.trickle.uninstall(false).await?;
@@ -470,7 +470,7 @@ fn keep(dir: &Path, cell: &Cell, plans: Plans) -> Result<(), Failure> {
     std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, text)).map_err(|e| fail(&e))
 }
 
-/// Runs the cycles of one shape; the first warms up.
+/// Runs the cycles of one shape of table. The first cycle warms up.
 async fn captured(
     shape: &'static capture::Shape,
     writers: &[&Client],

@@ -14,10 +14,10 @@ use trickle_client::registry::{Entry, Registry};
 use trickle_client::{Session, Settings, Trickle};
 use trickle_core::refresh::Relation;
 
-/// The variable that the shell's script sets when it asks.
+/// The environment variable that the shell's script sets when the shell asks for completions.
 const ASKS: &str = "TRICKLE_COMPLETE";
 
-/// How long a completion waits for the server.
+/// The longest time that a completion waits for the server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Print a script that completes commands, options and names of stream tables in a shell.
@@ -45,7 +45,7 @@ impl Run for Completions {
     }
 }
 
-/// Answers and exits, if a shell asks how a line may go on.
+/// Answers and exits, if a shell asks how a command line may continue.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(crate::Cli::command).var(ASKS).complete();
 }
@@ -62,17 +62,19 @@ pub(super) fn sources() -> ArgValueCompleter {
     })
 }
 
-/// Returns the names that begin with the typed text, with their schema, and also without it if the search
-/// path leads there. Returns none if the server does not answer in time: there is no place to say why.
+/// Returns the names that begin with the typed text. Each name has its schema, and comes also without the
+/// schema if the search path finds the table. If the server is too slow, the result is empty, since a
+/// completion cannot show an error.
 ///
-/// A shell puts names into its line as they are. So only names of small letters, digits and underscores are
-/// offered, which mean nothing else to the shell or to the program.
+/// A shell inserts names into the command line without quoting them. So only names of small letters, digits
+/// and underscores are offered. In such names no character has a special meaning, to the shell or to the
+/// program.
 fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
     let read = runtime.block_on(async { tokio::time::timeout(PATIENCE, read_catalog()).await });
-    // A name resolver that does not answer is not waited for.
+    // The runtime ends without waiting for a name resolver that does not answer.
     runtime.shutdown_background();
     let Ok(Some((registry, path))) = read else { return Vec::new() };
     let mut names = BTreeSet::new();
@@ -96,7 +98,8 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// Returns the stream tables and the search path of the database that the environment names. Returns `None`
-/// where the line names another database: a shell that splits lines at colons does not pass the whole URL.
+/// if the command line names a database itself, since a shell that splits lines at colons does not pass the
+/// whole URL.
 async fn read_catalog() -> Option<(Registry, Vec<String>)> {
     if std::env::args_os().any(|a| a.to_string_lossy().starts_with("--database-url")) {
         return None;

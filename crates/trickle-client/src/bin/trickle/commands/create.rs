@@ -73,8 +73,8 @@ pub(super) enum Consistency {
     /// Refreshed in one transaction with the stream tables that it reads, so that all show one state of the
     /// tables below them.
     Atomic,
-    /// Refreshed by itself, after the stream tables that it reads and side by side with others; two that it
-    /// reads may show two states.
+    /// Refreshed by itself, after the stream tables that it reads and side by side with others. Two stream
+    /// tables that it reads may show two different states.
     None,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn snapshots_of_header(value: &str) -> trickle_core::Result<bool> {
     }
 }
 
-/// Reads the value of a comment that allows few values.
+/// Reads the value of a comment whose key allows only a few values.
 fn one_of<V: ValueEnum>(value: &str, what: &str) -> trickle_core::Result<V> {
     V::from_str(value, true).map_err(|_| {
         let names = V::value_variants().iter().filter_map(V::to_possible_value);
@@ -194,7 +194,8 @@ impl Run for Create {
         let took = started.elapsed();
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
         let told = if made.made { Some(Told::of(&mut trickle, &made).await) } else { None };
-        // The stream table is made and filled, so an error here does not mean that creation failed.
+        // The stream table was made before this point, so an error here does not mean that its creation
+        // failed.
         if let Some(Err(e)) = &told {
             let e = e.render(stderr_colour());
             output.remark(&format!("notice: indexes that would help {} are not known\n{e}", made.name));
@@ -229,16 +230,16 @@ impl Run for Create {
     }
 }
 
-/// Facts about a new stream table that people should know.
+/// Facts about a new stream table that its user should know.
 struct Told {
     beside: Beside,
     indexes: Vec<(String, Index)>,
     settings: Vec<(String, String)>,
 }
 
-/// Number of rows from which an index is worth its upkeep.
+/// The number of rows of a table from which an index is worth its upkeep.
 const LARGE: f64 = 1000.0;
-/// Most indexes that are shown; `trickle explain` shows all.
+/// The greatest number of indexes that are shown. `trickle explain` shows all.
 const SHOWN: usize = 3;
 
 impl Told {
@@ -288,7 +289,7 @@ async fn filled(trickle: &Trickle, made: &Created) -> Result<Option<i64>, Failur
     Ok(history.first().and_then(|h| h.rows_inserted))
 }
 
-/// Says why a stream table is recomputed by every refresh.
+/// Writes the reasons why every refresh recomputes a stream table to standard error.
 pub(super) fn notice(made: &Created, typed: &Typed, output: &Output) {
     if made.reasons.is_empty() || output.is_quiet() {
         return;

@@ -89,7 +89,7 @@ fn newest() -> Result<(u32, std::path::PathBuf), Failure> {
     found.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))
 }
 
-/// Makes the stream tables, and measures how long a recompute of each takes.
+/// Makes the stream tables, and measures the time of a recompute of each.
 async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Result<Board, Failure> {
     trickle.init().await?;
     let mut board = Board::default();
@@ -104,16 +104,16 @@ async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Res
     Ok(board)
 }
 
-/// Time without a refresher, after the first one was killed.
+/// The time without a refresher, after the first refresher was killed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time between two turns of the people who write.
+/// The time between two turns of writing by the people who use the shop.
 const PACE: Duration = Duration::from_millis(80);
 
-/// Time for the last changes to become visible: more than a period and a refresh.
+/// The time that the last changes have to become visible, longer than a period and a refresh together.
 const REST: Duration = Duration::from_secs(3);
 
-/// Time after the last write for which the demo waits at most until each stream table has been refreshed.
+/// The longest time after the last write that the demo waits until each stream table has been refreshed.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// The part of the demo in which the shop is written to.
@@ -122,12 +122,12 @@ struct Live<'d> {
     sizes: &'d Sizes,
     begun: Instant,
     turn: i32,
-    /// Number of rows.
+    /// The number of rows that were written so far.
     written: u64,
 }
 
 impl Live<'_> {
-    /// Writes for some seconds while refreshers run; the first of them is killed in the middle.
+    /// Writes for some seconds while refreshers run. The first refresher is killed halfway.
     async fn run(
         &mut self,
         server: &Server,
@@ -155,7 +155,7 @@ impl Live<'_> {
         }
     }
 
-    /// Writes until `end` has passed since the beginning, with a report each second.
+    /// Writes until the time `end` has passed since the beginning, and reports each second.
     async fn write(&mut self, end: Duration, board: &mut Board, say: &dyn Fn(&str)) -> Result<(), Failure> {
         let mut reported = self.begun.elapsed().as_secs();
         while self.begun.elapsed() < end {
@@ -196,8 +196,8 @@ fn rows(n: u64) -> String {
     count(usize::try_from(n).unwrap_or(usize::MAX), "row", "rows")
 }
 
-/// Shows commands that can be copied as they stand: none of them needs the PATH, and the user who started the
-/// server may stop it, root too.
+/// Shows commands that can be copied as they are, with the whole paths of psql and trickle. The command that
+/// stops the server works for the user who started the server, even for root.
 fn explore(output: &mut Output, server: &Server) {
     let dir = word(&server.directory().display().to_string());
     let psql = word(&server.binaries().join("psql").display().to_string());

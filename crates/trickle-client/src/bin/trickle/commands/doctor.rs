@@ -61,7 +61,8 @@ fn show(checks: &[Check], target: &str, output: &mut Output) {
     }
 }
 
-/// Largest difference of clocks without a warning. Freshness is measured with the clocks of two machines.
+/// The largest difference of clocks without a warning. The clocks of both machines matter, since freshness is
+/// measured with both.
 const SKEW: Duration = Duration::from_secs(2);
 
 async fn clock(db: &dyn Connection) -> Result<Check, Failure> {
@@ -70,7 +71,8 @@ async fn clock(db: &dyn Connection) -> Result<Check, Failure> {
     let row = db.query_one("SELECT extract(epoch FROM clock_timestamp())::float8", &[]).await;
     let row = row.map_err(|e| Error::server("look at the server's clock", e))?;
     let trip = asked.elapsed();
-    // The server read its clock about half-way through the question.
+    // The server is assumed to have read its clock halfway between the sending of the query and the arrival
+    // of the answer.
     let here = (before + trip / 2).as_secs_f64();
     let there: f64 = row.get(0);
     let skew = Duration::try_from_secs_f64((there - here).abs()).unwrap_or_default();

@@ -9,13 +9,14 @@ use trickle_client::Name;
 
 /// Drop a stream table, and the triggers and buffers that nothing else needs.
 ///
-/// Refuses if other stream tables read it, or if something of yours, such as a view, depends on it.
+/// Refuses if other stream tables read the stream table, or if something of yours, such as a view, depends on
+/// it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drop {
     /// Name of the stream table.
     #[arg(add = super::completions::stream_tables())]
     name: String,
-    /// Also drop the stream tables that read it, and everything else that depends on it.
+    /// Also drop the stream tables that read this one, and everything else that depends on it.
     #[arg(long)]
     cascade: bool,
     /// Do nothing if there is no stream table of this name.

@@ -171,7 +171,7 @@ fn internal(e: trickle_core::Error) -> Failure {
     Failure::failed(e.to_string())
 }
 
-/// Returns an error where the schema or the query is wrong.
+/// Returns an error if the schema or the query is wrong.
 fn refuse(script: &Script) -> Result<(), Failure> {
     let wrong = script.asked().filter_map(|q| match &q.result {
         Compiled::Wrong(e) => Some(q.place.error(&script.files, e)),
@@ -328,7 +328,7 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// Returns all statements that are ever run, by occasion.
+/// Returns all statements that trickle ever runs for a stream table, grouped by occasion.
 fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
     let all = table.changing();
     let mut statements = vec![

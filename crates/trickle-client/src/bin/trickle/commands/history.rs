@@ -44,7 +44,7 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
         (Some(i), Some(u), Some(d)) => format!("+{i} ~{u} -{d}"),
         _ => "–".to_owned(),
     };
-    // Seconds are enough for people.
+    // The time is cut to whole seconds, which are enough for people.
     let started = h.start_time.split('.').next().unwrap_or_default().replace('T', " ");
     let why = if failed { h.error_message.clone() } else { h.strategy_reason.clone() };
     [
@@ -59,7 +59,7 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
     ]
 }
 
-/// Returns the time of all phases together.
+/// Describes the time of all phases of a refresh together.
 fn took(h: &HistoryEntry) -> String {
     let phases = h.phase_ms.as_ref().and_then(|p| p.as_object());
     let ms = phases.map(|p| p.values().filter_map(serde_json::Value::as_f64).sum::<f64>());

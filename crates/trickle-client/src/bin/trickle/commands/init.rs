@@ -9,16 +9,17 @@ use trickle_client::schema::VERSION;
 
 /// Make trickle's catalog in the database, or upgrade it.
 ///
-/// The catalog takes two schemas, pgtrickle and pgtrickle_changes. If the catalog is there already, nothing
-/// happens, unless it came with a dump: then it finds its tables again by name, and their next refresh
-/// rebuilds them. If buffer_limit_bytes is given, it is stored, and holds for all clients.
+/// The catalog takes two schemas, pgtrickle and pgtrickle_changes. If the database has the catalog already,
+/// nothing happens. The exception is a catalog that came with a dump: its tables are found again by name, and
+/// the next refresh of each stream table rebuilds it. If buffer_limit_bytes is given, its value is stored,
+/// and holds for all clients.
 ///
 /// With --take-over, a superuser becomes the owner of a catalog that an ordinary role made, so that CREATE
-/// EXTENSION adopts it. That role is given access as by pgtrickle.grant_to, and its stream tables go on as
+/// EXTENSION adopts it. That role is given access as by pgtrickle.grant_to, and its stream tables stay as
 /// they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// Bring the catalog to this version instead of the newest; a lower one is possible too, for an older
+    /// Bring the catalog to this version instead of the newest; a lower version is possible too, for an older
     /// trickle.
     #[arg(long, value_name = "N", default_value_t = VERSION, value_parser = clap::value_parser!(i32).range(1..=i64::from(VERSION)))]
     catalog_version: i32,

@@ -68,7 +68,7 @@ impl Run for Lint {
 /// The SQLSTATE of a table that is not defined.
 const UNKNOWN_TABLE: &str = "42P01";
 
-/// Adds advice to a finding where no file with tables was given.
+/// Adds the advice to name a file with tables, for a finding about a run without such a file.
 fn without_schema(f: &mut Finding) {
     let help = "No tables were given: pg_dump --schema-only writes them to a file for --schema.";
     f.help = Some(f.help.take().map_or_else(|| help.to_owned(), |h| format!("{h} {help}")));
@@ -110,7 +110,7 @@ fn is_incremental(query: &Query) -> bool {
     matches!(query.result, Compiled::Incremental(_))
 }
 
-/// Whether the only reasons against deltas are questions that no server was asked.
+/// Whether all reasons against deltas are undecided because no server was asked.
 fn is_undecided(query: &Query) -> bool {
     matches!(&query.result, Compiled::FullRefresh(all) if all.iter().all(|r| r.cause == Cause::Undecided))
 }
@@ -139,7 +139,8 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
     Ok(match &query.result {
         Compiled::Wrong(e) => vec![place.error(files, e)],
         Compiled::FullRefresh(reasons) => {
-            // A user who asks for full refresh gets it; a user who asks for deltas does not get them.
+            // If the header asks for mode full, the query gets the asked mode, so the finding is only advice.
+            // If the header asks for deltas, the finding is an error.
             let (severity, asked) = match query.header("mode").and_then(|(m, _)| Mode::of_header(m).ok()) {
                 Some(Mode::Full) => (Severity::Advice, None),
                 Some(Mode::Differential) => (Severity::Error, Some("mode differential asks for deltas.")),

@@ -1,16 +1,16 @@
 //! The commands, one file each.
 //!
-//! To add one, say `trickle drop`:
+//! To add a command, for example `trickle drop`, write:
 //! 1. `commands/drop.rs`: `pub(crate) struct Drop` with `#[derive(Debug, clap::Args)]`, whose doc comment is
 //!    the help and whose fields are the arguments, and `impl Run for Drop`.
 //! 2. Below, `mod drop;` and the line `Drop(drop::Drop),` in `commands!`. Help, completions and the man page
 //!    follow.
-//! 3. A test of its exit codes in `tests/cli`.
+//! 3. A test of the command's exit codes in `tests/cli`.
 //!
 //! A command puts its result into [`Output`] (`print`, `table` for people; `document` where `is_json`). The
 //! command returns an [`Answer`], or stops with a [`Failure`] (exit code 2 for bad input, 3 without a
-//! connection, else 1). The way to a database with stream tables is [`crate::server::open`]. Progress goes to
-//! standard error, and nowhere under `is_quiet`.
+//! connection, else 1). The function [`crate::server::open`] connects to a database with stream tables.
+//! Progress is shown on standard error, and not shown at all under `is_quiet`.
 
 mod alter;
 mod apply;
@@ -49,9 +49,9 @@ pub(crate) enum Answer {
     Yes,
     /// The checked condition does not hold.
     No,
-    /// The input is bad, as the result says.
+    /// The input is bad, for the reasons that the result gives.
     Refused,
-    /// Something would change, as the result says.
+    /// The command would change something, as the result says.
     Differs,
 }
 
@@ -76,7 +76,7 @@ macro_rules! commands {
     };
 }
 
-// In the order of the help.
+// The commands, in the order of the help.
 commands! {
     Init(init::Init),
     Uninstall(uninstall::Uninstall),

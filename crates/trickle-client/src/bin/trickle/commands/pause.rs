@@ -24,7 +24,7 @@ impl Run for Pause {
     }
 }
 
-/// Pauses or resumes stream tables, and says which of them changed.
+/// Pauses or resumes stream tables, and shows the names of the changed stream tables.
 pub(super) async fn set(names: &[String], paused: bool, output: &mut Output) -> Result<Answer, Failure> {
     let names = server::names(names)?;
     let (mut trickle, meter) = server::open(output).await?;

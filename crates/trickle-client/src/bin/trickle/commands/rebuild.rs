@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::server;
 use serde_json::json;
 
-/// Make triggers and buffers of tables anew that are broken, or differ from cdc_trigger_mode and
+/// Make the triggers and buffers of tables anew, if they are broken or differ from cdc_trigger_mode and
 /// change_buffer_unlogged.
 ///
 /// The next refresh recomputes each stream table that reads a table whose triggers were made anew.

@@ -23,7 +23,7 @@ pub(crate) struct Refresh {
     /// Refresh all stream tables of the current role that are not suspended.
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Recompute them, even where nothing changed.
+    /// Recompute the stream tables, even if nothing changed.
     #[arg(long)]
     full: bool,
 }
@@ -65,7 +65,8 @@ impl Run for Refresh {
     }
 }
 
-/// Returns the time of each phase: of this stream table, and of the whole run, which is spent once for all.
+/// Returns the time of each phase: the time of this stream table, plus the time that the run spent once for
+/// all of its stream tables.
 fn phases(r: &Refreshed) -> [(&'static str, Duration); 5] {
     let (own, shared) = (&r.report.phases, &r.shared);
     let of = |phase: fn(&Phases) -> u64| Duration::from_micros(phase(own).saturating_add(phase(shared)));

@@ -14,8 +14,9 @@ use trickle_client::daemon::{self, Event};
 /// Refresh stream tables on their schedules until told to stop.
 ///
 /// Notices stream tables that are made, altered, suspended and resumed; survives lost connections and
-/// restarts of the server. On a terminal it reports each refresh; elsewhere it does so with -v. SIGTERM and
-/// SIGINT stop it: a running refresh is finished or cancelled, and nothing is lost either way.
+/// restarts of the server. On a terminal each refresh is reported; elsewhere -v has the same effect. SIGTERM
+/// and SIGINT stop the refresher: a running refresh is finished or cancelled, and no change is lost either
+/// way.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP at this address, such as
@@ -42,7 +43,7 @@ impl Run {
         self.log_format
     }
 
-    /// Begins to serve metrics, if `--metrics` is given.
+    /// Begins to serve metrics, if the command line has `--metrics`.
     fn serve(&self, output: &Output) -> Result<Option<Arc<Metrics>>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let metrics = Metrics::new().map_err(|e| Failure::failed(format!("cannot count: {e}")))?;
@@ -53,7 +54,8 @@ impl Run {
         let reader = Reader::new(target, settings.settings(), Vec::new());
         let listening = listen(address)?;
         let text = format!("status page and metrics at http://{}/", listening.address());
-        // A port that was chosen just now is not known to anybody unless it is logged.
+        // A port that the system has just chosen is logged at every level, since nobody can know it
+        // otherwise.
         if address.port() == 0 {
             tracing::warn!("{text}")
         } else {
@@ -68,7 +70,8 @@ impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let options = output.settings()?.daemon();
         let target = output.target()?.called(REFRESHER).impatient();
-        // The first connection shows whether it makes sense to go on.
+        // The first connection shows whether the settings of the connection are right. If not, the command
+        // ends at once.
         drop(target.connect().await?);
         let metrics = self.serve(output)?;
         let stop = stopped()?;

@@ -36,7 +36,7 @@ pub(crate) struct Status {
 
 impl Status {
     async fn watch(&self, output: &Output) -> Result<Answer, Failure> {
-        // A shorter interval is more work for the database, and no use to the eye.
+        // A shorter interval would be more work for the database, and of no use to people.
         let interval = self.interval.max(Duration::from_millis(100));
         let (names, target) = (server::names(&self.names)?, output.target()?);
         let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -44,7 +44,7 @@ impl Status {
             return Err(Failure::input("status --watch needs a terminal")
                 .hint("Without one, --json prints a document a line each interval; without --watch, the state is shown once."));
         }
-        // Wrong names, and a server that is not there at all, are reported at once.
+        // Wrong names and an unreachable server are reported at once, before the view begins.
         let (mut trickle, meter) = server::open(output).await?;
         trickle.status(&names).await?;
         drop((trickle, meter));
@@ -101,7 +101,7 @@ impl Run for Status {
     }
 }
 
-/// For each stream table the indexes that would help it, each with the reason.
+/// For each stream table, the indexes that would make its refreshes cheaper, each with the reason.
 type Wanted = Vec<Vec<(String, Index)>>;
 
 async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Result<Wanted, Failure> {
@@ -119,7 +119,7 @@ async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Resul
     Ok(wanted)
 }
 
-/// Lists each index once, with all stream tables that it is for.
+/// Lists each index once, with all stream tables that the index would help.
 fn advised(all: &[Standing], wanted: &Wanted) -> String {
     let mut by_index: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (s, indexes) in all.iter().zip(wanted) {
@@ -163,7 +163,7 @@ fn schedule(s: &Standing) -> String {
     }
 }
 
-/// Says that a stream table is recomputed each time, since not all of its sources are captured.
+/// Describes that each refresh recomputes a stream table, since not all of its sources are captured.
 pub(super) fn polled(every: Duration) -> String {
     let every = Schedule::Every(every);
     format!(
@@ -194,7 +194,8 @@ pub(super) fn one_line(s: &Standing) -> String {
     format!("{}: {}, {}, schedule {}, pending {pending}\n", s.name, s.mode, s.status, schedule(s))
 }
 
-/// Describes the problems of a stream table; `full`, for one that was named, adds the other facts.
+/// Describes the problems of a stream table. `full`, for a stream table that the user named, adds the other
+/// facts.
 fn remarks(s: &Standing, full: bool) -> String {
     let mut text = String::new();
     let mut line =

@@ -13,7 +13,7 @@ use trickle_core::schedule::Schedule;
 
 /// Wait until all changes that were committed before are visible in a stream table.
 ///
-/// The command itself refreshes nothing: trickle run does, or trickle refresh.
+/// The command itself refreshes nothing: trickle run or trickle refresh applies the changes.
 ///
 /// Exit code 1: the changes are not visible in time.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) struct Wait {
     timeout: Option<Duration>,
 }
 
-/// Reads a duration as schedules have it, or in milliseconds.
+/// Reads a duration in the form that schedules have (`30s`), or in milliseconds (`500ms`).
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if let Some(ms) = text.strip_suffix("ms") {
         return ms.parse().map(Duration::from_millis).map_err(|_| "write milliseconds as 500ms".to_owned());
@@ -58,7 +58,7 @@ impl Run for Wait {
     }
 }
 
-/// Returns how far behind a stream table is, and what would help.
+/// Returns a description of the changes that a stream table does not show yet, and advice on what to do.
 async fn behind(trickle: &mut Trickle, name: &Name) -> Result<(String, String), Failure> {
     let refresher = trickle.refresher().await?;
     let all = trickle.status(std::slice::from_ref(name)).await?;

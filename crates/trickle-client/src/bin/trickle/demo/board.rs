@@ -22,7 +22,7 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Figures {
     mode: String,
-    /// Time of a recompute.
+    /// The time of a recompute.
     anew: Duration,
     /// Time of each refresh by a delta, in ms.
     deltas: Vec<f64>,
@@ -61,7 +61,7 @@ fn shown(ms: Option<f64>) -> String {
 }
 
 impl Figures {
-    /// Returns how many times the median delta fits into a recompute.
+    /// Returns the time of a recompute divided by the median time of a refresh by a delta.
     fn faster(&self) -> Option<f64> {
         median(&self.deltas).filter(|m| *m > 0.0).map(|m| milliseconds(self.anew) / m)
     }
@@ -92,7 +92,7 @@ impl Board {
         self.tables.insert(name, Figures { mode: mode.to_owned(), anew, ..Figures::default() });
     }
 
-    /// Reads the refreshes since the last call from the history.
+    /// Reads the refreshes since the last call of this function from the history.
     ///
     /// # Errors
     /// The errors of the server.
@@ -107,7 +107,7 @@ impl Board {
         Ok(())
     }
 
-    /// Whether each stream table was refreshed at least once.
+    /// Whether each stream table was refreshed with changes at least once.
     pub(crate) fn is_refreshed(&self) -> bool {
         self.tables.values().all(|s| s.last.is_some())
     }
@@ -193,7 +193,7 @@ impl Board {
     }
 }
 
-/// Writes how often one time goes into another: `0.4×`, `8.1×`, `213×`.
+/// Writes the ratio of two times: `0.4×`, `8.1×`, `213×`.
 fn times(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.0}×") }
 }

@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) query: &'static str,
 }
 
-/// The stream tables, each after those that it reads.
+/// The stream tables of the demo. Each comes after the stream tables that it reads.
 pub(crate) const VIEWS: &[View] = &[
     View {
         name: "sales_by_region",
@@ -76,7 +76,7 @@ impl Sizes {
     }
 }
 
-/// Makes the tables and fills them; about one customer in twenty has ordered nothing.
+/// Makes the tables and fills them. About one customer in twenty has ordered nothing.
 pub(crate) async fn load(client: &Client, sizes: &Sizes, say: &dyn Fn(&str)) -> Result<()> {
     let Sizes { customers, products, orders, items } = sizes;
     let steps = [
@@ -132,7 +132,7 @@ pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duratio
 }
 
 /// Writes one turn of the people who use the shop: new orders, changed and returned items, new customers,
-/// sometimes a new price or a customer who moves. Returns the number of rows.
+/// sometimes a new price or a customer who moves. Returns the number of written rows.
 pub(crate) async fn write(client: &Client, sizes: &Sizes, turn: i32) -> Result<u64> {
     let Sizes { customers, products, orders, items } = sizes;
     let (order, item) = (orders + turn * 10, items + turn * 30);

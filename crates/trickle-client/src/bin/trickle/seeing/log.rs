@@ -27,7 +27,8 @@ pub(crate) fn start(level: LevelFilter, refresher: Option<Format>) {
     let lines =
         || tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(ansi);
     let registry = tracing_subscriber::registry().with(level);
-    // The line already says what its span says; at the level of debugging, spans are logged all the same.
+    // Lines of text do not repeat the fields of their span, since the line already has these facts. At the
+    // level of debugging, spans are logged all the same.
     let spans = filter_fn(move |m| !m.is_span() || level >= LevelFilter::DEBUG);
     match refresher {
         None => registry.with(lines().without_time().with_filter(spans)).init(),
@@ -63,7 +64,8 @@ pub(crate) fn told(event: &Event<'_>) {
         Event::Concerns(all) => all.iter().for_each(|c| tracing::warn!("{c}")),
         Event::Failed { error, tables } => {
             let _refresh = tracing::info_span!("refresh", table = tables.join(", ")).entered();
-            // A refresh that met a busy table is tried again.
+            // A refresh that had to wait too long for a busy table is tried again, so its failure is only a
+            // warning.
             if error.is_busy() { tracing::warn!("{error}") } else { tracing::error!("{error}") }
         }
         Event::Trouble(e) => tracing::error!("{e}"),
@@ -76,9 +78,9 @@ pub(crate) fn told(event: &Event<'_>) {
     }
 }
 
-/// Logs a span for each refresh, and in it one for each of its phases. The phases are logged at the end,
-/// since statements of several phases go to the server together. The time that is spent once for all stream
-/// tables of a run is shown with each of them.
+/// Logs a span for the refresh of one stream table, and inside this span a span for each phase. The phases
+/// are logged at the end, since statements of several phases go to the server together. The time that a run
+/// spends once for all its stream tables is shown with each stream table.
 fn refreshed(one: &Refreshed) {
     let r = &one.report;
     let ms = |micros: u64| micros as f64 / 1e3;

@@ -1,4 +1,5 @@
-//! The refresher's counters for Prometheus. `metrics!` is the only list; docs/seeing.md is made from it.
+//! The refresher's counters for Prometheus. `metrics!` is the only list of metrics, and the table in
+//! docs/seeing.md is made from this list.
 
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
@@ -17,7 +18,7 @@ pub(super) struct Metric {
     pub(super) help: &'static str,
 }
 
-/// The kind of a metric, which says what can be done with its values.
+/// The kind of a metric, as Prometheus defines kinds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Counter,
@@ -119,7 +120,7 @@ const ACTIONS: [&str; 5] = ["NO_DATA", "DIFFERENTIAL", "FULL", "REINITIALIZE", "
 
 const CHANGES: [&str; 3] = ["inserted", "updated", "deleted"];
 
-/// All counts since the program started, shared with the server that answers requests.
+/// All counts since the program started. The refresher and the HTTP server share them.
 pub(crate) struct Metrics {
     registry: Registry,
     refreshes: IntCounterVec,
@@ -131,7 +132,7 @@ pub(crate) struct Metrics {
     errors: IntCounterVec,
     connected: IntGaugeVec,
     leader: IntGaugeVec,
-    /// The stream tables for which any metric has a value.
+    /// The names of the stream tables for which any metric has a value.
     known: Mutex<BTreeSet<String>>,
 }
 
@@ -141,7 +142,7 @@ impl Metrics {
     /// Makes all metrics, at zero.
     ///
     /// # Errors
-    /// The list does not make sense, which a test shows.
+    /// The list of metrics is invalid, which a test would show.
     pub(crate) fn new() -> Result<Metrics> {
         let registry = Registry::new();
         let r = &registry;
@@ -241,8 +242,8 @@ impl Metrics {
         }
     }
 
-    /// Forgets the counts of stream tables that are gone: a user who makes and drops them all day must not
-    /// fill the memory.
+    /// Forgets the counts of stream tables that are not in `there`. Otherwise stream tables that are made and
+    /// dropped all day would fill the memory.
     pub(super) fn keep(&self, there: &BTreeSet<&str>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|table| {
@@ -254,7 +255,7 @@ impl Metrics {
         });
     }
 
-    /// Forgets the counts of one stream table; an error means only that a count has no value.
+    /// Forgets the counts of one stream table. An error of a removal means only that the count had no value.
     fn forget(&self, table: &str) {
         for (action, outcome) in ACTIONS.iter().flat_map(|a| OUTCOMES.iter().map(move |o| (a, o))) {
             let _ = self.refreshes.remove_label_values(&[table, action, outcome]);
@@ -273,7 +274,7 @@ impl Metrics {
     }
 }
 
-/// Returns the phases with their names, in their order, in microseconds.
+/// Returns the durations of the phases in microseconds, with the names of the phases, in order.
 pub(super) fn phases(p: &Phases) -> [(&'static str, u64); 5] {
     [
         ("wait", p.wait),

@@ -1,4 +1,4 @@
-//! The state of the stream tables of a database, as people are shown it.
+//! The state of the stream tables of a database, as it is shown to people.
 
 use crate::output::duration;
 use serde::Serialize;
@@ -13,23 +13,24 @@ use trickle_core::catalog::TableKind;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_engine::health::OpenTransaction;
 
-/// Number of periods after which a stream table that is behind counts as late: one until it is looked at, one
-/// for the refresh.
+/// The number of periods after which a stream table that is behind counts as late: one period until the
+/// refresher looks at the stream table, and one for the refresh.
 const LATE: u32 = 2;
 
-/// Shortest time before a stream table counts as late, however short its period is.
+/// The shortest time for which a stream table must be behind to count as late, however short its period is.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The state of a database at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Snapshot {
-    /// The stream tables, worst first.
+    /// The stream tables. The one in the worst state comes first.
     pub(crate) tables: Vec<Table>,
     /// The buffers of all sources.
     pub(crate) buffers: Vec<Buffer>,
-    /// Tables by level: each stream table comes after all that it reads, and level 0 has the other tables.
+    /// The names of tables by level. A stream table is on a higher level than all its sources, and the tables
+    /// that are no stream tables are on level 0.
     pub(crate) levels: Vec<Vec<String>>,
-    /// Pairs of a source, and a stream table that reads it.
+    /// Pairs of a source and a stream table that reads this source.
     pub(crate) edges: Vec<(String, String)>,
     /// The process that refreshes on schedule.
     pub(crate) refresher: Refresher,
@@ -46,24 +47,24 @@ pub(crate) struct Table {
     pub(crate) status: Activity,
     pub(crate) schedule: Option<String>,
     pub(crate) health: Health,
-    /// Greatest age of a committed change that the stream table does not show. Zero where it shows
-    /// everything, `None` where it was never filled.
+    /// The greatest age in milliseconds of a committed change that the stream table does not show. Zero if
+    /// the stream table shows all changes, `None` if it was never filled.
     pub(crate) behind_ms: Option<u64>,
     pub(crate) period_ms: Option<u64>,
-    /// The period in force, where refreshes take too long for the given one.
+    /// The period in force in milliseconds, if refreshes take too long for the period of the schedule.
     pub(crate) slowed_to_ms: Option<u64>,
     pub(crate) pending_changes: Option<i64>,
     pub(crate) last_refresh: Option<LastRefresh>,
     pub(crate) consecutive_errors: i32,
     pub(crate) last_error: Option<String>,
-    /// Problems beside errors, and facts that make the next refresh expensive.
+    /// Problems other than errors, and facts that make the next refresh expensive.
     pub(crate) remarks: Vec<String>,
-    /// Bytes in the buffers of its sources.
+    /// The number of bytes in the buffers of the stream table's sources.
     pub(crate) buffer_bytes: i64,
     pub(crate) sources: Vec<String>,
 }
 
-/// The buffer of a source: changes that wait, or that are about to be removed.
+/// The buffer of a source, with changes that wait for refreshes or will soon be drained.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Buffer {
     pub(crate) source: String,
@@ -79,7 +80,7 @@ pub(crate) struct Open {
     pub(crate) ms: u64,
     /// A description of the transaction, for people.
     pub(crate) told: String,
-    /// Whether it has been open for so long that it is reported.
+    /// Whether the transaction has been open for so long that it is reported.
     pub(crate) long: bool,
 }
 
@@ -91,11 +92,11 @@ impl Open {
     }
 }
 
-/// How well a stream table keeps up, best first.
+/// The health of a stream table, which says how well it keeps up with its sources. The best comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
-    /// It shows all committed changes.
+    /// The stream table shows all committed changes.
     Fresh,
     /// Changes are pending, and a refresh by hand will apply them.
     Manual,
@@ -103,12 +104,12 @@ pub(crate) enum Health {
     Due,
     /// The stream table is behind for longer than its schedule allows, or not filled yet.
     Late,
-    /// Its last refresh failed, it is suspended, or its table is gone.
+    /// The last refresh of the stream table failed, the stream table is suspended, or its table is gone.
     Failed,
 }
 
 impl Health {
-    /// All of them, best first.
+    /// All values of health, the best first.
     pub(crate) const ALL: [Health; 5] =
         [Health::Fresh, Health::Manual, Health::Due, Health::Late, Health::Failed];
 
@@ -148,7 +149,7 @@ impl Table {
         }
     }
 
-    /// Describes how often the stream table is looked at, for people.
+    /// Returns the schedule of the stream table, for people.
     pub(crate) fn schedule(&self) -> &str {
         self.schedule.as_deref().unwrap_or("manual")
     }
@@ -192,17 +193,17 @@ pub(crate) fn bytes(n: i64) -> String {
     if unit == 0 { format!("{value} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// The memory of earlier looks, for a caller that looks again and again.
+/// The memory of earlier reads of the state, for a caller that reads it again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// When each stream table was last seen to show everything.
+    /// The time of the last read in which each stream table showed all changes, by name.
     fresh: BTreeMap<String, Instant>,
 }
 
 impl Seen {
     /// Makes the model from the engine's answers. A stream table is behind by at most the age of its data,
-    /// and by at most the time since it was last seen to show everything. So a change of a moment ago makes
-    /// no old stream table late.
+    /// and by at most the time since a read last found that it showed all changes. So a change of a moment
+    /// ago does not make a stream table late whose data is old.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],
@@ -237,7 +238,7 @@ impl Seen {
             return Some(age);
         }
         let seen = self.fresh.get(&s.name).map(|at| now.duration_since(*at));
-        // The stream table is behind, even if the time is too short to be measured.
+        // The stream table is behind, so the time is never zero, even if it is too short to be measured.
         Some(seen.map_or(age, |seen| seen.min(age)).max(Duration::from_millis(1)))
     }
 }
@@ -293,8 +294,8 @@ fn remarks(s: &Status) -> Vec<String> {
     remarks
 }
 
-/// Returns the levels, and edges from sources to their readers. Views are left out, since their readers look
-/// through them.
+/// Returns the levels, and the edges from sources to their readers. Views are left out: a stream table that
+/// reads a view counts as a reader of the view's own sources.
 fn graph(all: &[Status]) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let mut ids: BTreeMap<&str, TableId> = BTreeMap::new();
     let mut names: Vec<Arc<str>> = Vec::new();

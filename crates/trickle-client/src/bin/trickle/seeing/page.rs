@@ -1,4 +1,5 @@
-//! The status page: one document that loads nothing from elsewhere. Its template escapes all that it shows.
+//! The status page: one document that loads nothing from other servers. The template of the page escapes all
+//! texts that it shows.
 
 use super::model::{Health, Snapshot, Table, bytes};
 use super::picture;
@@ -14,7 +15,8 @@ const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 const ICON: &str = include_str!("page/icon.svg");
 
-/// Returns the rights of the page in a browser: its own style and script, and requests to this server.
+/// Returns the policy that a browser enforces for the page. The policy allows only the page's own style and
+/// script, and requests to this server.
 pub(super) fn policy() -> String {
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())));
     format!(
@@ -25,8 +27,8 @@ pub(super) fn policy() -> String {
     )
 }
 
-/// Renders the page of a database; `connected` says whether the refresher is connected to it. In a browser
-/// without scripts the page reloads itself.
+/// Renders the page of a database. `connected` says whether the refresher is connected to the database. In a
+/// browser without scripts the page reloads itself.
 pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
     let page = html! {
         (DOCTYPE)
@@ -54,7 +56,7 @@ pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
     page.into_string()
 }
 
-/// Returns the beginning of the title, which the tab of a browser shows: the number of stream tables that are
+/// Returns the beginning of the page's title, for the tab of a browser: the number of stream tables that are
 /// late or failed.
 fn title(view: &View) -> String {
     let Some(snapshot) = &view.snapshot else { return "? ".to_owned() };
@@ -121,8 +123,8 @@ fn graph(now: &Snapshot) -> Markup {
     }
 }
 
-/// The columns beside the names, and their classes. In a narrow window a row is a card, in which each value
-/// has its heading before it.
+/// The headings of the columns beside the names, with the CSS classes of the columns. In a narrow window a
+/// row is a card, and each value on the card comes after its heading.
 const COLUMNS: [(&str, Option<&str>); 10] = [
     ("health", Some("health")),
     ("mode", None),
@@ -187,7 +189,7 @@ fn name(name: &str) -> Markup {
     html! { @for part in name.split_inclusive(['.', '_']) { (part) @if part.ends_with(['.', '_']) { wbr; } } }
 }
 
-/// Renders the last errors of stream tables, and other facts to know about them.
+/// Renders the last errors of stream tables, and remarks on stream tables.
 fn errors(now: &Snapshot) -> Markup {
     let any = |t: &&Table| t.last_error.is_some() || !t.remarks.is_empty();
     let told: Vec<&Table> = now.tables.iter().filter(any).collect();

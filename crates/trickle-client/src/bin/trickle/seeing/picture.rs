@@ -5,40 +5,42 @@ use super::model::{Health, Snapshot, Table};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most stream tables that are drawn; if there are more, these are the worst, with their sources.
+/// The greatest number of stream tables that are drawn. If there are more, the ones in the worst state are
+/// drawn, with their sources.
 const MOST: usize = 200;
 
-/// Width of the picture if its levels have room for it, about as wide as a page. The page stretches the
-/// picture to its own width; a wider picture scrolls.
+/// The width of the picture if its levels fit, about the width of a page. The page stretches the picture to
+/// the page's width. A picture that is wider than this scrolls.
 const WANTED: f64 = 1060.0;
-/// Widths of a box: at least, where levels have room, and at most for long names.
+/// Three widths of a box: the least, the usual one if the levels fit, and the greatest, for long names.
 const WIDTH: [f64; 3] = [160.0, 220.0, 300.0];
-/// Height of a box whose name has one line, and of each further line.
+/// The height of a box whose name has one line. `LINE` is the height of each further line.
 const HEIGHT: f64 = 46.0;
 const LINE: f64 = 16.0;
-/// Room between levels, at least and at most.
+/// The least and the greatest gap between levels.
 const BESIDE: (f64, f64) = (60.0, 440.0);
-/// Room between the items of a level.
+/// The gap between the items of a level.
 const BELOW: f64 = 16.0;
-/// Greatest width of a letter in usual fonts, and the room in a box beside its letters.
+/// The greatest width of a letter in usual fonts. `PADDING` is the width of a box beyond its letters.
 const LETTER: f64 = 8.0;
 const PADDING: f64 = 24.0;
-/// Room that a line takes in a level that it passes.
+/// The height that a line takes in each level that the line passes through.
 const PASSAGE: f64 = 14.0;
 const MARGIN: f64 = 10.0;
-/// Number of times that levels are sorted by the levels beside them, and moved towards them.
+/// The number of times that each level is sorted by its neighbour levels, and that its items are moved
+/// towards their neighbours.
 const SWEEPS: usize = 8;
 
-/// An item that takes room in a level.
+/// An item of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
     /// A table.
     Table(String),
-    /// A line on its way to a later level.
+    /// A line that passes through the level on its way to a later level.
     Passage,
 }
 
-/// The width of boxes, and the room between levels.
+/// The width of boxes, and the gap between levels.
 #[derive(Clone, Copy, Debug, Default)]
 struct Grid {
     width: f64,
@@ -55,34 +57,34 @@ impl Grid {
         Grid { width, apart: apart.clamp(BESIDE.0, BESIDE.1).floor() }
     }
 
-    /// Returns the left edge of a level. For the number of levels, the result less the gap between levels is
-    /// the right edge of the last level.
+    /// Returns the left edge of a level. If `level` is the number of levels, the result minus the gap is the
+    /// right edge of the last level.
     fn left(&self, level: usize) -> f64 {
         MARGIN + level as f64 * (self.width + self.apart)
     }
 
-    /// Returns the lines of a name in its box.
+    /// Returns the lines into which a name is wrapped in its box.
     fn lines(&self, name: &str) -> Vec<String> {
         wrapped(told(name), ((self.width - PADDING) / LETTER) as usize)
     }
 }
 
-/// The places of all items, by number and in levels, and the lines between them.
+/// The items of the picture, which are called by their numbers, their places, and the lines between them.
 #[derive(Debug, Default)]
 struct Layout {
     items: Vec<Item>,
     /// The items of each level, from top to bottom.
     levels: Vec<Vec<usize>>,
-    /// The middle of each item.
+    /// The vertical middle of each item.
     y: Vec<f64>,
     /// The height of each item.
     rooms: Vec<f64>,
     grid: Grid,
-    /// The lines from source to reader, each with all its passages.
+    /// The lines from sources to readers. Each line is a list of items: the source, the passages, the reader.
     lines: Vec<Vec<usize>>,
 }
 
-/// Draws the picture of a moment.
+/// Draws the picture of a state of the stream tables.
 pub(super) fn draw(now: &Snapshot) -> Markup {
     let tables: BTreeMap<&str, &Table> = now.tables.iter().map(|t| (t.name.as_str(), t)).collect();
     let (levels, edges) = shown(now);
@@ -114,7 +116,7 @@ pub(super) fn draw(now: &Snapshot) -> Markup {
     }
 }
 
-/// Returns the levels and edges that are drawn.
+/// Returns the levels and edges of the drawn tables: the worst stream tables, and their sources.
 fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let worst: BTreeSet<&str> = now.tables.iter().take(MOST).map(|t| t.name.as_str()).collect();
     let edges: Vec<(String, String)> =
@@ -122,11 +124,12 @@ fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
     let read: BTreeSet<&str> = edges.iter().map(|(from, _)| from.as_str()).collect();
     let drawn = |n: &&String| worst.contains(n.as_str()) || read.contains(n.as_str());
     let levels = now.levels.iter().map(|level| level.iter().filter(drawn).cloned().collect::<Vec<_>>());
-    // An empty level would be an empty stripe.
+    // Empty levels are left out, since each would be an empty stripe.
     (levels.filter(|l| !l.is_empty()).collect(), edges)
 }
 
-/// Returns the class of a line: the health of the reader it leads to, if that is late or failed.
+/// Returns the CSS class of a line. If the reader at the end of the line is late or failed, the class shows
+/// the reader's health.
 fn line_class(layout: &Layout, line: &[usize], tables: &BTreeMap<&str, &Table>) -> String {
     let to = line.last().and_then(|i| layout.items.get(*i));
     let reader = match to {
@@ -188,7 +191,8 @@ fn told(name: &str) -> &str {
     name.strip_prefix("public.").unwrap_or(name)
 }
 
-/// Wraps a name into lines of at most `fits` letters, which end after dots and underscores if there are any.
+/// Wraps a name into lines of at most `fits` letters. A line ends after a dot or an underscore, if the name
+/// has one at a suitable place.
 fn wrapped(name: &str, fits: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for part in name.split_inclusive(['.', '_']) {
@@ -247,7 +251,7 @@ impl Layout {
         self.items.len() - 1
     }
 
-    /// Returns the items that each item is linked to: those before it, and those after it.
+    /// Returns, for each item, the linked items in the level before and the linked items in the level after.
     fn beside(&self) -> Vec<[Vec<usize>; 2]> {
         let mut beside = vec![[Vec::new(), Vec::new()]; self.items.len()];
         for pair in self.lines.iter().flat_map(|l| l.windows(2)) {
@@ -259,8 +263,8 @@ impl Layout {
         beside
     }
 
-    /// Sorts each level by the mean places of the items that its items are linked to, so that few lines
-    /// cross.
+    /// Sorts each level so that few lines cross: each item is ranked by the mean place of the items that it
+    /// is linked to.
     fn reorder(&mut self, beside: &[[Vec<usize>; 2]], forth: bool) {
         let side = usize::from(!forth);
         let count = self.levels.len();
@@ -282,7 +286,7 @@ impl Layout {
         self.rooms[item]
     }
 
-    /// Moves items to their neighbours, as far as their level has room.
+    /// Moves items towards the items that they are linked to, as far as their level has room.
     fn place(&mut self, beside: &[[Vec<usize>; 2]]) {
         self.y = vec![0.0; self.items.len()];
         for level in self.levels.clone() {
@@ -305,8 +309,8 @@ impl Layout {
     /// Places the items of a level, in their order, near the wanted places and without overlap. Items that
     /// would overlap move together, to the mean of their wanted places.
     fn spread(&mut self, level: &[usize], wanted: &[f64]) {
-        // Blocks of items that touch: the place of the first item, and each item with its distance from the
-        // first.
+        // Blocks of items that touch. A block has the place of its first item, and each item with its
+        // distance from the first one.
         let mut blocks: Vec<(f64, Vec<(usize, f64)>)> = Vec::new();
         for (item, want) in level.iter().zip(wanted) {
             let mut block = (*want, vec![(*item, 0.0)]);

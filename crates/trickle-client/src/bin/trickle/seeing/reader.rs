@@ -8,17 +8,17 @@ use trickle_client::connect::Target;
 use trickle_client::{Error, Name, Result, Session, Settings, Trickle};
 use trickle_engine::health::open_transactions;
 
-/// Longest time in which the database may tell the state of its stream tables.
+/// The longest time that a read of the state of the stream tables may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time for which a result of a read answers further requests.
+/// The time for which the result of one read answers further requests.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
 /// A reader of one database, and its memory of earlier reads.
 pub(crate) struct Reader {
     target: Target,
     settings: Settings,
-    /// The stream tables to read; all if empty.
+    /// The names of the stream tables to read. An empty list means all stream tables.
     names: Vec<Name>,
     trickle: Option<Trickle>,
     seen: Seen,
@@ -30,11 +30,12 @@ impl Reader {
         Reader { target, settings, names, trickle: None, seen: Seen::default() }
     }
 
-    /// Reads the state of the stream tables. A read that takes too long is given up, here and in the server.
+    /// Reads the state of the stream tables. A read that takes too long is given up, and its statement in the
+    /// server is cancelled.
     ///
     /// # Errors
-    /// There is no connection, in which case the next call connects anew; there is no stream table of a name;
-    /// the server refuses.
+    /// There is no connection, and the next call connects anew. There is no stream table of one of the names.
+    /// The server refuses a statement.
     pub(crate) async fn read(&mut self) -> Result<Snapshot> {
         let mut trickle = match self.trickle.take() {
             Some(trickle) => trickle,
@@ -78,7 +79,7 @@ async fn ask(trickle: &mut Trickle, names: &[Name]) -> Result<Read> {
 /// The last result of a reader.
 #[derive(Clone, Default)]
 pub(super) struct View {
-    /// `None` where nothing was read yet.
+    /// The last state that was read; `None` if no read has succeeded yet.
     pub(super) snapshot: Option<Arc<Snapshot>>,
     /// The age of the snapshot.
     pub(super) age: Duration,
@@ -86,11 +87,11 @@ pub(super) struct View {
     pub(super) trouble: Option<String>,
 }
 
-/// The sender of an answer to one request.
+/// A request for the state: the sender by which the request is answered.
 pub(super) type Asked = oneshot::Sender<View>;
 
-/// Answers requests one after the other. The database is asked at most once a second, however many requests
-/// there are. Ends when nobody can send a request any more.
+/// Answers requests for the state, one after the other. The database is read at most once a second, however
+/// many requests there are. The function ends when nobody can send a request any more.
 pub(super) async fn answer(mut reader: Reader, mut asked: mpsc::Receiver<Asked>) {
     let mut last = View::default();
     let (mut tried, mut read) = (None::<Instant>, Instant::now());
@@ -106,7 +107,7 @@ pub(super) async fn answer(mut reader: Reader, mut asked: mpsc::Receiver<Asked>)
             tried = Some(Instant::now());
         }
         last.age = read.elapsed();
-        // An error means that the sender of the request has gone, and needs no answer.
+        // An error means that nobody waits for the answer any more.
         let _ = who.send(last.clone());
     }
 }

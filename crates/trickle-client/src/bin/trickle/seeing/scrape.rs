@@ -1,5 +1,5 @@
-//! The text that Prometheus reads: counts, and the state of stream tables from the database. That state is
-//! not kept from one request to the next, so a stream table that is gone is gone from the text, too.
+//! The text that Prometheus reads: counts, and the state of stream tables from the database. The text does
+//! not reuse the state of an earlier request, so a stream table that was dropped is gone from the text, too.
 
 use super::metrics::{
     BUFFER, CONSECUTIVE, LIMIT, Metrics, OLDEST, PENDING, PERIOD, READ, SLOWED, STALENESS, STATUS, TABLES,
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Returns the text of all metrics.
 ///
 /// # Errors
-/// The list of metrics does not make sense, which a test shows.
+/// The list of metrics is invalid, which a test would show.
 pub(super) fn text(metrics: &Metrics, view: &View) -> Result<String> {
     let now = view.snapshot.as_deref().filter(|_| view.trouble.is_none());
     if let Some(now) = now {

@@ -1,8 +1,8 @@
 //! Serves metrics and the status page over HTTP, on a thread of its own, so that no request holds up a
 //! refresh.
 //!
-//! Everybody who can reach the port may read; nothing can be changed through it. A request must be small and
-//! quick, or it is dropped.
+//! Everybody who can reach the port may read all pages, and nobody can change anything through the port. A
+//! request must be small and arrive quickly, or its connection is closed.
 
 mod asked;
 mod crowd;
@@ -30,14 +30,17 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Most requests that wait for the database at a time, fewer than the connections of one peer. So a request
-/// that needs no database finds a place, however slow the database is.
+/// The greatest number of requests that wait for the database at a time. This limit is less than the number
+/// of connections that one peer may have. So a request that needs no database finds a place, however slow the
+/// database is.
 const WAITING: usize = 32;
-/// Longest time for the head of a request, from when the connection is accepted.
+/// The longest time in which the head of a request must arrive, counted from the moment when the connection
+/// is accepted.
 const HEAD: Duration = Duration::from_secs(2);
-/// Greatest size of the head of a request.
+/// The greatest size in bytes of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
-/// Longest life of a connection: enough for a database that answers late, and for a slow reader.
+/// The longest life of a connection, long enough for a database that answers late and for a peer that reads
+/// slowly.
 const WHOLE: Duration = Duration::from_secs(30);
 
 /// A port on which this process listens.
@@ -49,7 +52,7 @@ pub(crate) struct Listening {
 /// Listens at an address.
 ///
 /// # Errors
-/// The port is taken, or this user or this machine cannot have it.
+/// The port is in use, this user may not use the port, or the address belongs to another machine.
 pub(crate) fn listen(address: SocketAddr) -> Result<Listening, Failure> {
     let fail = |e: std::io::Error| {
         let failure = Failure::failed(format!("cannot serve metrics on {address}: {e}"));
@@ -73,17 +76,18 @@ struct Shared {
     database: String,
     policy: HeaderValue,
     hosts: Hosts,
-    /// A permit for each further request that may wait for the database.
+    /// The permits to wait for the database, one for each request that may still begin to wait.
     waiting: Semaphore,
 }
 
 impl Listening {
-    /// Returns the address, with the port that was taken.
+    /// Returns the address of the listener, with the port that the system chose for port 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the program ends. Requests must name this server by an address or by one of these names.
+    /// Serves until the program ends. Requests must call this server by an IP address or by one of these
+    /// names.
     ///
     /// # Errors
     /// No thread can be started.
@@ -125,11 +129,11 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
                 let (place, lost) = crowd.enter(peer.ip());
                 let shared = shared.clone();
                 tokio::spawn(async move {
-                    // A connection that is too slow is dropped, or makes room for another one.
+                    // A connection ends here if it is too slow, or has to make room for another connection.
                     let _ = tokio::time::timeout(WHOLE, converse(stream, shared, place, lost)).await;
                 });
             }
-            // Too many files are open, or the peer is gone: neither is better at once.
+            // Too many files are open, or the peer is gone. The pause gives open files time to be closed.
             Err(e) => {
                 tracing::debug!("cannot accept a connection: {e}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -138,7 +142,7 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Reads one request and answers it, as long as the connection keeps its place.
+/// Reads one request and answers it. The connection closes early if it loses its place.
 async fn converse(stream: TcpStream, shared: Arc<Shared>, place: Place, lost: Lost) {
     let place = &place;
     let service = service_fn(move |request| {
@@ -157,7 +161,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>, place: Place, lost: Lo
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // An error concerns the peer alone.
+        // An error of the connection concerns only its peer, so the error is ignored.
         _ = serving => {}
         _ = lost => {}
     }
@@ -201,7 +205,7 @@ async fn found(path: &str, shared: &Shared) -> Found {
     let view = match (matches!(path, "/" | "/status.json" | "/metrics"), &turn) {
         (false, _) => View::default(),
         (true, Err(_)) => return crowded(),
-        // A request that ends gives its permit back.
+        // The permit is given back when this request ends.
         (true, Ok(_)) => view(shared).await,
     };
     match path {
@@ -234,7 +238,7 @@ fn crowded() -> Found {
     (StatusCode::SERVICE_UNAVAILABLE, PLAIN, text)
 }
 
-/// Returns the state of stream tables, at most a second old.
+/// Returns the state of the stream tables, read anew if the last read was tried more than a second ago.
 async fn view(shared: &Shared) -> View {
     let (who, answer) = oneshot::channel();
     let gone = || View { trouble: Some("nobody reads the database".to_owned()), ..View::default() };

@@ -1,5 +1,5 @@
-//! `trickle status --watch`: a view on the terminal that redraws (feature `watch`), or one JSON document a
-//! line for programs.
+//! Runs `trickle status --watch`, which shows a view on the terminal again and again (feature `watch`), or
+//! prints one JSON document a line for programs.
 //!
 //! [`state`] holds the data of the view and handles keys, [`view`] draws the state, [`terminal`] reads keys
 //! and the database.
@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "watch")]
 pub(crate) use terminal::show;
 
-/// Refuses, since this program was built without the view.
+/// Returns an error, since this program was built without the view.
 #[cfg(not(feature = "watch"))]
 pub(crate) async fn show(_: Reader, _: Duration, _: String) -> Result<Answer, Failure> {
     let text = "this trickle was built without the view of the terminal";
     Err(Failure::failed(text).hint("Build it with the feature watch, which is on by default, or use --json."))
 }
 
-/// Prints one JSON document a line in each interval, until nobody reads any more. A read that fails is a
-/// line, too, and is tried again.
+/// Prints one JSON document in each interval, one a line, until nobody reads standard output any more. A read
+/// that fails is printed as a line, too, and is tried again.
 pub(crate) async fn lines(mut reader: Reader, interval: Duration) -> Result<Answer, Failure> {
     loop {
         let started = Instant::now();

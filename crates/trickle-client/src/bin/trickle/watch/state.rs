@@ -17,20 +17,20 @@ pub(super) enum AfterKey {
 /// The order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// The order of the model.
+    /// The order of the model: the worst state first.
     Worst,
     Name,
     Behind,
-    /// By the time of the last refresh, the longest first.
+    /// By the duration of the last refresh, the longest first.
     Cost,
-    /// By the bytes in buffers, the largest first.
+    /// By the number of bytes in the buffers of the sources, the largest first.
     Buffer,
     /// By the age of the last refresh, the youngest first.
     Last,
 }
 
 impl Sort {
-    /// All orders, with their keys and their names in the view.
+    /// All orders. Each has its key, and its name in the view.
     pub(super) const ALL: [(Sort, char, &'static str); 6] = [
         (Sort::Worst, 'w', "worst"),
         (Sort::Name, 'n', "name"),
@@ -60,15 +60,15 @@ impl Sort {
 pub(super) struct Watched {
     /// The name of the database.
     pub(super) what: String,
-    /// The result of the last successful read, in the order in which it is shown.
+    /// The result of the last successful read, with its rows in the shown order.
     pub(super) snapshot: Option<Snapshot>,
-    /// The time of that read.
+    /// The time of the last successful read.
     pub(super) read: Option<Instant>,
     /// The reason why there is no newer result.
     pub(super) trouble: Option<String>,
     pub(super) sort: Sort,
-    /// The name of the chosen row, whose details are shown. The same row stays chosen when rows change
-    /// places.
+    /// The stream table of the chosen row, whose details are shown. The same stream table stays chosen when
+    /// rows change places.
     chosen: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Watched {
         Watched { what, snapshot: None, read: None, trouble: None, sort: Sort::Worst, chosen: None }
     }
 
-    /// Takes in the result of a read, or the reason why there is none.
+    /// Stores the result of a read, or the reason why the read failed.
     pub(super) fn read(&mut self, read: Result<Snapshot, String>, now: Instant) {
         match read {
             Ok(snapshot) => {
@@ -101,8 +101,8 @@ impl Watched {
         self.snapshot.as_ref().map_or(&[], |s| &s.tables)
     }
 
-    /// Returns the number of the chosen row; of the first one where none is chosen, or the chosen one is
-    /// gone.
+    /// Returns the number of the chosen row. If no row is chosen, or the chosen row is gone, returns the
+    /// number of the first row.
     pub(super) fn row(&self) -> usize {
         let chosen = self.chosen.as_deref();
         self.tables().iter().position(|t| Some(t.name.as_str()) == chosen).unwrap_or(0)
@@ -133,7 +133,7 @@ impl Watched {
             KeyCode::Home | KeyCode::Char('g') => self.go(0),
             KeyCode::End | KeyCode::Char('G') => self.go(usize::MAX),
             KeyCode::Char(c) => match Sort::ALL.into_iter().find(|(_, key, _)| *key == c) {
-                // Only a new read gives the order of the model.
+                // The order of the model is lost when rows are sorted, so the rows are read anew.
                 Some((Sort::Worst, ..)) => {
                     self.sort = Sort::Worst;
                     AfterKey::Read

@@ -1,4 +1,4 @@
-//! The view on the terminal: reads keys and the database, and draws the state that follows from both.
+//! Runs the view on the terminal: reads keys and the database, and draws the state that follows from both.
 
 use super::state::{AfterKey, Watched};
 use super::view;
@@ -12,13 +12,13 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Longest wait after a failed read before the next one.
+/// The longest wait between a failed read and the next read.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Time between two redraws of ages.
+/// The longest time between two redraws, so that the shown ages grow.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A running read, which gives the reader back.
+/// A running read of the database. The result includes the reader, for the next read.
 type Reading = Pin<Box<dyn Future<Output = (Reader, trickle_client::Result<Snapshot>)>>>;
 
 fn reading(mut reader: Reader) -> Reading {
@@ -92,7 +92,7 @@ async fn converse(
     }
 }
 
-/// Waits for the end of the running read; waits forever if there is none.
+/// Waits for the end of the running read. Without a running read, waits forever.
 async fn of(at_work: &mut Option<Reading>) -> (Reader, trickle_client::Result<Snapshot>) {
     match at_work {
         Some(reading) => reading.await,

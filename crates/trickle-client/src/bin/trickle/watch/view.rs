@@ -1,4 +1,4 @@
-//! Draws the state of the view: the picture depends on nothing but the state and the time.
+//! Draws the state of the view. The picture depends only on the state and the time.
 
 mod columns;
 
@@ -13,7 +13,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 use std::time::{Duration, Instant};
 
-/// Number of lines with details of the chosen row, where there is room.
+/// The number of lines with details of the chosen row, if the screen is high enough.
 const TOLD: u16 = 9;
 
 /// Draws the whole screen.
@@ -52,7 +52,8 @@ fn tone(health: Health) -> Style {
     }
 }
 
-/// Draws the database, the number of stream tables of each health, the refresher, and any problem.
+/// Draws the heading: the database, the number of stream tables of each health, the refresher, and any
+/// problem.
 fn heading(watched: &Watched, now: Instant, room: u16) -> Paragraph<'static> {
     let counts = Health::ALL.into_iter().rev().filter_map(|health| {
         let n = watched.tables().iter().filter(|t| t.health == health).count();
@@ -66,7 +67,8 @@ fn heading(watched: &Watched, now: Instant, room: u16) -> Paragraph<'static> {
     Paragraph::new(vec![first.collect::<Line<'_>>(), Line::styled(start(&second, room), style)])
 }
 
-/// Describes whether the data are new, and any problem.
+/// Describes the worst problem of the view, of the database or of the refresher. If there is no problem,
+/// describes the age of the shown state.
 fn news(watched: &Watched, now: Instant) -> (String, Style) {
     let (bad, odd, fine) = (tone(Health::Failed), tone(Health::Late), Style::new().dim());
     let age = watched.read.map(|at| now.duration_since(at));
@@ -95,7 +97,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns how the columns share the width, by the longest value of each column in all rows.
+/// Divides the width of the screen among the columns, by the longest value of each column in all rows.
 fn fitted(tables: &[Standing], room: u16) -> Fitted {
     let widest =
         |text: &dyn Fn(&Standing) -> String| tables.iter().map(|t| width(&text(t))).max().unwrap_or(0);
@@ -130,13 +132,14 @@ fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched, fitted: &Fitted) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .column_spacing(GAP);
     let mut state = TableState::default().with_selected(Some(watched.row()));
-    // The chosen row stands in the middle, as far as the ends allow, so that the rows around it are seen.
+    // The chosen row is in the middle of the screen if there are enough rows above and below, so that the
+    // rows around it are visible.
     let room = usize::from(area.height.saturating_sub(1));
     *state.offset_mut() = watched.row().saturating_sub(room / 2).min(tables.len().saturating_sub(room));
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Describes how many columns have no room, with their names if there is room for these.
+/// Describes how many columns are left out, with the names of these columns if the line has room.
 fn missing(fitted: &Fitted, room: u16) -> Option<Paragraph<'static>> {
     let heads: Vec<&str> = fitted.left_out().map(|c| c.head).collect();
     let few = match heads.len() {
@@ -191,7 +194,7 @@ fn about_chosen(chosen: Option<&Standing>, fitted: &Fitted, room: u16) -> Paragr
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::new().borders(Borders::TOP).title(title))
 }
 
-/// Draws the keys. The key of an order is the first letter of its name.
+/// Draws the help for the keys. The key of an order is the underlined first letter of the order's name.
 fn keys(sort: Sort, room: u16) -> Paragraph<'static> {
     let long = [("q", " quit  "), ("↑↓", " choose  "), ("r", " read now  "), ("", "sort by:")];
     let short = [("q", " quit "), ("↑↓", " "), ("r", " read "), ("", "sort:")];

@@ -1,4 +1,4 @@
-//! Catches a metric that differs from its documentation, and counts that outlive their stream table.
+//! Catches a metric that differs from the metric's documentation, and counts that outlive their stream table.
 
 use super::*;
 use crate::seeing::model::tests::{several, snapshot};
@@ -26,7 +26,7 @@ fn done(name: &str, rows: (i64, i64, i64)) -> Refreshed {
     Refreshed { report, shared: Phases { wait: 3_000, ..Phases::default() } }
 }
 
-/// Makes metrics with a value for each kind of event.
+/// Makes metrics that have counted each kind of event.
 fn busy() -> Metrics {
     let metrics = Metrics::new().unwrap();
     metrics.note(&Event::Connected(2));
@@ -54,7 +54,7 @@ fn says(text: &str, line: &str) {
 #[test]
 fn what_is_served_is_what_is_listed() {
     let metrics = busy();
-    // The text holds the counts, and the state that the database tells.
+    // The two texts together have all metrics: the counts, and the state that was read from the database.
     let text = scraped(&metrics, &View::default()) + &scraped(&metrics, &view());
     let served: BTreeSet<(&str, &str)> =
         text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split_once(' ')).collect();
@@ -80,8 +80,8 @@ fn refreshes_are_counted() {
         r#"trickle_refresh_duration_seconds_sum{table="public.a"} 0.02"#,
         r#"trickle_lag_seconds_bucket{table="public.a",le="0.25"} 0"#,
         r#"trickle_lag_seconds_bucket{table="public.a",le="0.5"} 1"#,
-        // The phases of a run: the time of both stream tables, and once the time that was spent once for
-        // both.
+        // The time of a run's phase is the sum of the times of both stream tables, plus the time that the run
+        // spent once for both.
         r#"trickle_refresh_phase_seconds_sum{phase="execute"} 0.04"#,
         r#"trickle_refresh_phase_seconds_sum{phase="wait"} 0.003"#,
         r#"trickle_errors_total{kind="refresh"} 1"#,
@@ -133,7 +133,7 @@ fn a_lost_connection_is_seen() {
     says(&text, r#"trickle_errors_total{kind="connection"} 1"#);
 }
 
-/// Compares the table of docs/seeing.md with this list. `TRICKLE_BLESS=1` writes the table.
+/// Compares the table in docs/seeing.md with the list of metrics. `TRICKLE_BLESS=1` writes the table.
 #[test]
 fn the_reference_of_metrics_is_of_this_list() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/seeing.md");

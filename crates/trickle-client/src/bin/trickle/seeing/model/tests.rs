@@ -1,10 +1,11 @@
-//! Catches a model that calls a change of a moment ago late or a pending change fresh, or that does not put
-//! the worst first.
+//! Catches a model that counts a stream table as late for a change of a moment ago, or as fresh with a
+//! pending change. Also catches a model that does not put the worst stream table first.
 
 use super::*;
 use trickle_client::SourceStatus;
 
-/// Makes a stream table in good state. It reads tables, and stream tables where a name begins with `s`.
+/// Makes a stream table in good state, which reads these sources. A source whose name begins with `s` is a
+/// stream table, any other one is a table.
 pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     let source = |name: &&str| SourceStatus {
         name: (*name).to_owned(),
@@ -57,7 +58,7 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     }
 }
 
-/// Makes the same with changes that are pending for `ms` milliseconds.
+/// Makes a stream table as [`status`] does, with changes that are pending for `ms` milliseconds.
 pub(crate) fn behind(name: &str, sources: &[&str], ms: i64) -> Status {
     Status { staleness_ms: Some(ms), pending: Some(true), pending_changes: Some(5), ..status(name, sources) }
 }
@@ -84,7 +85,8 @@ pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
     )
 }
 
-/// Makes a transaction of this process that is open for this many seconds; from 300 on it counts as long.
+/// Makes a transaction of the server process `pid` that is open for this many seconds. From 300 seconds on,
+/// the transaction counts as long.
 pub(crate) fn open(pid: i32, seconds: u64) -> Open {
     let of = OpenTransaction {
         pid,
@@ -148,7 +150,7 @@ fn what_was_written_a_moment_ago_makes_no_old_table_late() {
         (found.behind_ms, found.health)
     };
     let day = 86_400_000;
-    // There was no look before.
+    // Before this first read, no read has found the stream table fresh, so the age of its data counts.
     assert_eq!(look(behind("s", &[], day), 0), (Some(86_400_000), Health::Late));
     assert_eq!(look(status("s", &[]), 1_000), (Some(0), Health::Fresh));
     assert_eq!(look(behind("s", &[], day), 1_000), (Some(1), Health::Due));

@@ -1,11 +1,11 @@
-//! Catches names and errors that become markup, and facts that the page does not show.
+//! Catches names and texts of errors that become markup, and facts that the page does not show.
 
 use super::*;
 use crate::seeing::model::tests::{behind, open, several, snapshot, status};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Renders the page without the places at which names may wrap.
+/// Renders the page, without the marks at which names may wrap.
 fn page(view: &View, connected: bool) -> String {
     render("sh<b>op", connected, view).replace("<wbr>", "")
 }
@@ -36,7 +36,7 @@ fn nothing_comes_from_elsewhere() {
     let page = page(&view(), true);
     let links: Vec<&str> =
         page.match_indices("http").map(|(i, _)| &page[i..(i + 40).min(page.len())]).collect();
-    // The name of the picture's format, and the header that reloads the page.
+    // Two links are no requests: the name of the picture's format, and the header that reloads the page.
     let known = |l: &&str| l.starts_with("http://www.w3.org/2000/svg") || l.starts_with("http-equiv");
     assert!(links.iter().all(known), "{links:?}");
     assert!(!page.contains(" src=") && !page.contains("style=") && !page.contains(" on"), "inline code");
@@ -70,7 +70,7 @@ fn names_on_the_status_page_wrap_at_dots_and_underscores() {
     assert!(!STYLE.contains("ellipsis") && !STYLE.contains("overflow: hidden"));
 }
 
-/// Catches a value of a card without its heading: a narrow window shows no headings above columns.
+/// Catches a value without its heading on a card, since a narrow window shows no headings above columns.
 #[test]
 fn each_value_of_a_status_page_row_has_its_heading() {
     let page = page(&view(), true);

@@ -10,7 +10,7 @@ fn laid(edges: &[(&str, &str)], levels: &[&[&str]]) -> Layout {
     Layout::new(&levels, &edges)
 }
 
-/// Asserts that no two items of a level overlap, and that all are inside the picture.
+/// Asserts that no two items of a level overlap, and that all items are inside the picture.
 fn sound(layout: &Layout) {
     for level in &layout.levels {
         for pair in level.windows(2) {
@@ -46,7 +46,7 @@ fn levels_are_put_in_the_order_that_crosses_least() {
     let of = |name: &str| layout.items.iter().position(|i| *i == Item::Table(name.into())).unwrap();
     let above = |a: &str, b: &str| layout.y[of(a)] < layout.y[of(b)];
     assert_eq!(above("t", "u"), above("y", "x"));
-    // Nothing keeps the line from being straight.
+    // No item is in the way of this line, so the line is straight.
     assert!((layout.y[of("t")] - layout.y[of("y")]).abs() < 1.0);
 }
 
@@ -57,7 +57,7 @@ fn everybody_is_drawn_once_with_all_edges() {
     assert_eq!(svg.matches("<rect class=\"box\"").count(), now.tables.len() + 2);
     assert_eq!(svg.matches("marker-end").count(), now.edges.len());
     assert!(svg.contains("&quot;&lt;script&gt;&quot;") && !svg.contains("<script"), "{svg}");
-    // The colour of a box shows how far its stream table is behind.
+    // The colour of a box shows the health of its stream table.
     for (class, name) in [("failed", "s_failed"), ("late", "s_late"), ("due", "s_due"), ("source", "orders")]
     {
         let group = svg.split("<g ").find(|g| g.contains(&format!(">{name}</text>"))).unwrap();
@@ -77,7 +77,7 @@ fn widths(svg: &str) -> (f64, f64) {
     (width, number("class=\"box\" width=\""))
 }
 
-/// Catches a graph that is a stripe at the left of its page. The picture ends at its last box.
+/// Catches a graph that takes only a stripe at the left of its page. The picture ends at its rightmost box.
 #[test]
 fn the_graph_on_the_status_page_uses_its_width() {
     let chain = |n: usize, long: &str| {
@@ -95,7 +95,7 @@ fn the_graph_on_the_status_page_uses_its_width() {
             assert!(width >= 0.8 * WANTED, "{n}: {width}");
         }
     }
-    // A stream table that reads nothing has no empty level before it.
+    // A stream table without sources is on the first level that is drawn.
     assert!(widths(&draw(&snapshot(&[status("s", &[])])).into_string()).0 < 2.0 * WIDTH[1]);
 }
 

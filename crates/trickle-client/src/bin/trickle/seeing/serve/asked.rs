@@ -1,9 +1,9 @@
-//! Decides which requests are answered at all: only those that name this server, and that ask without
-//! bringing data.
+//! Decides which requests are answered at all: GET and HEAD requests that name this server and have no body.
 //!
-//! In a browser, a page of somebody else may make its own name lead to this address (DNS rebinding). It could
-//! then read all answers as its own. Such a request names the other page's host. A written-out address cannot
-//! be made to lead elsewhere.
+//! In a browser, somebody else's page may make the name of its own host lead to this address (DNS rebinding).
+//! Without this check, that page could read all answers, as if they came from its own host. But its requests
+//! name that host, and are refused. A request that names an IP address is answered, since nobody can make an
+//! address lead to another server.
 
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode, Version, header};
@@ -11,24 +11,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The names by which requests may call this server.
 pub(super) struct Hosts {
-    /// The names in lower case, without a dot at the end.
+    /// The allowed names in lower case, without a dot at the end.
     names: Vec<String>,
     /// Whether requests may call this server `localhost`.
     loopback: bool,
 }
 
-/// The reason why a request is not answered: a status, and a sentence.
+/// The reason why a request is refused: a status of HTTP, and a sentence.
 pub(super) type Refused = (StatusCode, String);
 
 impl Hosts {
-    /// Makes the list for a server that listens at this address and has these names.
+    /// Makes the list of names for a server that listens at this address. Requests may call the server by
+    /// these names.
     pub(super) fn new(listening: IpAddr, names: &[String]) -> Hosts {
         let names = names.iter().map(|n| plain(n)).collect();
         Hosts { names, loopback: listening.is_loopback() || listening.is_unspecified() }
     }
 
-    /// Refuses a request that names another server, is neither GET nor HEAD, or has a body; nothing of a body
-    /// is read. Only a request of HTTP/1.0 may name no server.
+    /// Refuses a request that names another server, is neither GET nor HEAD, or has a body. The body is not
+    /// read. A request that names no server is refused, too, except in HTTP/1.0.
     pub(super) fn admit<B: Body>(&self, request: &Request<B>) -> Result<(), Refused> {
         self.named(request)?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -49,7 +50,7 @@ impl Hosts {
             (Some(host), None) => Some(host.to_str().unwrap_or_default()),
             (Some(_), Some(_)) => return wrong("the request has more than one Host"),
         };
-        // A request in the form for a proxy names the server twice.
+        // A request in the form for a proxy names the server twice, in its target and in the header Host.
         for name in host.into_iter().chain(request.uri().authority().map(|a| a.as_str())) {
             match Named::read(name) {
                 None => return wrong("the Host of the request is no host"),
@@ -66,11 +67,11 @@ impl Hosts {
     }
 }
 
-/// The name of the server in a request, without the port.
+/// The host by which a request calls the server, without the port.
 enum Named {
     /// An IP address.
     Address,
-    /// A name.
+    /// A name, in the form in which names are compared.
     Name(String),
 }
 
@@ -105,7 +106,7 @@ fn unknown(host: &str) -> String {
     )
 }
 
-/// Returns a name in the form in which names are compared.
+/// Returns a name in the form in which names are compared: in lower case, without a dot at the end.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

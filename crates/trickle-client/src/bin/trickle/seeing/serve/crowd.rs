@@ -1,25 +1,28 @@
-//! The open connections, and which of them is closed if there are too many.
+//! The open connections, and the choice of the one that is closed if there are too many.
 //!
-//! Each new connection is let in at once. If there is no room, the connection that has shown least is closed.
-//! To refuse the new connection, or to let it wait, would give the room to peers that came early and say
-//! nothing.
+//! Each new connection is let in at once. If there is no room, the oldest connection at the earliest stage is
+//! closed. If new connections were refused or had to wait, peers that came early and send nothing would take
+//! all the room.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Most connections at a time: each takes a file, and memory for the head of a request.
+/// The greatest number of connections at a time, since each takes a file, and memory for the head of a
+/// request.
 const MOST: usize = 128;
-/// Most connections of one peer. The other half of the places is always left for other peers.
+/// The greatest number of connections of one peer. The other half of the places is always left for other
+/// peers.
 const MOST_OF_PEER: usize = 64;
 
-/// The progress of a connection. If there are too many connections, one at the earliest stage is closed.
+/// The progress of a connection. If there are too many connections, a connection at the earliest stage is
+/// closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// The head of its request is not complete.
+    /// The head of the connection's request is not complete.
     Asking,
-    /// The answer is being sent, which takes no time if the peer reads.
+    /// The answer is being sent. If the peer reads, this stage takes hardly any time.
     Taking,
     /// The answer is being made.
     Answering,
@@ -38,21 +41,22 @@ struct Open {
 struct One {
     peer: IpAddr,
     stage: Stage,
-    /// The sender that tells the connection to close when it is dropped.
+    /// A sender that is never used: when it is dropped, the connection closes.
     _stay: oneshot::Sender<()>,
 }
 
-/// The place of a connection, which is free again when this value is dropped.
+/// The place of a connection. The place is free again when this value is dropped.
 pub(super) struct Place {
     crowd: Arc<Crowd>,
     number: u64,
 }
 
-/// A future that ends when the place is taken away.
+/// A future that ends when a connection loses its place and has to close.
 pub(super) type Lost = oneshot::Receiver<()>;
 
 impl Crowd {
-    /// Gives a place to a connection of this peer. A connection that has to close for it is told.
+    /// Gives a place to a connection of this peer. If another connection has to close for the new one, its
+    /// [`Lost`] ends.
     pub(super) fn enter(self: &Arc<Crowd>, peer: IpAddr) -> (Place, Lost) {
         let peer = network(peer);
         let (stay, lost) = oneshot::channel();
@@ -69,14 +73,14 @@ impl Crowd {
         (Place { crowd: self.clone(), number }, lost)
     }
 
-    /// Locks the connections. A panic elsewhere leaves the list whole.
+    /// Locks the list of connections. After a panic of another thread the list is still whole.
     fn open(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Open {
-    /// Closes one of these connections: of those at the earliest stage, the oldest.
+    /// Closes one of the connections that `among` accepts: the oldest one at the earliest stage.
     fn push_out(&mut self, among: impl Fn(&One) -> bool) {
         let candidates = self.all.iter().filter(|(_, o)| among(o));
         let leaving = candidates.min_by_key(|(number, o)| (o.stage, **number)).map(|(number, _)| *number);
@@ -85,7 +89,7 @@ impl Open {
 }
 
 impl Place {
-    /// Notes that the connection has reached a stage.
+    /// Notes that the connection of this place has reached a stage.
     pub(super) fn is(&self, stage: Stage) {
         if let Some(one) = self.crowd.open().all.get_mut(&self.number) {
             one.stage = stage;
@@ -99,8 +103,8 @@ impl Drop for Place {
     }
 }
 
-/// Returns the address under which a peer is counted. In IPv6 a peer has all addresses of a network of 64
-/// bits, so they count as one.
+/// Returns the address under which the connections of a peer are counted. In IPv6 a peer has all addresses of
+/// a /64 network, so these addresses count as one.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         v4 @ IpAddr::V4(_) => v4,
@@ -131,17 +135,18 @@ mod tests {
         first[0].0.is(Stage::Answering);
         first[1].0.is(Stage::Taking);
         let mut other: Vec<(Place, Lost)> = (0..MOST - MOST_OF_PEER).map(|_| crowd.enter(peer(2))).collect();
-        // The peer's own share is full: a connection of that peer is closed, and the others stay.
+        // The peer has all connections that one peer may have. So a connection of this peer is closed, and
+        // the connections of others stay.
         let new = crowd.enter(peer(1));
         let open: Vec<bool> = first.iter_mut().map(|(_, lost)| is_open(lost)).collect();
         assert_eq!(open.iter().position(|o| !o), Some(2));
         assert_eq!(open.iter().filter(|o| !**o).count(), 1);
         assert!(other.iter_mut().all(|(_, lost)| is_open(lost)));
-        // All places are taken: the oldest connection of all is closed.
+        // No place is free, so the oldest connection at the earliest stage is closed, whoever its peer is.
         let third = crowd.enter(peer(3));
         assert!(!is_open(&mut first[3].1));
-        // If all have asked, a connection that does not take its answer is closed before one that waits for
-        // an answer.
+        // If all connections have sent their requests, a connection whose peer does not read the answer is
+        // closed first. The connections that wait for an answer stay.
         for (place, _) in first.iter().chain(&other).chain([&new, &third]) {
             place.is(Stage::Answering);
         }

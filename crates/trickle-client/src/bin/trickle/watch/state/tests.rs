@@ -37,7 +37,7 @@ fn the_chosen_row_stays_chosen() {
     press(&mut w, KeyCode::Char('n'));
     assert_eq!(chosen(&w), "s_manual");
     assert_ne!(w.row(), 3);
-    // The row becomes the worst, and then it is gone.
+    // The chosen row becomes the worst, and is gone after the next read.
     w.read(Ok(snapshot(&[status("s_a", &[]), behind("s_manual", &[], 99_000)])), Instant::now());
     assert_eq!(chosen(&w), "s_manual");
     w.read(Ok(snapshot(&[status("s_a", &[])])), Instant::now());

@@ -1,4 +1,4 @@
-//! Decides which columns have room, and how wide each is: a value is shown whole, or its column is left out.
+//! Decides which columns are shown, and how wide each is. A value is shown whole, or its column is left out.
 
 use super::tone;
 use crate::seeing::model::{Health, Table, bytes};
@@ -7,17 +7,18 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 use trickle_client::Activity;
 
-/// Room between two columns.
+/// The width of the gap between two columns.
 pub(super) const GAP: u16 = 2;
 
 /// A column beside the names.
 pub(super) struct Column {
     pub(super) head: &'static str,
-    /// The alignment; numbers are on the right.
+    /// The alignment of values. Numbers are aligned on the right.
     pub(super) side: Alignment,
-    /// Least width, even if all values are shorter: otherwise columns would come and go as ages grow.
+    /// The least width, even if all values are shorter. Otherwise columns would come and go as ages grow.
     usual: u16,
-    /// The rank, 0 for the most important. A column is shown if it has room beside the columns of lower rank.
+    /// The rank, which is 0 for the most important column. A column is shown if it has room beside the
+    /// columns of lower rank.
     rank: u8,
     pub(super) text: fn(&Table) -> String,
     pub(super) tone: fn(&Table) -> Style,
@@ -58,18 +59,18 @@ fn status(t: &Table) -> String {
     if t.status == Activity::Active { t.health.word().to_owned() } else { t.status.to_string() }
 }
 
-/// The division of a line's room among the columns.
+/// The division of a line's width among the columns.
 #[derive(Debug)]
 pub(super) struct Fitted {
-    /// The width that is left for names, which are shortened to it.
+    /// The width that is left for names. A longer name is shortened to this width.
     pub(super) name: u16,
-    /// The width of each column; `None` where it is left out.
+    /// The width of each column; `None` if the column is left out.
     pub(super) widths: [Option<u16>; COLUMNS.len()],
 }
 
 impl Fitted {
-    /// Divides the room of a line. Names keep 20 columns of the terminal, or a quarter of the room if that is
-    /// more, unless all names are shorter.
+    /// Divides the width of a line. Names have at least 20 columns of the terminal, or a quarter of the line
+    /// if a quarter is more. If all names are shorter, names have the width of the longest name.
     pub(super) fn new(names: u16, values: [u16; COLUMNS.len()], room: u16) -> Fitted {
         let mut left = room.saturating_sub(names.min((room / 4).max(20)));
         let mut widths = [None; COLUMNS.len()];
@@ -85,7 +86,7 @@ impl Fitted {
         Fitted { name: names.min(room.saturating_sub(taken)), widths }
     }
 
-    /// Returns the columns that have no room, from left to right.
+    /// Returns the columns that are left out, from left to right.
     pub(super) fn left_out(&self) -> impl Iterator<Item = &'static Column> {
         COLUMNS.iter().zip(self.widths).filter(|(_, w)| w.is_none()).map(|(c, _)| c)
     }
@@ -96,7 +97,7 @@ pub(super) fn width(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
 }
 
-/// Shortens a text to this width with … in its middle, since names differ at both ends.
+/// Shortens a name to this width with … in its middle, since names differ at both ends.
 pub(super) fn middle(text: &str, room: u16) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -115,7 +116,7 @@ pub(super) fn start(text: &str, room: u16) -> String {
     prefix(text.chars(), room.saturating_sub(1)).into_iter().chain(['…']).collect()
 }
 
-/// Returns as many of these letters as have room.
+/// Returns the first letters of `of`, as many as fit into this width.
 fn prefix(of: impl Iterator<Item = char>, room: u16) -> Vec<char> {
     let fits = |taken: &mut u16, c: char| {
         *taken = taken.saturating_add(width(c.encode_utf8(&mut [0; 4])));

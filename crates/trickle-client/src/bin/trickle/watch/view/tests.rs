@@ -1,4 +1,4 @@
-//! Catches a screen that hides what matters: the wrong rows, the reasons, and the age of the data.
+//! Catches a screen that hides the rows in bad state, the reasons for the state, or the age of the data.
 
 use super::*;
 use crate::seeing::model::tests::{behind, open, several, snapshot, status};
@@ -25,7 +25,7 @@ fn watched(now: Instant) -> Watched {
     w
 }
 
-/// Returns the line that begins with this text, and its number.
+/// Returns the number and the text of the first line that begins with `start`.
 #[track_caller]
 fn line<'l>(lines: &'l [String], start: &str) -> (u16, &'l str) {
     let found = lines.iter().enumerate().find(|(_, l)| l.starts_with(start));
@@ -79,8 +79,8 @@ fn wide() -> Vec<trickle_client::Status> {
     all
 }
 
-/// Catches numbers without their first digits. The law: between the gaps of a row stand the values of the
-/// shown columns and nothing else, and a number ends where its heading ends.
+/// Catches numbers without their first digits. The law: between the gaps of a row are only the values of the
+/// shown columns. A number ends at the same place of its line as the heading of its column.
 #[test]
 fn status_watch_shows_values_whole_at_each_width() {
     let now = Instant::now();
@@ -114,7 +114,7 @@ fn status_watch_shows_values_whole_at_each_width() {
     assert_eq!(before.last(), Some(&0));
 }
 
-/// Catches usual widths at which too little has room, and values that are left out everywhere.
+/// Catches usual widths of a terminal at which too few columns are shown, and values that are shown nowhere.
 #[test]
 fn status_watch_leaves_out_the_least_important() {
     let now = Instant::now();
@@ -129,7 +129,7 @@ fn status_watch_leaves_out_the_least_important() {
         assert!(long.contains('…') || room == 120, "{long}");
         assert!(long.ends_with("12") && long.contains("h 12 min"), "{long}");
     }
-    // The details of the chosen row have the other values.
+    // The details of the chosen row show the values of the columns that are left out.
     for _ in 0..2 {
         w.key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
     }
