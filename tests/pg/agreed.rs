@@ -1,12 +1,11 @@
-//! Functions of other roles that a query comes to run after its stream table was declared. Catches a way in
-//! which the owner of a table, a type or a view has a function of his run with the rights of a role that
-//! reads it.
+//! Functions of other roles that the query of a stream table runs only since a change after its declaration.
+//! Catches an owner of a table, type or view who gets his own function run with the rights of a reading role.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
 
-/// The objects of bob: a table, a view of it, a domain, an enum and a function. Also a function that says as
-/// whom it ran.
+/// The objects of bob: a table, a view of it, a domain, an enum and a function. The function `trap` raises an
+/// error that names the role as which it ran, unless that role is bob.
 const SHOP: &str = "
     CREATE SCHEMA bob AUTHORIZATION BOB; GRANT USAGE ON SCHEMA bob TO PUBLIC; SET SESSION AUTHORIZATION BOB;
     CREATE TYPE bob.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN bob.d AS int;
@@ -23,8 +22,8 @@ const SHOP: &str = "
     CREATE FUNCTION bob.trap(v bob.mood) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(1)::text';
     CREATE FUNCTION bob.trap(a bob.bt, b int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(b) = 1';";
 
-/// A query, and a change that bob makes afterwards. `runs` names the function that the query would then run,
-/// where its owner has to agree to it.
+/// A query, and a change that bob makes after the stream table was declared. `runs` names the function of bob
+/// that the query would run after the change, if the owner of the stream table must agree to that function.
 struct Case {
     name: &'static str,
     query: &'static str,

@@ -1,7 +1,6 @@
-//! Stream tables that are not linked to the ones that they read (`diamond_consistency` none): each is
-//! refreshed in a transaction of its own, after its sources. Catches changes that get lost or are counted
-//! twice between two such transactions, and a stream table that is refreshed before a source that it waits
-//! for.
+//! Stream tables that are not linked to the stream tables that they read (`diamond_consistency` none). Each
+//! is refreshed in a transaction of its own, after its sources. Catches changes that are lost or counted
+//! twice between two such transactions, and a stream table that is refreshed before its source.
 
 use crate::support::{Driver, assert_equal, count, name, newest_server, open, refresh, run};
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshOptions, Trickle};
@@ -17,7 +16,7 @@ const TABLES: [(&str, &str); 4] = [
     ("best", "SELECT max(mean) AS mean FROM means"),
 ];
 
-/// Transactions that brought changes, of the last refreshes of these stream tables.
+/// Number of different transactions in which the last refreshes of these stream tables brought changes.
 const TRANSACTIONS: &str = "SELECT count(DISTINCT data_timestamp) FROM (
     SELECT DISTINCT ON (pgt_id) data_timestamp FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
 
@@ -30,7 +29,8 @@ async fn make(t: &mut Driver, apart: &[&str]) {
     }
 }
 
-/// Changes the sales, refreshes the last of the stream tables, and counts the transactions of that refresh.
+/// Changes the sales, refreshes `best` with its sources, and returns the number of transactions of that
+/// refresh.
 async fn transactions(t: &mut Driver) -> i64 {
     run(t.connection(), "UPDATE sales SET amount = amount + 100 WHERE id < 5").await;
     let done = refresh(t, "best").await;
@@ -47,7 +47,7 @@ fn each_unlinked_table_has_a_transaction_of_its_own() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;
-        // Sums and counts share no stream table; means and best are not linked to them.
+        // `sums` and `counts` share no stream table, and `means` and `best` are linked to neither of them.
         assert_eq!(transactions(&mut t).await, 4);
         // A refresh of one stream table refreshes its sources first, but not its readers.
         run(t.connection(), "DELETE FROM sales WHERE id < 3").await;
@@ -83,8 +83,8 @@ fn replacing_an_unlinked_table_keeps_it_unlinked() {
     });
 }
 
-/// A refresh that fails keeps back the stream tables that are linked to the failed one, and no other. A
-/// stream table that is not linked shows the state that its sources have.
+/// A failed refresh of a stream table keeps back only the stream tables that are linked to that stream table.
+/// A stream table that is not linked shows the state of its sources all the same.
 #[test]
 fn a_failure_keeps_back_only_linked_tables() {
     newest_server(async |db| {
@@ -96,7 +96,8 @@ fn a_failure_keeps_back_only_linked_tables() {
             "UPDATE sales SET amount = amount + 4000 WHERE shop = 1; DELETE FROM sales WHERE id < 3",
         )
         .await;
-        // Nobody may write the counts: sums go on without them, and best, which is linked to them, does not.
+        // The constraint makes each refresh of `counts` fail. `sums` is refreshed all the same; `best` is
+        // linked to `counts` and is not.
         run(t.connection(), "ALTER TABLE counts ADD CONSTRAINT never CHECK (n > 9) NOT VALID").await;
         let linked = async |t: &Trickle| {
             let all = "SELECT concat_ws('; ', (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM counts t), \
@@ -114,8 +115,8 @@ fn a_failure_keeps_back_only_linked_tables() {
     });
 }
 
-/// One look tells which of many stream tables need no refresh. A reader of a stream table that may change in
-/// the same call is not among these.
+/// One query finds, among many stream tables, the ones that need no refresh. The query does not name a reader
+/// of a stream table that the same call may change.
 #[test]
 fn an_unlinked_reader_is_refreshed_in_the_call_of_its_source() {
     newest_server(async |db| {
@@ -130,7 +131,7 @@ fn an_unlinked_reader_is_refreshed_in_the_call_of_its_source() {
             t.refresh_apart(&[name("best")], &RefreshOptions::default()).await.unwrap();
             assert_eq!(count(t.connection(), different).await, 0, "{alteration}");
         }
-        // A paused stream table is refreshed by hand all the same.
+        // A suspended stream table is refreshed by hand all the same.
         let paused = Alteration { suspended: Some(true), ..Alteration::default() };
         t.alter(&name("sums"), &paused).await.unwrap();
         run(t.connection(), "UPDATE sales SET amount = amount + 100").await;

@@ -1,5 +1,5 @@
-//! The whole way from SQL to a refreshed table, every statement of it run by hand. The statements of a
-//! compiled stream table are all that is needed, and each of its ways to refresh gives the same result.
+//! The whole path from SQL to a refreshed table, with every statement run by the test itself. The statements
+//! of a compiled stream table suffice for that, and each kind of refresh gives the same result.
 
 use crate::capture::{run, run_all};
 use crate::support::{assert_same_bag, newest_server};
@@ -12,14 +12,14 @@ use trickle_core::sql::ast::{Param, Statement};
 use trickle_core::sql::print;
 use trickle_core::{Options, Refresh, StreamTable, compile};
 
-/// A stream table on a server, and the snapshot up to which it is fresh.
+/// A stream table on a server, with its frontier.
 struct Kept {
     table: StreamTable,
     query: &'static str,
     frontier: String,
 }
 
-/// Runs a statement, and returns its row where there is one.
+/// Runs a statement, and returns the row that it returns, if any.
 async fn execute(s: &Session, statement: &Statement, frontier: &str) -> Option<Row> {
     let printed = print(statement);
     let own: (Option<String>, Option<i64>) = (None, None);
@@ -56,8 +56,8 @@ impl Kept {
         kept
     }
 
-    /// Refreshes, and returns the rows inserted, updated and deleted, as far as the last statement tells
-    /// them.
+    /// Refreshes, and returns the numbers of inserted, updated and deleted rows, if the last statement
+    /// returns them.
     async fn refresh(&mut self, s: &Session, how: Refresh) -> Option<[i64; 3]> {
         run(s, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
         let now: String =
@@ -104,7 +104,7 @@ const FILL: &str = "DELETE FROM customer; DELETE FROM orders;
     FROM generate_series(0, 12) i;
     INSERT INTO orders SELECT i, i % 13, i % 40 + 0.25, NULL FROM generate_series(1, 200) i";
 
-/// Changes, each of which is one window.
+/// Changes; each text is the window of one refresh.
 const WINDOWS: &[&str] = &[
     "UPDATE orders SET amount = amount + 1 WHERE id % 5 = 0",
     "DELETE FROM orders WHERE id % 7 = 0; INSERT INTO orders SELECT i, i % 13, i, 'n' FROM generate_series(201, 230) i",
@@ -133,7 +133,8 @@ fn from_sql_to_a_refreshed_table() {
                 kept.refresh(&s, Refresh::Delta).await;
                 kept.assert_fresh(&s).await;
             }
-            // The changes of a transaction that is open across a refresh are in the window after its commit.
+            // Changes of a transaction that is open during a refresh belong to the first window after its
+            // commit.
             run(&other, "BEGIN; INSERT INTO orders VALUES (500, 5, 77, NULL)").await;
             run(&s, "INSERT INTO orders VALUES (501, 5, 78, NULL)").await;
             kept.refresh(&s, Refresh::Delta).await;
@@ -184,7 +185,7 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
             run(&s, FILL).await;
             kept.refresh(&s, Refresh::Delta).await;
             kept.assert_fresh(&s).await;
-            // A row that changed back to its former values is not written.
+            // The refresh does not write a row that changed and then changed back to its former values.
             run(
                 &s,
                 "UPDATE orders SET amount = amount + 1, customer = 8; UPDATE customer SET name = name || 'x'",
@@ -201,8 +202,8 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
     });
 }
 
-/// A value that equals the former one and is written in another way counts as changed. Refreshing by affected
-/// rows is of no use to a query whose result is not told apart by the key of its table.
+/// A value that equals the former value and is written in another way counts as changed. A query whose result
+/// rows do not correspond to keys of its table gains nothing from a refresh by affected rows.
 #[test]
 fn affected_rows_are_compared_as_they_are_written() {
     let ddl = "CREATE TABLE t (id numeric PRIMARY KEY, v numeric, j json)";

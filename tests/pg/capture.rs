@@ -1,4 +1,4 @@
-//! Change capture: the triggers write exactly the changed rows, however they were changed.
+//! Change capture: the triggers write exactly the changed rows, whatever kind of statement changed the rows.
 
 use crate::support::{Db, assert_same_bag, each_server};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub(crate) async fn run_all(s: &Session, statements: &[Statement]) {
     run(s, &(sql + "COMMIT")).await;
 }
 
-/// Tables whose columns are called like everything that the triggers use.
+/// Tables whose columns have the names that the triggers use.
 const HOSTILE: &str = r#"CREATE TABLE "odd ""T""" ("w" int PRIMARY KEY, "xid" text, "_w" numeric, "select" int,
     "new" int, "old" int, "found" text, "tg_op" text, "O'x" text, "c1" int, "there" bool, "trickle_new" int,
     "r" int, "s" int, "v" int, "o" int, "n" int)"#;
 
-/// A table and which of its columns are captured.
+/// Tables, each with the columns that are captured.
 const TABLES: &[(&str, &[&str])] = &[
     ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["w", "xid"]),
     ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["xid"]),
@@ -35,7 +35,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &[]),
 ];
 
-/// Statements over `(w int, xid text, extra int)`, applied one after the other.
+/// Statements on a table with columns `(w int, xid text, extra int)`, run one after the other.
 const CHANGES: &[&str] = &[
     "INSERT INTO t SELECT i, 'r' || i, i FROM generate_series(1, 50) i",
     "INSERT INTO t (w, xid) VALUES (100, NULL)",
@@ -82,7 +82,8 @@ fn quoted(columns: &[&str], prefix: &str) -> String {
     columns.iter().map(of).collect::<String>()
 }
 
-/// Returns the columns as the buffer names them: two have the names of the buffer's own columns.
+/// Returns the columns by the names that they have in the buffer. Two columns have the names of the buffer's
+/// own columns, so they are renamed.
 fn buffered(columns: &[&str]) -> String {
     let of = |c: &&str| {
         if matches!(c.trim_start_matches('_'), "w" | "xid") { format!("_{c}") } else { (*c).into() }
@@ -91,7 +92,8 @@ fn buffered(columns: &[&str]) -> String {
     quoted(&names.iter().map(String::as_str).collect::<Vec<_>>(), "")
 }
 
-/// Asserts `old rows + buffer = new rows`, with each side's negative part on the other.
+/// Asserts `old rows + buffer = new rows`. Rows with negative weights are moved to the other side of the
+/// equation.
 async fn assert_captured(s: &Session, b: &Buffer, table: &str, columns: &[&str]) {
     let view = b.view();
     let rows = |w: i32| format!("SELECT 1{} FROM {view} WHERE w = {w}", buffered(columns));
@@ -205,7 +207,7 @@ fn an_update_of_other_columns_writes_nothing() {
         for mode in Mode::PLAIN {
             let buffer = buffer(&s, ddl, &["v"]).await;
             run_all(&s, &mode.source().install(&buffer)).await;
-            // A plan cached for one row must not be quadratic for many.
+            // A plan that was cached for one changed row must not take quadratic time for many changed rows.
             run(&s, "UPDATE t SET other = other + 1; UPDATE t SET id = id + 10, v = v").await;
             let written = &of(&buffer, "SELECT count(*) FROM {}");
             let expected = if mode == Mode::Row { 0 } else { 4 };
@@ -248,7 +250,8 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         .await;
         assert_eq!(rows(&s, &of(&narrow, "SELECT count(*) FROM {}_3 WHERE w = 1")).await, 1);
         assert_eq!(rows(&s, &of(&narrow, "SELECT count(cmin) FROM {}")).await, 3);
-        // A crash empties unlogged segments. Until that is repaired, the view shows the mark of a TRUNCATE.
+        // A crash empties unlogged segments. Until a repair, the view of the buffer shows the mark of a
+        // TRUNCATE.
         let marks = &of(&narrow, "SELECT count(*) FROM {} WHERE w = 0");
         run_all(&s, &next.heal()).await;
         assert_eq!(rows(&s, marks).await, 0, "nothing was lost");

@@ -1,7 +1,7 @@
-//! The case files on real servers: after one refresh by a delta for every window, the result is the one that
-//! the case file states. Catches errors that rules and evaluator have in common, and cases that claim another
-//! result than PostgreSQL's. These run through the SQL API too, and then catch facts that are lost on the way
-//! through it.
+//! The case files on real servers: after a refresh by delta for each window, the stream table has the rows
+//! that the case file states. Catches errors that rules and evaluator have in common, and cases that claim
+//! another result than PostgreSQL's. The cases run through the SQL API too, and so catch facts that the SQL
+//! API does not pass on.
 
 #[path = "../case_files/mod.rs"]
 pub(crate) mod case_files;
@@ -21,13 +21,15 @@ use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::{Case, Expected};
 
-/// Whether the queries run inside other queries too. Plans are composed of the same operators on every server
-/// and through either driver, so the newest server with the program is enough to test that.
+/// Whether the queries of the cases run also inside other queries on this server. Plans are composed of the
+/// same operators on every server and through either driver, so one run with the newest server and the
+/// program suffices.
 fn is_composed(db: &Db) -> bool {
     db.is_newest() && !Driver::is_the_servers()
 }
 
-/// Part of the cases that run on a server: one in so many, others each day.
+/// The part of the cases that run on a server: `Some(n)` is one case of each n, other cases each day; `None`
+/// is no case.
 type Part = Option<u64>;
 
 #[test]
@@ -43,14 +45,16 @@ fn every_case_comes_out_as_it_says() {
     each_case_on(part, async |t, case, _| run(t, case, false).await);
 }
 
-/// The least number of cases that triggers keep, in the oldest and the newest version.
+/// The least number of cases whose stream tables IMMEDIATE can keep, in the oldest and the newest version.
 const KEPT: [usize; 2] = [323, 328];
 
-/// The same cases, kept within the statements that write.
+/// The same cases in mode IMMEDIATE: each statement that writes a source also brings the stream table up to
+/// date.
 #[test]
 fn every_case_that_triggers_can_keep_comes_out_as_it_says() {
     let (kept, major) = (AtomicUsize::new(0), AtomicU32::new(0));
-    // Triggers run the same texts through either driver, so each driver has its own server.
+    // Triggers run the same texts through either driver, so each driver is tested with one server only: the
+    // SQL API with the newest, the program with the oldest.
     let part = |db: &Db| {
         let through_sql = Driver::is_the_servers();
         let is_it = if through_sql { db.is_newest() } else { db.is_oldest() };
@@ -92,8 +96,8 @@ fn each_case_on(part: impl Fn(&Db) -> Part + Sync, test: impl AsyncFn(&mut Drive
     });
 }
 
-/// Number of cases that share a session. A session keeps a plan for each statement of each trigger function
-/// that it ever ran, and looks through all of them at each DDL.
+/// Number of cases that share a session. A session stores a plan for each statement of each trigger function
+/// that the session ever ran, and each DDL statement searches all of these plans.
 const FEW: usize = 12;
 
 /// Runs a case in an empty schema, and removes its objects afterwards.
@@ -111,11 +115,11 @@ async fn alone(t: &mut Driver, case: &Case, test: impl AsyncFn(&mut Driver, &Cas
     }
 }
 
-/// The SQLSTATE for a feature that a server was built without, as some are without XML.
+/// The SQLSTATE for a feature that this server was built without. Some servers are built without XML.
 const UNSUPPORTED: &str = "0A000";
 
 async fn run(t: &mut Driver, case: &Case, composed: bool) {
-    // The reader of DDL knows the type by its name alone, and the server needs its extension.
+    // `MemoryCatalog` knows the type citext by a CREATE TYPE, and the server by the extension.
     let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
     t.connection().client().batch_execute(&tables).await.unwrap();
     match t.connection().client().batch_execute(&case.rows).await {
@@ -138,7 +142,8 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
         return;
     }
     let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == trickle_client::Mode::Differential;
-    // With a server more functions are known than the core knows without one.
+    // The engine asks the server for functions that the core alone does not know, so a query with a verdict
+    // may still have a delta.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
     let all = match composed {
         true => beside(t, &case.query, incremental).await,
@@ -168,7 +173,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
     }
 }
 
-/// Runs a case under IMMEDIATE, and returns whether it can be kept so.
+/// Runs a case under IMMEDIATE, and returns whether its stream table can have that mode.
 async fn keep(t: &mut Driver, case: &Case) -> bool {
     let run = async |t: &Trickle, sql: &str| t.connection().client().batch_execute(sql).await;
     run(t, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await.unwrap();
@@ -204,7 +209,7 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
                 let e = done.unwrap_err();
                 let e = e.as_db_error().unwrap().message();
                 assert!(wanted.contains(e) || e.contains(wanted), "{e} is not {wanted}");
-                // The failed statement left nothing behind.
+                // The failed statement changed no data, so a ROLLBACK ends the case.
                 run(t, "ROLLBACK").await.unwrap();
                 return true;
             }
@@ -213,8 +218,8 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
     true
 }
 
-/// Returns whether the query raises an error in a state between the statements of a change: such a state has
-/// no result that could be kept.
+/// Returns whether the query raises an error in a state between two statements of a change. Such a state has
+/// no result that a stream table could show.
 async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();
     for statement in change.split(';') {
@@ -246,7 +251,7 @@ async fn timed(t: &mut Driver, case: &Case) {
     }
 }
 
-/// Returns the result of a case's query at a time.
+/// Returns the result of a case's query with `time` as the time of the clock.
 async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     let mut query = case.query.replace("now()", &format!("timestamptz '{time}'"));
     for (function, ty) in [("current_date", "date"), ("localtimestamp", "timestamp")] {
@@ -255,9 +260,9 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     rows(t, &query).await
 }
 
-/// Makes the same query as the inner part of another, or a reader of the stream table `st`, and returns the
-/// names of all. The query and the day choose between the two, so each of three days has another; `just
-/// nightly` has all.
+/// Creates further stream tables, and returns the names of all, with `st`: the case's query under DISTINCT,
+/// the case's query in a join, and a reader of `st`. One of the three is created each day, which the length
+/// of the query decides; `just nightly` creates all three.
 async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
     let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();
@@ -265,7 +270,8 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     let names = names.join(", ");
     let inner = format!("({query}) AS q ({names})");
     let distinct = format!("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM {inner}) AS d");
-    // A join of both: each row with the number of rows that have its first value.
+    // A join of the case's query with its groups: each row gets the number of rows that have the same first
+    // value.
     let joined = format!(
         "SELECT q.*, r.n FROM {inner} JOIN (SELECT c1, count(*) AS n FROM {inner} GROUP BY c1) AS r \
          ON r.c1 IS NOT DISTINCT FROM q.c1"
@@ -279,7 +285,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     ];
     let of_today = |i: usize| is_todays(query.len() + i, 3);
     for (_, (what, texts)) in others.into_iter().enumerate().filter(|(i, _)| of_today(*i)) {
-        // Columns of some types have no equality.
+        // Some types have no equality, so the second text does without a comparison of columns.
         let [first, without] = &texts;
         let text = match t.connection().client().prepare(first).await {
             Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => without,
@@ -294,7 +300,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     all
 }
 
-/// Returns the stored rows, as the server writes them, sorted.
+/// Returns the stored rows of `st`, in the server's text format, sorted.
 async fn stored(t: &Trickle) -> Vec<Vec<Option<String>>> {
     rows(t, "SELECT * FROM st").await
 }

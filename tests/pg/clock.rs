@@ -1,7 +1,8 @@
 //! Queries over the clock on real servers: rows enter and leave as time passes.
 //!
-//! Only this test can catch two errors. One is a refresh, a load on several connections, a check and a reader
-//! that do not mean one time; the other is time that passes unnoticed because no table changed.
+//! Only these tests can catch two errors. First, a refresh, a fill on several connections, a check and a
+//! reader may compute with different times. Second, a refresh may be skipped because no table changed,
+//! although time passed.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, mode, name, newest_server, open, open_with, refresh, run,
@@ -12,7 +13,8 @@ use trickle_client::{Connect, RefreshOptions, Result, Session, Settings, Trickle
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
-/// Events every 20 milliseconds, from 40 seconds ago to nine minutes from now; some at no time.
+/// Events at intervals of 20 milliseconds, from 40 seconds ago to nine minutes from now. Some events have
+/// NULL as their time.
 const TABLES: &str = "
 CREATE TABLE ev (id int PRIMARY KEY, k int, v int, at timestamptz, day date);
 CREATE TABLE dim (k int PRIMARY KEY, name text, wait interval);
@@ -79,7 +81,7 @@ async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
 
-/// Waits until the server's clock has gone on by some milliseconds.
+/// Waits until some milliseconds have passed on the server's clock.
 async fn passes(t: &Trickle, milliseconds: f64) {
     let text = "SELECT (clock_timestamp() + $1 * interval '1 millisecond')::text";
     let until: String = t.connection().client().query_one(text, &[&milliseconds]).await.unwrap().get(0);
@@ -113,7 +115,7 @@ fn rows_enter_and_leave_as_time_passes() {
             passes(&t, 60.0).await;
             let done = t.refresh_all(&RefreshOptions::default()).await.unwrap();
             for d in &done {
-                // Readers of stream tables have nothing to do where those do not change.
+                // A reader of a stream table has no data to read when that stream table did not change.
                 let known = [Action::Differential, Action::NoData].contains(&d.report.action);
                 assert!(known, "{}: {}", d.report.name, d.report.reason);
             }
@@ -125,8 +127,8 @@ fn rows_enter_and_leave_as_time_passes() {
     });
 }
 
-/// The cheap question about idle stream tables notices that time passed, and linked stream tables mean one
-/// time.
+/// The query that finds idle stream tables notices that time passed, and linked stream tables are computed
+/// for one time.
 #[test]
 fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     newest_server(async |db| {
@@ -164,7 +166,8 @@ fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     });
 }
 
-/// All rows of a stream table are of one time, the recorded `data_timestamp`, whenever somebody reads it.
+/// All rows of a stream table are computed for one time, the recorded `data_timestamp`, whenever somebody
+/// reads the stream table.
 #[test]
 fn the_time_of_the_data_says_what_is_in_it() {
     newest_server(async |db| {
@@ -189,7 +192,7 @@ fn the_time_of_the_data_says_what_is_in_it() {
     });
 }
 
-/// A clock that was set back takes rows out again.
+/// After the clock was set back, a refresh removes the rows that entered too early.
 #[test]
 fn the_clock_may_be_set_back() {
     newest_server(async |db| {
@@ -201,7 +204,7 @@ fn the_clock_may_be_set_back() {
             "SELECT id, k FROM ev WHERE at <= now() AND at > now() - interval '20 seconds'",
         )
         .await;
-        // The state that a refresh in half a minute would leave.
+        // The rows and the `data_timestamp` that a refresh 30 seconds from now would store.
         let s = db.session().await;
         let later = "BEGIN; SET LOCAL pgtrickle.refreshing = on; DELETE FROM past;
             UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() + interval '30 seconds';
@@ -263,7 +266,7 @@ fn a_load_on_several_connections_is_of_one_time() {
     });
 }
 
-/// A value of the clock in the result would change every row at each refresh.
+/// A query that shows the time itself is not incremental: each refresh would change every row.
 #[test]
 fn the_clock_in_a_select_list_is_recomputed_and_says_why() {
     newest_server(async |db| {

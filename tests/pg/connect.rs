@@ -1,5 +1,5 @@
-//! The way to a real server, by the library and by the program. Settings arrive there; a refusal of the
-//! server is told in its own words, with advice.
+//! Connecting to a real server, by the library and by the program. The server receives the settings. An error
+//! shows the server's own words and adds advice.
 
 use crate::support::{Db, pid, planted, todays_server};
 use rcgen::{CertificateParams, KeyPair};
@@ -13,12 +13,12 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use trickle_client::Connect;
 use trickle_client::connect::{ConnectError, Target};
 
-/// Connects by the library, with no environment.
+/// Connects by the library, without environment variables.
 async fn connect(settings: &str) -> Result<tokio_postgres::Client, ConnectError> {
     Target::resolve(Some(settings), &|_| None)?.connect().await
 }
 
-/// Runs `trickle doctor`, with no environment variable that would change its target.
+/// Runs `trickle doctor`, without the environment variables that would choose another server.
 fn doctor(settings: &str, args: &[&str]) -> Output {
     planted::output(planted::program().args(["doctor", "--database-url", settings]).args(args))
 }
@@ -107,7 +107,7 @@ fn doctor_says_what_is_in_the_way_of_a_role() {
     });
 }
 
-/// Opens a port to a test's server that lets nobody in without TLS, and returns the port.
+/// Opens a port in front of a test's server that refuses connections without TLS, and returns the port.
 async fn tls_only(db: &Db) -> u16 {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();

@@ -1,6 +1,6 @@
-//! Materialized views and foreign tables as sources, followed by comparing them with copies. Catches a copy
-//! that is read twice or late, and rows without a key that are counted wrong. Catches also copies that
-//! outlive their readers, and a source that is followed without a reader.
+//! Materialized views and foreign tables as sources, polled by comparing them with copies. Catches a copy
+//! that a refresh reads twice or late, and rows without a key that are counted wrong. Catches also copies
+//! that outlive their readers, and a source that is polled although it has no reader.
 
 use crate::support::{
     Driver, assert_equal, count, create, mode, name, newest_server, open_with, refresh, run, try_refresh,
@@ -21,7 +21,7 @@ fn incremental() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// Refreshes a stream table with all its sources, and returns the action that was done to it.
+/// Refreshes a stream table with all its sources, and returns the action of the stream table's own refresh.
 async fn action(t: &mut Driver, what: &str) -> Action {
     let done = refresh(t, what).await;
     done.iter().find(|d| d.report.name.contains(what)).map(|d| d.report.action).unwrap()
@@ -94,7 +94,7 @@ fn nothing_is_followed_that_was_not_asked_for() {
         follow(&mut t, "followed", "SELECT id + 1 AS n FROM m").await;
         assert_eq!(mode(&t, "plain").await.0, "FULL");
         assert_eq!(mode(&t, "followed").await.0, "DIFFERENTIAL");
-        // A query that can only be recomputed reads the view itself, and needs no copy.
+        // A query without a delta reads the materialized view itself, and needs no copy.
         follow(&mut t, "anew", "SELECT id, now() AS seen FROM m").await;
         assert_eq!(mode(&t, "anew").await.0, "FULL");
         t.drop(&name("followed"), false).await.unwrap();
@@ -123,7 +123,7 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
         run(&w, "UPDATE a SET v = 5; REFRESH MATERIALIZED VIEW m").await;
         assert_eq!(action(&mut t, "st").await, Action::Differential);
         assert_equal(&mut t, "st").await;
-        // Another reader asks for a column that the copy does not have yet.
+        // The second reader needs a column that the copy does not have yet.
         follow(&mut t, "texts", "SELECT u, max(v) AS v FROM m GROUP BY u").await;
         run(&w, "UPDATE a SET u = 'z', v = 6 WHERE id = 2; REFRESH MATERIALIZED VIEW m").await;
         for st in ["st", "texts"] {
@@ -131,7 +131,7 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
             assert_equal(&mut t, st).await;
         }
         assert_eq!(count(&w, COPIES).await, 1);
-        // A reader with another query goes on following.
+        // A reader whose query is altered still gets its changes from the copy.
         let again = NewStreamTable {
             if_exists: IfExists::Replace,
             ..NewStreamTable::new(name("texts"), "SELECT u FROM m")
@@ -142,8 +142,8 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
     });
 }
 
-/// A refresh of the view that commits between the snapshot and the read would be in the rows that are read,
-/// unlike every other change.
+/// A REFRESH MATERIALIZED VIEW may commit after the snapshot of a refresh. The refresh would read the view's
+/// new rows although its snapshot shows no other change of that transaction.
 #[test]
 fn a_view_agrees_with_its_tables_at_every_refresh() {
     newest_server(async |db| {
@@ -162,8 +162,8 @@ fn a_view_agrees_with_its_tables_at_every_refresh() {
         };
         let read = async {
             while !written.get() {
-                // While the view is refreshed all the time, every attempt of a refresh may meet such a
-                // commit.
+                // The view is refreshed all the time, so every attempt of a refresh may meet such a commit
+                // and fail with 40001.
                 match try_refresh(&mut t, "pair").await {
                     Err(e) if e.sqlstate() == Some("40001") => {}
                     done => drop(done.unwrap()),
@@ -216,8 +216,8 @@ fn a_foreign_table_is_followed() {
                 assert_equal(&mut t, st).await;
             }
         }
-        // On the foreign server all rows change while a refresh is under way: the refresh writes the rows
-        // that it read, once.
+        // On the foreign server all rows change during a refresh. The refresh reads the rows once, and writes
+        // the rows that it read.
         let written = Cell::new(false);
         let write = async {
             for i in 0..40 {
@@ -240,7 +240,7 @@ fn a_foreign_table_is_followed() {
     });
 }
 
-/// Columns of a followed materialized view are renamed, also to each other's names.
+/// Columns of a polled materialized view are renamed, also to each other's names.
 #[test]
 fn columns_of_what_is_copied_may_be_renamed() {
     newest_server(async |db| {
@@ -250,7 +250,7 @@ fn columns_of_what_is_copied_may_be_renamed() {
                  CREATE MATERIALIZED VIEW m AS SELECT id, v, u FROM a").await;
         follow(&mut t, "summed", "SELECT sum(v) AS v, sum(u) AS u FROM m").await;
         follow(&mut t, "plain", "SELECT id, v FROM m WHERE u > 6").await;
-        // The name that a view over it would show.
+        // A view over `m` shows the column's present name.
         run(&w, "CREATE VIEW now AS SELECT id, v FROM m WHERE u > 6").await;
         for change in [
             "ALTER MATERIALIZED VIEW m RENAME v TO x",

@@ -1,6 +1,6 @@
-//! The server dies by SIGKILL, all its processes at once, before any statement of a refresh, with writers at
-//! work. The server comes up again, and is written at once. Catches trust in buffers that a crash emptied,
-//! and work that was reported as stored and was not.
+//! All processes of the server are killed by SIGKILL at once, before any statement of a refresh, while
+//! writers are at work. The server is started again, and written at once. Catches trust in buffers that a
+//! crash emptied, and work that was reported as stored and was lost.
 
 use crate::support::private::{connect, newest_version, open, start};
 use crate::support::{assert_equal, create, name, run};
@@ -29,7 +29,7 @@ fn major(server: &Server) -> u32 {
     version.trim().parse().unwrap()
 }
 
-/// Lets `left` statements of a refresh pass, then kills the server.
+/// A driver of a refresh that runs `left` statements and then kills the server.
 struct Crash<'s> {
     left: usize,
     seen: usize,
@@ -48,7 +48,7 @@ impl Watch for Crash<'_> {
     }
 }
 
-/// Writes until the server is gone.
+/// Writes until the server is dead.
 fn writes(s: Session, from: i32) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         for i in from.. {
@@ -63,8 +63,8 @@ fn writes(s: Session, from: i32) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Crashes at every second step with one version, and at the others with the next version: a restart takes
-/// its time.
+/// Crashes at every second step with one version of PostgreSQL, and at the other steps with the next version.
+/// Restarts are slow, so not every version is crashed at every step.
 async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
     let settings = Settings {
         capture: CaptureOptions { mode: Mode::Statement, unlogged },
@@ -98,7 +98,7 @@ async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
         assert!(done.is_err(), "step {left}: {done:?}");
         server.ready().await.unwrap();
         writer.await.unwrap();
-        // A write before any refresh has looked at the buffers.
+        // This write comes after the crash and before any refresh reads the buffers.
         let w = connect(server, "postgres").await;
         run(&w, "INSERT INTO a VALUES (-5, 1, 1); DELETE FROM a WHERE id = -5; UPDATE a SET v = v + 1 WHERE k = 2").await;
         t = open(server, "postgres", settings.clone()).await;
@@ -142,8 +142,8 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
     });
 }
 
-/// Nobody wrote or refreshed since the crash: the cheap question alone notices that the crash emptied the
-/// buffers.
+/// Nobody wrote or refreshed since the crash. The query that finds idle stream tables must itself notice that
+/// the crash emptied the buffers.
 #[test]
 fn the_cheap_question_notices_buffers_emptied_by_a_crash() {
     newest_version(async |binaries| {

@@ -1,6 +1,6 @@
-//! The program dies between any two messages: of a refresh and the drain after it, of the repair of a full
-//! buffer, of a creation. The next program finds nothing lost, nothing counted twice and nothing in its way.
-//! Catches half-done work outside the refresh machine.
+//! The program dies between any two messages of a refresh with its drain, of a refresh over a full buffer, or
+//! of a creation. After the next run of the program no change is lost or counted twice, and no remains hinder
+//! the run. Catches half-done work in code outside the refresh machine.
 
 use crate::support::{
     Budget, Db, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run,
@@ -14,14 +14,15 @@ const SOURCES: &str = "
 const TABLES: [(&str, &str); 2] =
     [("sums", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"), ("rows", "SELECT id, v FROM a")];
 
-/// Opens a session of the library, whichever driver the other tests use. A refresh by the SQL API is one
-/// message; `extension::crashes` has the tests in which a process dies within it.
+/// Opens a session of the library, also when the other tests use the SQL API. A refresh by the SQL API is one
+/// message to the server; `extension::crashes` has the tests in which the process dies during that message.
 async fn cut_session(db: &Db, settings: &Settings) -> (Trickle, Budget) {
     let (session, budget) = cut::connect(db).await;
     (Trickle::open(session, settings.clone()).await.unwrap(), budget)
 }
 
-/// Cuts a refresh of the first table after every number of messages, until one is not cut.
+/// Refreshes the first table repeatedly, cutting each refresh after a greater number of messages, until a
+/// refresh is not cut.
 async fn refresh_cut_everywhere(db: &Db, settings: Settings, change: &str) {
     let mut whole = open_with(db, settings.clone()).await;
     let w = db.session().await;
@@ -46,8 +47,8 @@ async fn refresh_cut_everywhere(db: &Db, settings: Settings, change: &str) {
             done.unwrap();
             break;
         }
-        // A statement has five messages. The message at which a statement is cut varies with the number of
-        // parameters whose types are asked for.
+        // A statement has five messages, and more where the types of its parameters are asked for. So the
+        // cuts do not always fall on the same message of a statement.
         messages += 5;
     }
     assert!(messages > 60, "only {messages}");
@@ -99,7 +100,7 @@ fn a_creation_dies_between_any_two_messages() {
         let w = db.session().await;
         run(&w, SOURCES).await;
         create(&mut whole, "rows", TABLES[1].1).await;
-        // The second creation makes the buffer wider.
+        // The creation of `sums` adds columns to the buffer that the creation of `rows` made.
         let new = NewStreamTable::new(name("sums"), TABLES[0].1);
         let mut messages = 0;
         loop {
@@ -110,7 +111,7 @@ fn a_creation_dies_between_any_two_messages() {
             let spent = budget.is_spent();
             drop(t);
             run(&w, "UPDATE a SET v = v + 1, k = k + 1 WHERE id % 9 = 0").await;
-            // The server may still be working at the last message.
+            // The server may still be working on the last message of the dead program.
             let there = loop {
                 match whole.find(&name("sums")).await {
                     Ok(_) => break true,
@@ -137,7 +138,7 @@ fn a_creation_dies_between_any_two_messages() {
     });
 }
 
-/// Returns whether another session is at work.
+/// Returns whether another session is running a statement.
 async fn busy(s: &Session) -> bool {
     let text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' \
          AND pid <> pg_backend_pid()";

@@ -1,9 +1,11 @@
-//! The extension, through its SQL API alone: its own transactions, its work without a caller, and a catalog
-//! that goes from the program to the extension and back. Catches errors in code that the two drivers do not
-//! have in common. The tests of both drivers run through it too, by [`Driver`].
+//! The extension, through its SQL API alone. The tests are of refreshes in the caller's transaction, of work
+//! without a caller, and of a catalog that moves from the program to the extension and back. Catches errors
+//! in code that the two drivers do not share. The tests that both drivers share run through the extension
+//! too, by [`Driver`].
 //!
 //! [`Driver`]: crate::support::Driver
-//! The servers must have it installed: `./x extension` does that, and runs these tests.
+//! The servers must have the extension installed. `./x extension` installs the extension and runs these
+//! tests.
 
 mod api;
 mod copy;
@@ -31,12 +33,12 @@ use trickle_client::Session;
 /// Opens a session of a database that has the extension.
 async fn installed(db: &Db) -> Session {
     let s = db.session().await;
-    // Not in `public`: tests drop that schema.
+    // The extension is not in schema `public`, since tests drop that schema.
     run(&s, "CREATE SCHEMA extensions; CREATE EXTENSION pg_trickle SCHEMA extensions").await;
     s
 }
 
-/// Returns the rows of a query as the server writes them, sorted.
+/// Returns the rows of a query in the server's text format, sorted.
 async fn rows(s: &Session, query: &str) -> Vec<Vec<Option<String>>> {
     let mut rows = Vec::new();
     for message in s.client().simple_query(query).await.unwrap_or_else(|e| panic!("{e:?}\n{query}")) {
@@ -113,7 +115,7 @@ fn a_caught_error_rolls_back_the_failed_refresh() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
-        // A refresh turns jit off for itself alone.
+        // A refresh turns jit off, and the session has its own value of `jit` again after the refresh.
         run(&s, "SET jit = on").await;
         run(&s, "SELECT pgtrickle.create_stream_table('q', 'SELECT id, 100 / amount AS q FROM orders')")
             .await;
@@ -151,7 +153,7 @@ fn errors_say_what_why_and_what_to_do() {
         let e = e.as_db_error().unwrap();
         assert_eq!((e.code().code(), e.message()), ("42703", "column \"nope\" does not exist"));
         assert!(e.hint().is_some_and(|h| h.contains("FROM")), "{e:?}");
-        // The place of the error in the query, in characters.
+        // Each query with the position of its error, in characters from 1.
         for (query, at) in [
             ("SELECT 'é', nope FROM orders", 13),
             ("SELECT 1 FROM orders WHERE", 27),
@@ -230,7 +232,7 @@ fn a_refresh_in_the_middle_of_a_change_is_refused() {
         let s = installed(db).await;
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
-        // This trigger fires before the one that captures.
+        // The trigger `a_refresh` fires before the trigger that captures.
         run(
             &s,
             "CREATE FUNCTION eager() RETURNS trigger LANGUAGE plpgsql AS \
@@ -385,7 +387,7 @@ const SETTINGS: &str = "SELECT format('| `%s` | %s | %s | %s | %s %s |', name, \
     CASE context WHEN 'user' THEN 'anybody' WHEN 'sighup' THEN 'the configuration' ELSE context END, short_desc, extra_desc) \
     FROM pg_settings WHERE name LIKE 'pg\\_trickle.%' ORDER BY name COLLATE \"C\"";
 
-/// The reference documentation of the settings is the server's own description of them.
+/// The reference documentation describes each setting in the words of the server's own description.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_reference_of_settings_is_the_servers() {
@@ -410,24 +412,25 @@ fn the_reference_of_settings_is_the_servers() {
     });
 }
 
-/// Private memory of a server process in KiB, plus the part of it that its memory contexts hold.
+/// Private memory of a server process in KiB, plus the size of its memory contexts in KiB.
 const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', 0, 10000, true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
     + (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::int8";
 
 const SPELLS: usize = 16;
 
-/// Number of first spells, in which statements become known that the process keeps.
+/// Number of spells at the start that do not count, since the process still prepares statements that it
+/// stores.
 const LEARNING: usize = 6;
 
-/// Turns autovacuum off for all tables. New statistics cause the plans that are kept to be made again, which
+/// Turns autovacuum off for all tables. New statistics make the server plan stored statements again, which
 /// takes memory once.
 const UNATTENDED: &str = "DO $$ DECLARE t regclass; BEGIN
     FOR t IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text IN ('public', 'pgtrickle', 'pgtrickle_changes')
     LOOP EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', t); END LOOP; END $$";
 
-/// Catches memory that each refresh leaves in its process: of some spells of refreshes, the one that took
-/// least counts, since once in a while more is taken for good. `TRICKLE_REFRESHES` sets a greater number of
-/// refreshes.
+/// Catches memory that each refresh leaves in its process. Of several spells of refreshes, only the spell
+/// with the smallest growth counts, since the process sometimes takes more memory for good.
+/// `TRICKLE_REFRESHES` sets a greater number of refreshes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn refreshes_leave_no_memory_behind() {
@@ -463,7 +466,7 @@ fn refreshes_leave_no_memory_behind() {
             )
             .await;
             run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
-            // Half of these refreshes recompute the stream table, and the other half fail.
+            // Half of the refreshes of `ratio` recompute it, and the other half fail by a division by zero.
             run(&s, &format!("UPDATE one SET v = {}", i % 2)).await;
             let computed = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('ratio')").await;
             assert_eq!(computed.is_ok(), i % 2 == 1, "{computed:?}");
@@ -471,14 +474,14 @@ fn refreshes_leave_no_memory_behind() {
         let thriftiest = *grown[LEARNING..].iter().min().unwrap();
         let told = format!("{grown:?} KiB more after {spell} refreshes each");
         println!("{told}");
-        // The smallest memory context has 1 KiB. If each second refresh left one, the KiB would be half the
-        // number of refreshes.
+        // The smallest memory context has 1 KiB. If each second refresh left a context, the growth in KiB
+        // would be half the number of refreshes.
         assert!(thriftiest < i64::try_from(spell).unwrap() * 2 / 5, "{told}");
         assert_totals(&s).await;
     });
 }
 
-/// Returns the notices of statements.
+/// Runs statements in a new session, and returns the notices that the server sent.
 async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
     let config: tokio_postgres::Config = db.settings().parse().unwrap();
     let (client, mut connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
@@ -499,7 +502,7 @@ async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
     futures_util::future::join(driven, asked).await.0
 }
 
-/// Calls the functions that other tests have no use for, with the names of the arguments as documented.
+/// Calls the functions that no other test needs, with the documented names of their arguments.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_rest_of_the_sql_api_does_what_it_says() {
@@ -539,7 +542,8 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', 'b']) <> pgtrickle.pg_trickle_hash_multi(ARRAY['ab', '']) AND \
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', NULL]) <> pgtrickle.pg_trickle_hash_multi(ARRAY['a', ''])";
         assert!(s.client().query_one(same, &[]).await.unwrap().get::<_, bool>(0));
-        // A caller that stored a hash compares it with the hash of later versions.
+        // A hash must not differ between versions: callers compare stored hashes with hashes of a later
+        // version.
         assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('')").await, -1_205_034_819_632_174_695);
         let known = i64::from_ne_bytes(xxhash_rust::xxh64::xxh64("größer".as_bytes(), 0).to_ne_bytes());
         assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('größer')").await, known);
@@ -562,8 +566,8 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
             let message = e.as_db_error().unwrap().message();
             assert!(message.contains(said), "{statement}: {message}");
         }
-        // AUTO says which query it cannot keep by deltas, and why. A notice also tells of arguments that have
-        // no effect.
+        // In mode AUTO a notice names the stream table that cannot be updated by deltas, and gives the
+        // reason. Another notice names an argument that has no effect.
         let told = notices(
             db,
             &[
@@ -578,7 +582,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
         };
         assert!(told.iter().any(|n| now("at", n)), "{told:?}");
         assert!(told.iter().any(|n| n.contains("append_only")), "{told:?}");
-        // The notice also comes where a stream table that was kept by deltas no longer can be.
+        // The notice comes also when a new query ends the updates by deltas.
         for change in [
             "alter_stream_table('app', query => 'SELECT id, now() AS at FROM t')",
             "create_or_replace_stream_table('counts', 'SELECT k, now() AS at FROM t')",

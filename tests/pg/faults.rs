@@ -1,6 +1,6 @@
-//! A refresh that dies at any of its steps leaves the former state, and the next one loses nothing and counts
-//! nothing twice. Catches errors that no test of the machine can: statements outside the transaction,
-//! sessions that keep facts which the server forgot, halves of creations.
+//! A refresh that dies at any of its statements leaves the former state, and the next refresh loses no change
+//! and counts none twice. Catches errors that no test of the refresh machine can catch: statements outside
+//! the transaction, sessions that remember facts which the server forgot, and half-made stream tables.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, end, name, newest_server, open, pid, refresh, run,
@@ -15,16 +15,16 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
 
-/// The fault that happens before a step of a refresh.
+/// The fault that a test causes before a statement of a refresh.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The client gives up: an error that no server sent.
+    /// The client gives up with an error that no server sent.
     Client,
-    /// The session's server process is gone.
+    /// The server process of the session is terminated.
     Backend,
 }
 
-/// Lets `left` statements pass, then causes the fault.
+/// A watch of a refresh that lets `left` statements pass and then causes the fault.
 struct Strike<'s> {
     left: usize,
     seen: usize,
@@ -51,7 +51,8 @@ impl Watch for Strike<'_> {
     }
 }
 
-/// A kind of refresh: its preparation each time (`{i}` is a number that differs), and the expected action.
+/// A kind of refresh: its stream tables, the change that precedes each refresh (`{i}` is a number that
+/// differs each time), and the expected action.
 struct Case {
     tables: &'static [(&'static str, &'static str)],
     change: &'static str,
@@ -59,7 +60,8 @@ struct Case {
     action: Option<Action>,
 }
 
-/// Runs the refresh of the last table, stopped at every one of its steps, until one is not stopped any more.
+/// Refreshes the last stream table again and again, with the fault before the first statement, the second and
+/// so on, until a refresh ends before its fault.
 async fn strike_everywhere(db: &Db, case: &Case) {
     let mut t = open(db).await;
     let admin = db.session().await;
@@ -99,7 +101,7 @@ async fn strike_everywhere(db: &Db, case: &Case) {
     assert_eq!(count(&admin, LEFT).await, 0);
 }
 
-/// Number of transactions that a refresh left behind.
+/// Number of transactions that refreshes left open.
 const LEFT: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND state LIKE 'idle in transaction%'";
 
@@ -149,7 +151,7 @@ fn a_first_fill_dies_at_every_step() {
     });
 }
 
-/// The delta joins a row that was there before with a divisor that existed only for a moment.
+/// The delta joins a former row with a divisor that existed only between two statements of the change.
 #[test]
 fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     newest_server(async |db| {
@@ -165,8 +167,8 @@ fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     });
 }
 
-/// A row that came and went, or a pair that never existed, divides by zero in the delta alone: the query
-/// itself raises no error.
+/// A row that was inserted and deleted in one window, or a pair of rows that never existed together, divides
+/// by zero in the delta alone. The query raises no error.
 #[test]
 fn an_error_that_only_the_delta_meets_is_recomputed() {
     newest_server(async |db| {
@@ -185,7 +187,7 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
             assert_equal(&mut t, "ratio").await;
             assert_equal(&mut t, "summed").await;
         }
-        // Here the query itself fails: the error is its own, and nothing is lost.
+        // The query of `inverse` itself fails. The refresh reports the query's error, and no change is lost.
         let e = crate::support::try_refresh(&mut t, "inverse").await.unwrap_err();
         assert!(e.message().contains("division by zero"), "{e:?}");
         run(&w, "UPDATE b SET w = 7 WHERE w = 0").await;
@@ -195,7 +197,8 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
     });
 }
 
-/// Returns the objects of a database, hidden ones included, by which remains of a creation are found.
+/// Returns the objects of a database, hidden ones included, for a comparison that finds remains of a
+/// creation.
 pub(crate) async fn objects(s: &Session) -> Vec<String> {
     let rows = s
         .client()
@@ -213,8 +216,8 @@ pub(crate) async fn objects(s: &Session) -> Vec<String> {
     rows.iter().map(|r| r.get(0)).collect()
 }
 
-/// Runs `work` until it waits for the writer, kills its server process, and compares the objects with those
-/// from before.
+/// Runs `work` until it waits for the writer, and then terminates the server process of `work`. Asserts that
+/// the objects are the same as before `work`.
 async fn killed(
     db: &Db,
     admin: &Session,
@@ -265,7 +268,7 @@ fn creating_and_widening_die_while_they_wait_for_a_writer() {
     });
 }
 
-/// A fill that dies after the creation committed: the stream table exists, unfilled, and the next refresh
+/// A first fill dies after the creation committed. The stream table exists without rows, and the next refresh
 /// fills it.
 #[test]
 fn a_creation_that_dies_while_it_fills_is_filled_later() {

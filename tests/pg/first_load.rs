@@ -1,6 +1,6 @@
 //! The first fill on several connections. Catches errors that a fill on one connection cannot have: rows of
-//! another snapshot, and ranges that overlap or leave a gap. Catches also a part that is taken for the whole,
-//! and workers that outlive their leader.
+//! another snapshot, and ranges that overlap or leave a gap. Catches also a part of the rows that is taken
+//! for the whole result, and workers that outlive their leader.
 
 use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, end, name, newest_server, open_with, pid,
@@ -39,7 +39,7 @@ async fn ways(db: &Db, most: usize) -> Arc<Ways> {
     Arc::new(Ways { config, left: AtomicUsize::new(most), taken: AtomicUsize::new(0) })
 }
 
-/// Settings that fill every stream table on several connections, however small it is.
+/// Settings with which every stream table is filled on several connections, however small it is.
 fn forced() -> Settings {
     Settings { load_connections: 4, load_bytes: 0, ..Settings::default() }
 }
@@ -59,7 +59,7 @@ const SOURCES: &str = "
     INSERT INTO b SELECT i, i, i FROM generate_series(1, 40) i;
     DELETE FROM a WHERE id % 7 = 0; UPDATE a SET v = -v WHERE id % 11 = 0";
 
-/// Queries whose first fill is shared by several connections.
+/// Queries whose first fill is divided among several connections.
 const SHARED: &[(&str, &str)] = &[
     ("mapped", "SELECT id, v + 1 AS v, t FROM a WHERE k <> 3"),
     ("unkeyed", "SELECT k, t FROM a"),
@@ -136,8 +136,8 @@ fn queries_that_ranges_cannot_split_fill_on_one_connection() {
     });
 }
 
-/// 200,000 rows while writers insert, update and delete: the frontier is that of the snapshot that all
-/// connections read.
+/// A fill of 200,000 rows while writers insert, update and delete. The stored frontier must be the snapshot
+/// that all connections read.
 #[test]
 fn a_large_load_under_writers_loses_nothing() {
     newest_server(async |db| {
@@ -156,7 +156,7 @@ fn a_large_load_under_writers_loses_nothing() {
         let write = async |n: i64| {
             let w = db.session().await;
             let mut i = 0_i64;
-            // The number of writes is bounded: the delta of these changes is not tested here.
+            // The number of writes is bounded, since a long delta of these changes is not tested here.
             while !done.load(Ordering::SeqCst) && i < 2_000 {
                 i += 1;
                 let (new, k) = (1_000_000 + i * 4 + n, i % 1_000);
@@ -205,7 +205,7 @@ fn too_few_connections_are_no_error() {
     });
 }
 
-/// A server that has a connection for the leader, and no other for its role.
+/// The server lets the role have only one connection, which the leader uses.
 #[test]
 fn a_role_without_more_connections_loads_on_one() {
     newest_server(async |db| {
@@ -240,11 +240,12 @@ fn a_role_without_more_connections_loads_on_one() {
 enum Victim {
     Leader,
     Worker,
-    /// All of them at once, as when the machine of the client is gone.
+    /// The leader and all workers at once, as when the machine of the client dies.
     Everybody,
 }
 
-/// Strikes before the statement of this number. At COMMIT workers have committed, and the leader has not.
+/// A watch of a fill that terminates the victims before the statement with index `left`. At the leader's
+/// COMMIT the workers have committed, and the leader has not.
 struct Strike<'s> {
     left: usize,
     seen: usize,
@@ -254,14 +255,14 @@ struct Strike<'s> {
     kinds: Vec<Kind>,
 }
 
-/// The processes that work for a fill, without the leader and the test's own.
+/// The processes of the workers of a fill, without the leader's process and the test's own.
 const WORKERS: &str = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> $1
     AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state LIKE 'idle in transaction%'";
 
 impl Watch for Strike<'_> {
     fn before<'s>(&'s mut self, s: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
         Box::pin(async move {
-            // A fault between two settings has the same effect as one after them.
+            // A fault between two SET statements has the same effect as a fault after them.
             if s.kind == Kind::Setting {
                 return Ok(());
             }
@@ -287,8 +288,8 @@ impl Watch for Strike<'_> {
     }
 }
 
-/// Fills a stream table, with a fault before the statement of this number; false where there is no such
-/// statement.
+/// Fills a stream table, with a fault before the statement with index `left`. Returns false if the fill has
+/// fewer statements.
 async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> bool {
     let what = format!("{victim:?}_{left}").to_lowercase();
     let ways = ways(db, 100).await;
@@ -302,7 +303,7 @@ async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> b
         done.unwrap_or_else(|e| panic!("{what}: {e:?}"));
         return false;
     }
-    // Without its leader the fill fails; without a worker it goes on.
+    // The fill fails when its leader dies, and goes on when only a worker dies.
     assert_eq!(done.is_err(), !matches!(victim, Victim::Worker), "{what}: {done:?}");
     if done.is_err() {
         let filled = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE is_populated AND pgt_name = ";
@@ -338,8 +339,8 @@ fn a_load_dies_at_every_step() {
     });
 }
 
-/// A fill that is dead while one of its workers still writes: the next refresh waits for the worker, and
-/// removes its rows.
+/// A fill died, and one of its workers still writes. The next refresh waits for the worker, and removes the
+/// worker's rows.
 #[test]
 fn a_refresh_waits_for_what_a_dead_load_still_writes() {
     newest_server(async |db| {
@@ -356,7 +357,7 @@ fn a_refresh_waits_for_what_a_dead_load_still_writes() {
         let victim = pid(t.connection().client()).await;
         let commit = async {
             crate::support::blocked(&s, victim).await;
-            // The first wait is for the table alone, and short.
+            // The short first wait is for the lock on the stream table alone.
             while count(
                 &s,
                 &format!(
@@ -377,7 +378,7 @@ fn a_refresh_waits_for_what_a_dead_load_still_writes() {
     });
 }
 
-/// An error of the query is told as such, and nothing is left.
+/// An error of the query is reported as an error of the query, and the failed fill leaves no objects.
 #[test]
 fn an_error_of_the_query_is_told_once() {
     newest_server(async |db| {
@@ -392,7 +393,8 @@ fn an_error_of_the_query_is_told_once() {
     });
 }
 
-/// A unique index of the user, which the result violates: connections do not wait for each other for ever.
+/// The result violates a unique index of the user. The connections of the fill must not wait for each other
+/// for ever.
 #[test]
 fn a_unique_violation_in_a_parallel_fill_fails_without_deadlock() {
     newest_server(async |db| {
@@ -415,7 +417,7 @@ fn a_unique_violation_in_a_parallel_fill_fails_without_deadlock() {
     });
 }
 
-/// Notes the processes that the fill waited for.
+/// A progress report that notes the processes for which the fill waited.
 struct Heard(std::sync::Mutex<Vec<i32>>);
 
 impl Progress for Heard {

@@ -1,9 +1,10 @@
-//! Code of the owner of a source, and capture, which runs with another role's rights. Catches a cast, domain,
-//! operator or function of that owner which capture runs with these rights, and a change of a source by which
-//! its writers fail.
+//! Capture runs with the rights of another role than the owner of the source. Catches a cast, domain,
+//! operator or function of the owner that capture would call with these rights. Catches also an alteration of
+//! a source that makes its writers fail.
 //!
-//! `bob` owns the source, a superuser keeps a stream table over it. After each alteration bob writes, in
-//! sessions that wrote before and in new ones, and at both isolation levels. His code notes as whom it ran.
+//! `bob` owns the source, and a superuser owns a stream table over the source. After each alteration bob
+//! writes in sessions that wrote before and in new sessions, at both isolation levels. Each function of bob
+//! notes the role as which it ran.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, name, open, open_with, refresh, run, todays_server, try_refresh,
@@ -14,8 +15,8 @@ use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_engine::health::{Scheduling, Verdict};
 
-/// The objects of bob: a type with casts to all types of the buffer, in every context in which the server
-/// looks for a cast.
+/// The objects of bob, among them a type with casts to all types of the buffer, for every context in which
+/// the server searches a cast.
 const BOB: &str = "
 CREATE SCHEMA bob AUTHORIZATION bob; CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
 SET ROLE bob; SET search_path = bob;
@@ -34,7 +35,7 @@ CREATE OPERATOR = (LEFTARG = bt, RIGHTARG = bt, FUNCTION = same);
 CREATE DOMAIN checked AS int CHECK (holds(VALUE));
 RESET ROLE; RESET search_path";
 
-/// Alterations, each of which could make capture run bob's code, and bob's write after it.
+/// Alterations that could make capture run bob's code, each with bob's write after the alteration.
 const ALTERED: &[(&str, &str)] = &[
     (
         "ALTER TABLE t ALTER v TYPE bt USING row(v)::bt",
@@ -84,7 +85,7 @@ async fn bobs(db: &Db) -> Session {
     s
 }
 
-/// Returns bob's writes: an insert, an update of the inserted row, and its deletion.
+/// Returns bob's writes after an alteration, with `id` as the key of the written rows.
 fn writes(how: &str, id: i32) -> String {
     how.replace("{}", &id.to_string())
 }
@@ -118,8 +119,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
                 }
                 refresh(&mut t, "kept").await;
                 run(&snapshot, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t").await;
-                // The alteration waits for nobody: the snapshot is taken, and the lock on the table is given
-                // up.
+                // The session has a snapshot from before the alteration and no lock on `t`, so the alteration
+                // does not wait.
                 run(
                     &snapshot,
                     "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class",
@@ -145,8 +146,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// Alterations that change no value of the stream table: later writes are captured or marked, and the stream
-/// table shows them.
+/// After an alteration that changes no value of the stream table, later writes are captured or leave a mark,
+/// and the stream table shows these writes.
 #[test]
 fn writers_of_an_altered_source_go_on_and_lose_nothing() {
     todays_server(async |db| {
@@ -154,7 +155,8 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
         role(&s, "bob").await;
         for mode in MODES {
             for (alteration, how) in ALTERED {
-                // A shown column that is gone suspends the stream table; a refresh refuses bob's types.
+                // Skipped: dropping a shown column suspends the stream table, and a refresh refuses bob's
+                // types.
                 if alteration.contains("bt")
                     || alteration.contains("checked")
                     || alteration.contains("DROP v")
@@ -167,7 +169,8 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
-                // The server tells the extension of a rename. The program cannot follow it and stops capture.
+                // An event trigger tells the extension of a rename. The program learns of the rename only at
+                // a refresh.
                 let followed = Driver::refreshes_as_owner();
                 let renamed = alteration.contains("RENAME v") && !alteration.contains("word") && !followed;
                 let marked = "SELECT count(*) FROM pgtrickle.pgt_marks";
@@ -192,7 +195,7 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
     });
 }
 
-/// A missing segment keeps nobody from writing, and its changes are not lost.
+/// Writers do not fail because a segment is missing, and their changes are not lost.
 #[test]
 fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
     todays_server(async |db| {
@@ -228,8 +231,8 @@ fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
     });
 }
 
-/// A stream table that writers keep, over bob's table and another of his, with bob's code, renames and
-/// REVOKE.
+/// An IMMEDIATE stream table over bob's table `t`, or over `t` and bob's table `o`, after each alteration of
+/// `t`.
 #[test]
 fn immediate_runs_no_code_of_the_owner_of_a_source() {
     todays_server(async |db| {
@@ -254,7 +257,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; TRUNCATE t")).await;
-                // The table that this session writes was not altered; the other table of the join was.
+                // `o` is altered too, and then written in a session that fired its triggers before.
                 run(&bobs(db).await, "ALTER TABLE o ALTER v TYPE bt USING row(v)::bt").await;
                 run(&old, "INSERT INTO o (id) VALUES (50); DELETE FROM o WHERE id = 3").await;
                 let by_others = "SELECT count(*) FROM ran WHERE who <> 'bob'";
@@ -266,7 +269,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// Creates a role once for all databases of a server.
+/// Creates a role if the server does not have it: roles are shared by all databases of a server.
 async fn role(s: &Session, name: &str) {
     let text = format!(
         "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"

@@ -1,5 +1,5 @@
 //! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed,
-//! resolved or named otherwise than by PostgreSQL, and one that is kept by deltas though it must not be.
+//! resolved or named otherwise than PostgreSQL does, and a delta of a query whose function rules out deltas.
 
 use crate::support::{assert_equal, create, each_server, mode, name, open, run, todays_server};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn functions_that_are_not_kept() {
             let refused = t.create(&NewStreamTable::new(name("volatile"), volatile)).await.unwrap_err();
             assert!(refused.to_string().contains("the volatile function any_of()"), "{refused}");
         }
-        // An operator counts as its function does.
+        // An operator is as volatile as its function.
         run(
             &w,
             "CREATE FUNCTION once(a int, b int) RETURNS int LANGUAGE sql VOLATILE AS 'SELECT a + b'; \
@@ -84,8 +84,8 @@ fn functions_that_are_not_kept() {
     });
 }
 
-/// Aggregates of a user that have names of PostgreSQL's own and do not behave like these: they return NULL
-/// for rows without NULL, and depend on how equal values are written.
+/// A user's aggregates that have names of PostgreSQL's aggregates and behave differently. They return NULL
+/// for rows without NULL, and depend on the image of equal values.
 const NAMESAKES: &str = "
 CREATE SCHEMA app;
 CREATE FUNCTION app.nothing(state bigint, v int) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT NULLIF(coalesce(state, 0) + v, 3)';
@@ -138,7 +138,7 @@ fn aggregates_named_as_the_servers_are_not_taken_for_them() {
     });
 }
 
-/// One built-in function or operator with the facts that the engine states of it.
+/// A built-in function or operator with its argument types and the facts that the engine states of it.
 struct Stated {
     name: String,
     args: Vec<String>,
@@ -162,7 +162,8 @@ fn stated() -> Vec<Stated> {
     all
 }
 
-/// The facts of the function behind a function or an operator of these arguments.
+/// Volatility, strictness and set-returning of a function with these arguments, or of the function of such an
+/// operator.
 const FACTS: &str = "SELECT p.provolatile::text, p.proisstrict, p.proretset FROM pg_proc p \
      WHERE NOT $3 AND p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = $1 \
      AND p.proargtypes::text = array_to_string($2::text[]::regtype[]::oid[], ' ') \
@@ -170,8 +171,8 @@ const FACTS: &str = "SELECT p.provolatile::text, p.proisstrict, p.proretset FROM
      WHERE $3 AND o.oprnamespace = 'pg_catalog'::regnamespace AND o.oprname = $1 \
      AND array_remove(ARRAY[o.oprleft, o.oprright], 0::oid) = $2::text[]::regtype[]::oid[]";
 
-/// Functions that the server calls STABLE for the casts to the types of a column definition list, whose
-/// volatility the engine takes from these types.
+/// Functions that the server declares STABLE, since they cast to the types of a column definition list. The
+/// engine derives their volatility from these types.
 const BY_THEIR_COLUMNS: [&str; 2] = ["json_to_recordset", "jsonb_to_recordset"];
 
 #[test]
@@ -185,7 +186,7 @@ fn facts_of_functions_are_those_of_the_server() {
             compared += 1;
             let volatility = Volatility::parse(r.get(0)).unwrap();
             let is_safe = sig.volatility >= volatility || BY_THEIR_COLUMNS.contains(&&*name);
-            // Of a function without arguments strictness says nothing.
+            // Strictness of a function without arguments has no meaning.
             let is_strict =
                 sig.strict == r.get::<_, bool>(1) || args.is_empty() || BY_THEIR_COLUMNS.contains(&&*name);
             let is_set = (sig.kind == FuncKind::SetReturning) == r.get::<_, bool>(2);
@@ -194,7 +195,7 @@ fn facts_of_functions_are_those_of_the_server() {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-        // Functions over polymorphic types and forms of SQL are not found by these types.
+        // `FACTS` finds no functions over polymorphic types and no forms of SQL, so only a part is compared.
         assert!(compared > 400, "{compared}");
     });
 }

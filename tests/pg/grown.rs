@@ -1,6 +1,6 @@
-//! Sources get columns, and stream tables that read none of them go on from their stored rows. Catches
-//! changes that are lost or counted twice around that, a whole-row value that has only the former columns,
-//! and another alteration that is taken for an added column.
+//! Sources get new columns, and stream tables that read none of the new columns are still updated by deltas.
+//! Catches changes that are lost or counted twice around such an alteration, and a whole-row value that has
+//! only the former columns. Catches also another alteration that is taken for an added column.
 
 use crate::support::{Db, Driver, assert_equal, count, create, newest_server, open, refresh, run};
 use trickle_client::Session;
@@ -15,7 +15,7 @@ const SOURCES: &str = "
     INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 200) i;
     INSERT INTO parts SELECT i, i FROM generate_series(0, 19) i";
 
-/// Queries that read no column which is added later.
+/// Queries that read none of the columns that the tests add.
 const OTHERS: [(&str, &str); 6] = [
     ("rows", "SELECT id, v FROM t"),
     ("groups", "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
@@ -25,7 +25,7 @@ const OTHERS: [(&str, &str); 6] = [
     ("above", "SELECT n, count(*) AS groups FROM groups GROUP BY n"),
 ];
 
-/// Queries that read rows as a whole.
+/// Queries that read whole-row values.
 const WHOLE: [(&str, &str); 2] = [
     ("whole", "SELECT id, to_jsonb(t) AS j FROM t"),
     ("one", "SELECT k, count(DISTINCT t) AS n FROM t GROUP BY k"),
@@ -73,7 +73,7 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
             run(&w, added).await;
             run(&w, "UPDATE t SET v = v - 2 WHERE id % 7 = 0; DELETE FROM t WHERE id % 50 = 1; UPDATE k SET name = name || 'x'").await;
             run(&w, &format!("INSERT INTO t (id, k, v) VALUES (-{i}, 1, 1); DELETE FROM parts WHERE id = {i}")).await;
-            // A new stream table reads the added column first.
+            // The new stream table is the first reader of the added column.
             create(&mut t, &format!("new_{i}"), "SELECT id, more FROM t").await;
             for (name, _) in OTHERS.iter().chain(&WHOLE) {
                 assert_equal(&mut t, name).await;
@@ -90,7 +90,7 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
     });
 }
 
-/// A value of the type of a table's rows shows a new column, without a change of any row.
+/// A whole-row value shows a new column of its table, although no row was written.
 #[test]
 fn the_type_of_rows_grows_with_its_table() {
     newest_server(async |db| {
@@ -127,7 +127,8 @@ fn the_type_of_rows_grows_with_its_table() {
     });
 }
 
-/// An alteration that adds a column and does something else is planned again, and recomputed.
+/// After an alteration that adds a column and has another effect, the readers are planned again and
+/// recomputed.
 #[test]
 fn other_alterations_beside_a_new_column_are_noticed() {
     newest_server(async |db| {

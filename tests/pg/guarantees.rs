@@ -1,6 +1,6 @@
 //! A plan relies only on those guarantees about a source that the server enforces on this version, and never
-//! on stored rows. Catches plans that rely on a declaration which nobody enforces, and rows of an older plan
-//! that a new one cannot find.
+//! on stored rows. Catches plans that rely on a declaration which the server does not enforce, and stored
+//! rows of an older plan that a new plan cannot find.
 
 use crate::support::{Db, Driver, assert_equal, create, each_server, name, open_with, refresh, run};
 use trickle_client::{Alteration, RefreshMode, RefreshOptions, Session, Settings};
@@ -14,14 +14,14 @@ async fn incremental(db: &Db) -> (Driver, Session) {
 async fn nothing(t: &mut Driver, w: &Session) {
     let all: Vec<_> = t.registry().await.unwrap().entries().map(|e| e.relation.name.to_string()).collect();
     for what in all {
-        // It may have been dropped with one of its sources.
+        // The stream table may have been dropped already, with one of its sources.
         let _ = t.drop(&name(&what), true).await;
     }
     run(w, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
 }
 
-/// Queries over `a (id, v)` and `b (id, v)` that are wrong where a plan takes v for a column without NULLs
-/// and it has some.
+/// Queries over `a (id, v)` and `b (id, v)`. Their results are wrong if a plan assumes that `v` has no NULLs
+/// although it has some.
 const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT id FROM a WHERE v IS NULL",
     "SELECT id FROM b WHERE v NOT IN (SELECT v FROM a)",
@@ -32,7 +32,8 @@ const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT a.v, b.id FROM a LEFT JOIN b USING (v)",
 ];
 
-/// Runs changes of a table that keep a NULL in a column declared NOT NULL, or make one.
+/// Runs changes of a table that leave or insert a NULL in a column whose NOT NULL is not enforced. Asserts
+/// that each query's result stays right.
 async fn asks_for_nulls(db: &Db, tables: &str, changes: &[&str]) {
     let (mut t, w) = incremental(db).await;
     for query in ASKING_FOR_NULLS {
@@ -76,7 +77,7 @@ fn a_not_null_that_is_not_valid_is_not_believed() {
 fn a_not_null_that_a_child_has_not_is_not_believed() {
     each_server(async |db| {
         let tables = match db.major() {
-            // A child may drop a constraint that it inherited.
+            // Before version 18 a child table may drop a constraint that it inherited.
             ..18 => {
                 "CREATE TABLE a (id int, v int NOT NULL); CREATE TABLE c () INHERITS (a); \
                  ALTER TABLE c ALTER v DROP NOT NULL; INSERT INTO a VALUES (1, 10); INSERT INTO c VALUES (2, NULL), (3, NULL)"
@@ -113,8 +114,8 @@ fn a_not_null_that_a_child_loses_later_is_noticed() {
     });
 }
 
-/// Rows that agree in the columns of a unique index that is no key: the stream table has each as often as its
-/// source.
+/// Rows may be equal in the columns of a unique index that is no key. The stream table has each row as often
+/// as its source.
 #[test]
 fn an_index_that_is_no_key_is_not_taken_for_one() {
     const NO_CASE: &str =
@@ -136,12 +137,13 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
             .await
             .is_ok()
         {
-            // text_ops serves the column, and tells x from X, which citext does not.
+            // The operator class text_ops can index the citext column. It distinguishes x from X, which are
+            // equal as citext.
             let index = "CREATE EXTENSION citext; ALTER TABLE a ALTER v TYPE citext; CREATE UNIQUE INDEX ON a (v text_ops)";
             indexes.push((index, "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)"));
         }
         if has_icu {
-            // The index has another collation than the column, under which x and X are equal.
+            // The index has collation "C". Under the collation of the column x and X are equal.
             let rows = "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)";
             indexes.push(("CREATE UNIQUE INDEX ON a (v COLLATE \"C\")", rows));
         }
@@ -173,7 +175,7 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
     });
 }
 
-/// Results without a key, of each kind, and a result of one row.
+/// Queries whose results have no key, of each kind, and a query with a result of one row.
 const BAGS: &[&str] = &[
     "SELECT max(w) AS w{more} FROM t",
     "SELECT w{more} FROM t",
@@ -191,7 +193,7 @@ async fn bag(t: &mut Driver, w: &Session, query: &str, is_read: bool) {
     )
     .await;
     create(t, "st", &query.replace("{more}", "")).await;
-    // A reader makes the stream table watched.
+    // With a reader, the changes of the stream table `st` are captured too.
     if is_read {
         create(t, "reader", "SELECT w % 10 AS k, count(*) AS n FROM st GROUP BY w % 10").await;
     }
@@ -260,8 +262,8 @@ fn a_query_of_one_row_leaves_no_row_of_many() {
     });
 }
 
-/// The stored row of the former query has NULL in columns that only the new query has, where the new plan
-/// relies on a key without NULLs.
+/// The stored rows of the former query would have NULL in the columns that only the new query has. The new
+/// plan relies on a key without NULLs.
 #[test]
 fn a_query_of_keys_leaves_no_row_of_another_query() {
     each_server(async |db| {
@@ -283,7 +285,8 @@ fn a_query_of_keys_leaves_no_row_of_another_query() {
     });
 }
 
-/// A full refresh and a repair leave the query's rows and no others, whatever rows were stored.
+/// After a full refresh or a repair the stream table has exactly the rows of its query, whatever rows were
+/// stored.
 #[test]
 fn a_full_refresh_does_not_depend_on_stored_rows() {
     each_server(async |db| {

@@ -1,5 +1,5 @@
 //! Capture that the user switched off stays off, whatever else causes a new plan of the table's readers.
-//! Catches triggers that come back by themselves into the way of writers.
+//! Catches triggers that are made again although the user switched capture off.
 
 use crate::support::{
     Driver, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run, sql_api,
@@ -14,7 +14,7 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 4 FROM generate_series(1, 8) i";
 
-/// Returns the reason why `a` is read as a whole, in the words of the driver.
+/// Returns the reason for which refreshes read all of `a`, in the words of the driver.
 fn why() -> String {
     let program = if sql_api::is_meant() { "the program's " } else { "" };
     format!(
@@ -22,17 +22,17 @@ fn why() -> String {
     )
 }
 
-/// Settings that use deltas wherever they are possible, however small the tables are.
+/// Settings with which every refresh that can use a delta does so, however small the tables are.
 fn by_deltas() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// Asserts that `a` has none of trickle's triggers, that its changes are told to nobody, and that its reader
-/// is right all the same.
+/// Asserts that `a` has no trigger, that the status shows its capture as switched off, and that its reader is
+/// right by full refreshes.
 async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'a'::regclass AND NOT tgisinternal";
     assert_eq!(count(w, triggers).await, 0, "{after}");
-    // The first refresh after a new plan fills the stream table again.
+    // The first refresh after a new plan is a full refresh for another reason, so only the second is checked.
     refresh(t, reader).await;
     run(w, "UPDATE a SET v = v + 1 WHERE id % 3 = 0").await;
     let done = refresh(t, reader).await;
@@ -54,7 +54,7 @@ fn disabled_capture_stays_off_until_the_user_enables_it() {
         create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
         create(&mut t, "other", "SELECT id, k FROM b").await;
         t.disable(&name("a")).await.unwrap();
-        // This holds for the first refresh after it, and for all that follow.
+        // Capture is off for the first refresh after `disable` and for all later refreshes.
         is_held(&mut t, &w, "sums", "disable").await;
         create(&mut t, "joined", "SELECT a.id, a.v, b.id AS b FROM a JOIN b USING (k)").await;
         for reader in ["sums", "joined"] {
@@ -75,7 +75,7 @@ fn disabled_capture_stays_off_until_the_user_enables_it() {
             run(&w, change).await;
             is_held(&mut t, &w, "joined", change).await;
         }
-        // A second `disable` changes nothing, and the drop of the last reader does not undo it.
+        // A second `disable` changes nothing, and dropping the last reader does not enable capture again.
         t.disable(&name("a")).await.unwrap();
         for reader in ["sums", "joined"] {
             t.drop(&name(reader), false).await.unwrap();
@@ -101,7 +101,7 @@ fn disabled_capture_stays_off_until_the_user_enables_it() {
     });
 }
 
-/// A client that dies in the middle of `enable`: the next refresh does the rest.
+/// When a client dies in the middle of `enable`, the next refresh finishes the work of `enable`.
 #[test]
 fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
     newest_server(async |db| {
@@ -129,8 +129,8 @@ fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
     });
 }
 
-/// Capture that stopped because its readers do not fit the table any more was not switched off by the user.
-/// `enable` does not help; another query does, or the next refresh of a reader that fits.
+/// Capture can stop because a reader no longer fits the altered table, and not because the user switched it
+/// off. Then `enable` is refused. Capture starts again with a reader that fits, or with another query.
 #[test]
 fn capture_that_stopped_by_itself_comes_back() {
     newest_server(async |db| {
@@ -150,7 +150,7 @@ fn capture_that_stopped_by_itself_comes_back() {
                 && hint.contains("trickle drop"),
             "{e:?}"
         );
-        // Another reader, which fits, starts the capture of the table again.
+        // The creation of a reader that fits starts the capture of the table again.
         create(&mut t, "keys", "SELECT k, count(*) AS n FROM a GROUP BY k").await;
         assert!(t.buffers().await.unwrap().iter().all(|b| !b.disabled));
         let query = Some("SELECT k, max(id) AS s FROM a GROUP BY k".to_owned());

@@ -1,6 +1,6 @@
-//! Settings of sessions that write, plan and refresh change no result: each setting of the server that a
-//! session may set, with values that nobody would give it. Catches results that depend on a setting that was
-//! not frozen, and failures that do not name it.
+//! Settings of sessions that write, plan and refresh change no result. The tests set each setting that a
+//! session may set to unusual values. Catches results that depend on a setting that trickle did not fix, and
+//! errors that lack the name of the setting.
 
 use crate::support::{Db, Driver, count, is_todays, name, open, run, todays_server, try_refresh};
 use std::fmt::Write;
@@ -37,11 +37,12 @@ const QUERIES: [(&str, &str); 6] = [
     ("all_of_it", "SELECT DISTINCT h::text AS h FROM h WHERE NOT EXISTS (SELECT FROM k WHERE k.id = h.id)"),
 ];
 
-/// The stream tables of these queries, and the IMMEDIATE ones.
+/// The stream tables of `QUERIES`, and the IMMEDIATE stream tables.
 const TABLES_OF_QUERIES: [&str; 8] =
     ["texts", "searched", "grouped", "joined", "few", "all_of_it", "kept_grouped", "kept_joined"];
 
-/// The settings that a session may set, and values for each: the opposite one, the least and the greatest.
+/// A query for the settings that a session may set, with values of each: the opposite boolean, the other
+/// values of an enum, the least and the greatest number.
 const VALUES: &str = "
     SELECT name, v.value FROM pg_settings CROSS JOIN LATERAL (
         SELECT CASE setting WHEN 'on' THEN 'off' ELSE 'on' END AS value WHERE vartype = 'bool'
@@ -54,7 +55,7 @@ const VALUES: &str = "
       AND name NOT LIKE 'log%' AND name NOT LIKE 'debug_print%' AND name NOT LIKE 'trace%' AND name NOT LIKE 'pg_trickle.%'
     ORDER BY 1, 2";
 
-/// Values of settings that are texts, and timeouts that end before anything is done.
+/// Values of settings that are texts, and timeouts that end before any statement can finish.
 const MORE: &[(&str, &str)] = &[
     ("DateStyle", "SQL, DMY"),
     ("DateStyle", "German"),
@@ -91,10 +92,10 @@ async fn values(s: &Session) -> Vec<(String, String)> {
     of_server.chain(more.map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))).collect()
 }
 
-/// Prefix of a fault that counts for any setting, whether the error names it or not.
+/// Prefix of a fault that is reported even if its text names the setting.
 const WRONG: &str = "wrong:";
 
-/// Returns the fault of one setting, if there is one.
+/// Returns the fault under one value of a setting, if any.
 async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usize) -> Option<String> {
     let named = |told: &str| {
         let told = told.to_lowercase().replace('_', " ");
@@ -104,7 +105,7 @@ async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usiz
         if setting == "search_path" { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) };
     let list = if list.is_empty() { "''".to_owned() } else { list };
     let set = format!("ALTER DATABASE {} SET {setting} = {list}", db_name(control).await);
-    // The server refuses some values.
+    // The server refuses some values, which are skipped.
     if control.client().batch_execute(&set).await.is_err() {
         return None;
     }
@@ -132,7 +133,7 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     );
     match writer.client().batch_execute(&write).await {
         Ok(()) => {}
-        // In a session that may not write, another one writes instead.
+        // If the setting makes the session read-only, the control session writes instead.
         Err(e) if e.code().is_some_and(|c| c.code() == "25006") => run(control, &write).await,
         Err(e) => return Err(format!("a writer fails: {e:?}")),
     }
@@ -143,8 +144,8 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
         if nth.is_multiple_of(3) && !alter.is_empty() {
             run(control, alter).await;
         }
-        // An alteration may change values without a statement that writes them; an IMMEDIATE stream table
-        // notices that at its refresh.
+        // An alteration may change values of an IMMEDIATE stream table's source without firing triggers. Its
+        // refresh notices the alteration.
         for table in TABLES_OF_QUERIES {
             try_refresh(&mut t, table).await.map_err(|e| format!("{table}: {e:?}"))?;
         }

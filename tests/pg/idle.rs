@@ -1,5 +1,5 @@
-//! The cost of many stream tables together. Catches work that each stream table causes for all of them, which
-//! does not show with few.
+//! The cost of many stream tables together. Catches work that each stream table causes for all stream tables,
+//! which tests with few stream tables do not show.
 
 use crate::support::{
     Budget, Db, Driver, assert_equal, count, create, cut, is_nightly, name, newest_server, open, private, run,
@@ -14,10 +14,10 @@ use trickle_client::registry::Entry;
 use trickle_client::{Connect, NewStreamTable, RefreshOptions, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Number of messages before a connection breaks: more than any test sends.
+/// Number of messages after which a connection breaks; no test sends so many.
 const PLENTY: i64 = 1 << 40;
 
-/// Makes these stream tables, each over a table of its own.
+/// Makes the stream tables with these numbers, each over a table of its own.
 async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     for i in tables {
         run(
@@ -29,8 +29,8 @@ async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     }
 }
 
-/// Cost of refreshing all stream tables with a new client: messages sent, actions done, and how often the
-/// server looked at the definition of a relation.
+/// The cost of refreshing all stream tables with a new client: number of messages sent, actions of the
+/// refreshes, and number of calls of fingerprint functions.
 struct Cost {
     messages: i64,
     actions: Vec<&'static str>,
@@ -43,7 +43,8 @@ async fn refresh_all(db: &Db) -> Cost {
     let mut t = Trickle::open(session, settings).await.unwrap();
     let looks = async || {
         let w = db.session().await;
-        // One function of this name calls another, and is not counted.
+        // The fingerprint function with three arguments calls another fingerprint function, so it is not
+        // counted.
         let looked = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint' \
              AND funcid <> 'pgtrickle.fingerprint(oid, int2, oid[])'::regprocedure";
         count(&w, looked).await
@@ -77,25 +78,25 @@ fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
         }
         let [(_, few), (n, many)] = seen.as_slice() else { panic!("two rounds") };
         assert_eq!(few.messages, many.messages, "of few and of many");
-        // One look at the table and one at the triggers of each source.
+        // For each source the server computes one fingerprint of the table and one of its triggers.
         assert_eq!(many.looks, 2 * i64::from(*n));
     });
 }
 
-/// Bind, Execute and Sync: one question by a prepared statement, and its answer.
+/// Number of messages for one query by a prepared statement: Bind, Execute and Sync.
 const ROUND_TRIP: i64 = 3;
 
-/// Returns the name of the only segment of a source's buffer.
+/// Returns the name of the first segment of a source's buffer, which has only one segment in these tests.
 async fn segment(w: &Session, source: u32) -> String {
     let text = format!("SELECT format('pgtrickle_changes.changes_%s_1', 's{source}'::regclass::oid)");
     w.client().query_one(&text, &[]).await.unwrap().get(0)
 }
 
-/// The question that a refresher asks in each of its rounds.
+/// The query that a refresher sends in each of its rounds finds the stream tables with changes.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     newest_server(async |db| {
-        // Creating stream tables takes time.
+        // Creating stream tables is slow, so only nightly runs create 300.
         let many = if is_nightly() { 300 } else { 100 };
         let mut t = open(db).await;
         let w = db.session().await;
@@ -107,7 +108,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
             let all: Vec<Entry> = registry.entries().cloned().collect();
             assert_eq!(all.len(), to as usize);
             let options = RefreshOptions::default();
-            // The first round prepares the statements of the next ones.
+            // The first round prepares the statement that later rounds use.
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
             for _ in 0..2 {
                 budget.set(PLENTY);
@@ -122,7 +123,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
             assert_eq!(PLENTY - budget.left(), 2 * ROUND_TRIP, "of {to}: what is in the buffer is looked at");
             t.refresh(&[name(&format!("st{}", to - 1))], &RefreshOptions::default()).await.unwrap();
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
-            // An emptied buffer has another file, which the question must notice.
+            // TRUNCATE gives the segment another file, which the next round must notice.
             run(&w, &format!("TRUNCATE {}", segment(&w, to - 1).await)).await;
             budget.set(PLENTY);
             assert!(asking.pending(&all, &options).await.unwrap().is_empty());
@@ -155,11 +156,12 @@ impl Connect for Counted {
     }
 }
 
-/// Number of messages that an idle refresher sends in a second: for a look at the catalog, a look at the
-/// buffers, and now and then a new reading of the catalog. Each is three messages.
+/// The greatest number of messages that an idle refresher sends in a second. It sends three messages for each
+/// check of the catalog, each check of the buffers, and each occasional reading of the catalog.
 const IDLE_SECOND: i64 = 24;
 
-/// The number of questions depends neither on the number of stream tables nor on their schedules.
+/// The number of queries of an idle refresher depends neither on the number of stream tables nor on their
+/// schedules.
 #[test]
 fn a_refresher_with_nothing_to_do_asks_once_for_all() {
     newest_server(async |db| {
@@ -177,8 +179,8 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= i64::try_from(seconds).unwrap() * IDLE_SECOND, "{sent}");
-            // Changes of one stream table are found among many without changes, and so are changes that come
-            // while others are refreshed.
+            // The refresher finds the changes of a few stream tables among many without changes, also if the
+            // changes come while it refreshes.
             for i in [7, 8, 39] {
                 run(&w, &format!("UPDATE s{i} SET v = v + 1; DELETE FROM s{i} WHERE id = 2")).await;
             }
@@ -207,8 +209,8 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
     });
 }
 
-/// Looks many times a second ask for the snapshot alone while nobody commits anything in the whole server, so
-/// the test has a server of its own.
+/// A refresher that checks many times a second queries only the snapshot while nobody commits. A commit in
+/// any database of the server counts, so the test has a private server.
 #[test]
 fn quick_looks_ask_for_the_snapshot_alone() {
     private::newest_version(async |binaries| {
@@ -227,8 +229,8 @@ fn quick_looks_ask_for_the_snapshot_alone() {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let before = to.sent();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            // A look each 45 ms, since one may come a tenth of a period early, and the messages of each idle
-            // second.
+            // One check each 45 ms, since a check may come a tenth of its period early, and the messages of
+            // each idle second.
             let most = i64::try_from(seconds).unwrap() * (ROUND_TRIP * 1000 / 45 + IDLE_SECOND);
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= most, "{sent}, of {most}");
@@ -263,7 +265,8 @@ fn the_status_of_many_is_as_many_messages_as_of_few() {
                 let s = all.iter().find(|s| s.name == format!("public.{what}")).unwrap();
                 (s.pending, s.pending_changes)
             };
-            // An update is two changes; st1 was truncated; changes of its source's sources count for `over`.
+            // An update counts as two changes, and a TRUNCATE as none. For `over`, changes of its source's
+            // source count.
             assert_eq!(pending("st0"), (Some(true), Some(4)));
             assert_eq!(pending("over"), (Some(true), Some(4)));
             assert_eq!(pending("st1"), (Some(true), Some(0)));
@@ -290,8 +293,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
             costs.push(cost);
         }
         let [a, b, c] = costs.as_slice() else { panic!("three rounds") };
-        // A few messages depend on the content of a buffer. Work that each stream table causes for all of
-        // them would grow by half as much again.
+        // The number of some messages depends on the content of a buffer, so a tenth of growth is allowed.
+        // Work that each stream table causes for all others would grow by a half.
         let grows = |by: fn(&Cost) -> i64| (by(c) - by(b)) * 10 <= (by(b) - by(a)) * 11;
         assert!(grows(|c| c.messages), "{} {} {}", a.messages, b.messages, c.messages);
         assert!(grows(|c| c.looks), "{} {} {}", a.looks, b.looks, c.looks);
@@ -299,7 +302,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
     });
 }
 
-/// A group that changed among many that did not, and one that was altered: none is passed over.
+/// The refresh of many stream tables misses no changed, truncated, altered or marked one among idle stream
+/// tables.
 #[test]
 fn changes_are_found_among_many_idle_stream_tables() {
     newest_server(async |db| {

@@ -1,6 +1,7 @@
-//! Stream tables kept within the statements that write their sources (IMMEDIATE), with every order fixed by
-//! locks and open transactions. Catches errors that one writer cannot show: states that somebody else changes
-//! meanwhile, sources that one statement changes together, and objects that stay behind.
+//! IMMEDIATE stream tables: each statement that writes a source also applies its delta. Locks and open
+//! transactions fix the order of all statements. Catches errors that tests of one writer cannot show: results
+//! that another writer changes at the same time, sources that one statement changes together, and objects
+//! that stay behind.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, mode, name, open, pid, refresh, run, todays_server,
@@ -17,7 +18,8 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
 
-/// Stream tables for each way in which writers are kept from each other, and one that reads another of them.
+/// One stream table for each kind of lock by which writers exclude each other, and one that reads the stream
+/// table `by_group`.
 const TABLES: [(&str, &str); 6] = [
     ("by_key", "SELECT id, v FROM a WHERE v > 2"),
     ("by_group", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
@@ -88,13 +90,13 @@ fn each_kind_of_statement_is_applied_as_it_ends() {
         assert_eq!(sink.finish().await.unwrap(), 2);
         assert_all(&mut t).await;
         assert_eq!(count(t.connection(), "SELECT count(*) FROM by_key WHERE id > 4999").await, 0);
-        // Writes of replication are applied too.
+        // Writes of a session with `session_replication_role` replica are applied too.
         run(t.connection(), "SET session_replication_role = replica; DELETE FROM a WHERE k = 1; RESET session_replication_role").await;
         assert_all(&mut t).await;
     });
 }
 
-/// Cascades, and triggers of the user that write from within a statement, before and after trickle's.
+/// Cascades, and a user's triggers that write within a statement, before and after trickle's triggers.
 #[test]
 fn cascades_and_triggers_of_a_statement_are_applied_once() {
     todays_server(async |db| {
@@ -149,8 +151,8 @@ fn cascades_and_triggers_of_a_statement_are_applied_once() {
     });
 }
 
-/// A trigger's statement on the same table ends before the statement that fired it. It can delete rows of
-/// that statement before their insert is applied.
+/// A statement of a user's trigger ends before the statement that fired the trigger. The inner statement can
+/// update or delete rows of the outer one before their insert is applied.
 #[test]
 fn changes_by_triggers_of_a_statement_are_applied_with_it() {
     todays_server(async |db| {
@@ -170,7 +172,7 @@ fn changes_by_triggers_of_a_statement_are_applied_with_it() {
             ("totals", "SELECT g, count(*) AS n, sum(v) AS s FROM fixed GROUP BY g"),
             ("each", "SELECT id, v FROM fixed WHERE v > 50"),
             ("others", "SELECT o, sum(v) AS s, count(*) AS n FROM tree GROUP BY o"),
-            // 50,000 does not fit smallint, and was never the sum of a state.
+            // The sum 50,000 does not fit smallint, and no state between two statements has this sum.
             ("small", "SELECT g, sum(v)::int2 AS s FROM narrow GROUP BY g"),
         ];
         for (what, query) in all {
@@ -203,7 +205,7 @@ fn immediate_tables_follow_rollbacks_and_prepared_transactions() {
         )
         .await;
         assert_all(&mut t).await;
-        // The query raises an error at the end of a statement: that statement fails, and nothing else.
+        // If the query raises an error at the end of a statement, only that statement fails.
         assert_eq!(fails(&s, "UPDATE b SET w = 0 WHERE id = 1").await, "22012");
         run(
             &s,
@@ -214,7 +216,8 @@ fn immediate_tables_follow_rollbacks_and_prepared_transactions() {
         assert_all(&mut t).await;
         assert_equal(&mut t, "divided").await;
         assert_eq!(count(&s, "SELECT count(*) FROM b WHERE w = 0").await, 0);
-        // Only a delta would raise an error: a row leaves, and its partner in the join becomes 0.
+        // The query raises no error here, and only a delta would: a row of the join is deleted, and its
+        // partner's divisor becomes 0.
         run(&s, "BEGIN; WITH gone AS (DELETE FROM a WHERE k = 4) UPDATE b SET w = 0 WHERE k = 4; COMMIT")
             .await;
         assert_equal(&mut t, "divided").await;
@@ -235,7 +238,8 @@ fn immediate_tables_follow_rollbacks_and_prepared_transactions() {
     });
 }
 
-/// A writer of any source of a delta waits for earlier writers of its sources, and then reads their changes.
+/// A writer of any source of a stream table waits for earlier writers of all its sources, and then reads
+/// their changes.
 #[test]
 fn writers_of_both_sides_of_a_join_wait_for_each_other() {
     todays_server(async |db| {
@@ -252,7 +256,7 @@ fn writers_of_both_sides_of_a_join_wait_for_each_other() {
         });
         assert_equal(&mut t, "joined").await;
         assert_eq!(count(&by, "SELECT count(*) FROM joined WHERE v = 100 AND w = 100").await, 1);
-        // A statement that was rolled back leaves nobody waiting.
+        // A statement that was rolled back makes no other writer wait.
         run(&first, "BEGIN; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s").await;
         run(&second, "DELETE FROM b WHERE id = 100").await;
         run(&first, "DELETE FROM a WHERE id = 100; COMMIT").await;
@@ -266,9 +270,9 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
         let mut t = keep_all(db).await;
         let (old, other) = (db.session().await, db.session().await);
         let writes = [
-            // A join: the last writer of any of its rows decides.
+            // For a join, the last writer of any source row counts.
             ("INSERT INTO b VALUES (50, 1, 1)", "DELETE FROM b WHERE id = 3", Some("40001")),
-            // Totals: the last writer of the same group decides.
+            // For totals, the last writer of the same group counts.
             ("INSERT INTO a VALUES (200, 3, 1)", "INSERT INTO a VALUES (201, 3, 1)", Some("40001")),
             ("TRUNCATE a", "INSERT INTO a VALUES (1, 3, 1)", Some("40001")),
         ];
@@ -290,7 +294,8 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
     });
 }
 
-/// A row is inserted with the key of a row that was deleted after the snapshot, and the snapshot shows both.
+/// A row is inserted with the key of a row that another session deleted after the snapshot. The snapshot
+/// shows the deleted row and the new row.
 #[test]
 fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
     todays_server(async |db| {
@@ -310,8 +315,8 @@ fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
     });
 }
 
-/// A refresh computes the stream tables while nobody writes. A later write over a snapshot from before the
-/// refresh is no delta of their rows.
+/// A refresh computes the stream tables while nobody writes. A later write under a snapshot from before the
+/// refresh is refused, since its delta would not fit the refreshed rows.
 #[test]
 fn a_snapshot_from_before_a_refresh_is_refused() {
     todays_server(async |db| {
@@ -331,7 +336,7 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
             assert_equal(&mut t, what).await;
             t.drop(&name(what), false).await.unwrap();
         }
-        // The refresh waits for the end of an open writer.
+        // The refresh waits for the end of the transaction of `old`, which has written.
         run(&old, "BEGIN; DELETE FROM a WHERE id = 2").await;
         let (by, waits) = (db.session().await, pid(t.connection().client()).await);
         tokio::join!(keep(&mut t, "bag", "SELECT k FROM a"), async {
@@ -342,8 +347,8 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
     });
 }
 
-/// Writers of rows with different keys do not wait for each other, nor do writers of different groups, except
-/// for one pair of groups in a thousand.
+/// Writers of rows with different keys or of different groups do not wait for each other, except for about
+/// one pair of groups in a thousand.
 #[test]
 fn writers_of_different_groups_do_not_wait_for_each_other() {
     todays_server(async |db| {
@@ -359,7 +364,7 @@ fn writers_of_different_groups_do_not_wait_for_each_other() {
             "SET lock_timeout = '10s'; BEGIN; INSERT INTO a VALUES (102, 2, 1), (103, 71, 1); COMMIT",
         )
         .await;
-        // The same group, which is new to both writers.
+        // The third writer writes to group 70, which the first writer has made and not committed.
         let (waits, by) = (pid(third.client()).await, db.session().await);
         let same = run(&third, "INSERT INTO a VALUES (104, 70, 5)");
         tokio::join!(same, async {
@@ -373,7 +378,7 @@ fn writers_of_different_groups_do_not_wait_for_each_other() {
     });
 }
 
-/// Many writers of everything, at every isolation level; some are refused, and try another write.
+/// Many writers write all tables at every isolation level. A refused writer tries another write.
 #[test]
 fn after_a_storm_of_writers_all_are_equal() {
     todays_server(async |db| {
@@ -423,8 +428,8 @@ fn after_a_storm_of_writers_all_are_equal() {
     });
 }
 
-/// An IMMEDIATE stream table may read another one and a table beside it. Writers take the locks for it and
-/// for the stream tables over the same tables in one order.
+/// An IMMEDIATE stream table may read another IMMEDIATE stream table and a table. All writers take the locks
+/// for the stream tables over these tables in the same order.
 #[test]
 fn writers_under_stacked_immediate_tables_do_not_deadlock() {
     todays_server(async |db| {
@@ -444,7 +449,7 @@ fn writers_under_stacked_immediate_tables_do_not_deadlock() {
             let mut id = 1000 * n;
             while tokio::time::Instant::now() < until {
                 id += 1;
-                // Each writer has rows of its own, so a wait for another can only be for the locks that keep
+                // Each writer has rows of its own, so it can wait for another writer only at the locks for
                 // the stream tables.
                 let (table, value) = if id % 2 == 0 { ("a", "v") } else { ("b", "w") };
                 let (k, last) = (id % 5, id - 2);
@@ -466,7 +471,8 @@ fn writers_under_stacked_immediate_tables_do_not_deadlock() {
     });
 }
 
-/// The objects of a stream table are dropped with it and with its mode; no write fails meanwhile.
+/// The triggers and functions of an IMMEDIATE stream table are dropped when it is dropped or gets another
+/// mode. No write fails in the meantime.
 #[test]
 fn modes_come_and_go_with_all_that_belongs_to_them() {
     todays_server(async |db| {
@@ -489,7 +495,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         assert_eq!(count(&s, captures).await, 0);
         run(&s, "DELETE FROM b WHERE id = 7").await;
         assert_equal(&mut t, "joined").await;
-        // While it is suspended no trigger keeps it; then it is recomputed.
+        // A suspended stream table has no triggers, and is recomputed after it is resumed.
         let suspended = |yes| Alteration { suspended: Some(yes), ..Alteration::default() };
         t.alter(&name("joined"), &suspended(true)).await.unwrap();
         assert_eq!(count(&s, own).await, 0);
@@ -497,7 +503,8 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         t.alter(&name("joined"), &suspended(false)).await.unwrap();
         run(&s, "DELETE FROM a WHERE id = 9").await;
         assert_equal(&mut t, "joined").await;
-        // `disable` removes the triggers where they are in a writer's way.
+        // `disable` removes the triggers from the source, for a user whose writes fail because of the
+        // triggers.
         t.disable(&name("a")).await.unwrap();
         assert_eq!(count(&s, own).await, 0);
         run(&s, "DELETE FROM a WHERE id = 10").await;
@@ -508,7 +515,7 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         t.enable(&name("a")).await.unwrap();
         run(&s, "DELETE FROM a WHERE id = 11").await;
         assert_equal(&mut t, "joined").await;
-        // A change of the query.
+        // The query of the stream table is altered.
         let query =
             Alteration { query: Some("SELECT a.id, a.v FROM a WHERE v > 5".into()), ..Alteration::default() };
         t.alter(&name("joined"), &query).await.unwrap();
@@ -525,8 +532,8 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
     });
 }
 
-/// A trigger that somebody switched off, or a source that was replaced by another table, is noticed and
-/// repaired by the next refresh.
+/// The next refresh notices and repairs a trigger that somebody switched off, an altered source, or a renamed
+/// column or stream table.
 #[test]
 fn the_next_refresh_repairs_broken_immediate_tables() {
     todays_server(async |db| {
@@ -546,10 +553,10 @@ fn the_next_refresh_repairs_broken_immediate_tables() {
             run(&s, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = (SELECT min(id) FROM b)").await;
             assert_all(&mut t).await;
         }
-        // A stream table that was renamed or dropped by hand.
+        // The stream table `bag` is renamed, and then dropped, by ordinary SQL.
         run(&s, "ALTER TABLE bag RENAME TO sack").await;
-        // Where the server tells of the rename, triggers follow it at once. Otherwise the next refresh does,
-        // and writers go on until then.
+        // With the extension, an event trigger makes the triggers use the new name at once. Without the
+        // extension the next refresh does so, and writers do not fail in the meantime.
         run(&s, "UPDATE a SET v = v + 1").await;
         refresh(&mut t, "sack").await;
         run(&s, "UPDATE a SET k = k + 1").await;
@@ -557,7 +564,7 @@ fn the_next_refresh_repairs_broken_immediate_tables() {
         run(&s, "DROP TABLE sack; CREATE TABLE sack (odd int); UPDATE a SET k = k - 1 WHERE id = 20; INSERT INTO a VALUES (2000, 1, 1)").await;
         assert_eq!(count(&s, "SELECT count(*) FROM sack").await, 0);
         run(&s, "DROP TABLE sack").await;
-        // Without an event trigger the drop is not noticed, and the catalog has the first name.
+        // Without an event trigger the drop is not noticed, and the catalog still has the name `bag`.
         match Driver::is_told_of_drops() {
             true => assert_eq!(
                 count(
@@ -570,7 +577,7 @@ fn the_next_refresh_repairs_broken_immediate_tables() {
             false => drop(t.drop(&name("bag"), false).await.unwrap()),
         }
         keep(&mut t, "bag", TABLES[3].1).await;
-        // A refresh of a stream table that is right already does nothing, and waits for nobody.
+        // A refresh of an IMMEDIATE stream table without marks changes nothing and waits for no writer.
         let writer = db.session().await;
         run(&writer, "BEGIN; UPDATE a SET v = v + 1 WHERE id = 20").await;
         let done = refresh(&mut t, "joined").await;
@@ -589,7 +596,8 @@ fn readers_of_immediate_tables_refresh_by_deltas() {
         assert_eq!(mode(&t, "deltas").await.0, "DIFFERENTIAL");
         run(&s, "UPDATE a SET v = v + 1 WHERE k = 2").await;
         assert_equal(&mut t, "deltas").await;
-        // The writers of its source are refreshes, not users' statements, so no trigger could keep it.
+        // The source of `later` is written by refreshes and not by statements of users, so `later` cannot be
+        // IMMEDIATE.
         let new = NewStreamTable {
             mode: Some(RefreshMode::Immediate),
             ..NewStreamTable::new(name("later"), "SELECT s FROM deltas")
@@ -610,7 +618,7 @@ fn readers_of_immediate_tables_refresh_by_deltas() {
                 .await;
             assert_equal(&mut t, "parts").await;
         } else {
-            // Only the extension notices partitions that come and go.
+            // Only the extension notices that partitions are attached or detached.
             let e = t.create(&parts).await.unwrap_err();
             assert!(e.detail_text().unwrap().contains("public.p, a partitioned table"), "{e:?}");
         }
@@ -626,7 +634,7 @@ fn readers_of_immediate_tables_refresh_by_deltas() {
     });
 }
 
-/// A role that may write a source needs no right on its stream tables, and gets none.
+/// A role that may write a source needs no right on the stream tables over the source, and gets none.
 #[test]
 fn writers_need_no_rights_and_get_none() {
     todays_server(async |db| {

@@ -1,6 +1,6 @@
-//! Refreshes among transactions that are open, late, rolled back or prepared, with every order fixed by locks
-//! and open transactions. Catches rows that commit behind the frontier, which a test of one connection cannot
-//! see.
+//! Refreshes while other transactions are open, commit late, are rolled back or are prepared. Locks and open
+//! transactions fix the order of all statements. Catches changes that a frontier passes before they commit,
+//! which a test of one connection cannot show.
 
 use crate::support::{
     Driver, assert_equal, blocked, count, create, name, open, open_with, pid, refresh, run, todays_server,
@@ -23,8 +23,8 @@ const TABLES: [(&str, &str); 3] = [
     ("over", "SELECT g.k, g.s, count(b.id) AS n FROM grouped g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
 ];
 
-/// Changes of a transaction that wrote before a refresh and commits after it are in the next refresh,
-/// whatever its isolation level.
+/// If a transaction writes before a refresh and commits after the refresh, the next refresh applies its
+/// changes, whatever the isolation level of the transaction.
 #[test]
 fn a_transaction_open_across_two_refreshes_is_counted_once() {
     todays_server(async |db| {
@@ -58,8 +58,8 @@ fn a_transaction_open_across_two_refreshes_is_counted_once() {
     });
 }
 
-/// Neither the order of writes nor that of transaction numbers is the order of commits, and not every write
-/// is committed.
+/// The order of commits may differ from the order of writes and from the order of transaction numbers, and
+/// some writes are never committed.
 #[test]
 fn late_commits_savepoints_and_prepared_changes_count_once() {
     todays_server(async |db| {
@@ -95,7 +95,8 @@ fn late_commits_savepoints_and_prepared_changes_count_once() {
         run(&other, "ROLLBACK PREPARED 'lost'").await;
         assert_equal(&mut t, "joined").await;
         run(&other, "COMMIT PREPARED 'kept'").await;
-        // The statement fails after its trigger wrote: a deferred key, checked at commit.
+        // The deferred key is checked at commit, so the statement fails after its trigger wrote to the
+        // buffer.
         run(&other, "CREATE TABLE c (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, k int)").await;
         create(&mut t, "late", "SELECT k, count(*) AS n FROM c GROUP BY k").await;
         run(&other, "INSERT INTO c VALUES (1, 1)").await;
@@ -107,8 +108,8 @@ fn late_commits_savepoints_and_prepared_changes_count_once() {
     });
 }
 
-/// Changes in the buffer are rolled back with their statement when another trigger refuses it, and the rest
-/// of its transaction stays.
+/// When another trigger refuses a statement, the statement's changes in the buffer are rolled back with the
+/// statement. Other changes of the transaction stay.
 #[test]
 fn captured_changes_of_a_failed_statement_are_rolled_back() {
     todays_server(async |db| {
@@ -150,8 +151,8 @@ fn captured_changes_of_a_failed_statement_are_rolled_back() {
     });
 }
 
-/// Showing the server's plans changes nothing of a refresh: readers are told of the written rows, and a
-/// statement that fails is handled in the same way.
+/// A refresh that collects the server's plans has the same effect as a refresh without plans: it reports the
+/// written rows, and its readers are right.
 #[test]
 fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     todays_server(async |db| {
@@ -169,8 +170,8 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
             let done = t.refresh_watched(&[name("over")], &options, &mut plans).await.unwrap();
             let written = |r: &Refreshed| r.report.rows_inserted + r.report.rows_updated;
             assert!(done.len() == 2 && done.iter().all(|r| written(r) > 0), "{done:?}");
-            // At least two plans: how many statements a recompute takes depends on the time that earlier
-            // refreshes took.
+            // A recompute has at least two plans. The number of its statements depends on the durations of
+            // earlier refreshes.
             assert!(plans.taken.len() >= 2, "{:?}", plans.taken);
             assert!(plans.taken.iter().all(|(_, plan)| plan[0]["Execution Time"].is_number()), "{plans:?}");
             for (table, _) in &TABLES[1..] {
@@ -180,8 +181,8 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     });
 }
 
-/// A writer that commits a change between two statements of a refresh. The change is neither lost nor seen in
-/// halves, nor do the two arms of a diamond see two versions.
+/// A watch of a refresh that commits a change before the statement with index `at`. The change must not be
+/// lost or half applied, and both arms of a diamond must show the same state.
 struct Meanwhile<'s> {
     writer: &'s Session,
     at: usize,
@@ -220,7 +221,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
             let mut meanwhile = Meanwhile { writer: &writer, at, seen: 0 };
             t.refresh_watched(&[name("both")], &RefreshOptions::default(), &mut meanwhile).await.unwrap();
             let last = meanwhile.seen <= at;
-            // Rows of two versions of its sources.
+            // `torn` counts rows that show two different states of the source `a`.
             let torn =
                 "SELECT count(*) FROM one FULL JOIN two USING (k) WHERE (one.k IS NULL) <> (two.k IS NULL)";
             assert_eq!(count(&writer, torn).await, 0);
@@ -238,7 +239,8 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// A writer that began before a source, or another column of it, was captured: the creation waits for it.
+/// A writer began before its table, or another column of the table, was captured. The creation waits for that
+/// writer.
 #[test]
 fn creations_wait_for_writers_that_began_before_capture() {
     todays_server(async |db| {
@@ -273,7 +275,8 @@ fn creations_wait_for_writers_that_began_before_capture() {
     });
 }
 
-/// Whichever statement locks the table first, the refresh sees all of it or nothing.
+/// Whether a TRUNCATE or a refresh locks the table first, the refresh sees the whole effect of the other
+/// transaction or none of it.
 #[test]
 fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     todays_server(async |db| {
@@ -307,7 +310,8 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     });
 }
 
-/// Alters the query of a stream table, from another connection, before a refresh asks for its first lock.
+/// A watch of a refresh that alters the query of the stream table, from another connection, before the first
+/// lock of the refresh.
 struct AltersBeforeLock(Option<Driver>);
 
 impl Watch for AltersBeforeLock {
@@ -341,7 +345,7 @@ fn a_query_is_altered_after_a_refresh_was_planned() {
     });
 }
 
-/// Two refreshers at once: one waits for the other, and neither counts twice.
+/// Two refreshes run at the same time: one waits for the other, and no change is counted twice.
 #[test]
 fn two_refreshers_meet() {
     todays_server(async |db| {
@@ -373,7 +377,7 @@ fn two_refreshers_meet() {
     });
 }
 
-/// A TRUNCATE is a change like others, and rolled back like others.
+/// A TRUNCATE is captured and rolled back like other changes.
 #[test]
 fn truncate_alone_with_inserts_and_of_one_side() {
     todays_server(async |db| {
@@ -400,7 +404,7 @@ fn truncate_alone_with_inserts_and_of_one_side() {
     });
 }
 
-/// Two readers of one source, and a reader of a reader, while segments are rotated and dropped as often as
+/// A source has two readers, and one of these has a reader. Segments are rotated and dropped as often as
 /// possible.
 #[test]
 fn segment_rotation_loses_no_change_of_a_slow_reader() {
@@ -438,8 +442,8 @@ fn segment_rotation_loses_no_change_of_a_slow_reader() {
     });
 }
 
-/// A statement that began before a segment was closed and emptied, in a session that knows the old trigger
-/// function. The source has no index: opening one would tell the session of the new function.
+/// A statement began before its segment was closed and emptied, in a session that knows only the old trigger
+/// function. The source has no index, since opening an index would make the session load the new function.
 #[test]
 fn a_writer_outlives_the_segment_that_its_session_knows() {
     todays_server(async |db| {
@@ -472,7 +476,7 @@ fn a_writer_outlives_the_segment_that_its_session_knows() {
     });
 }
 
-/// The time for which a refresh waited for others is told apart from the time of its work.
+/// The history reports the time for which a refresh waited for locks separately from the time of its work.
 #[test]
 fn waiting_for_a_lock_is_told_in_history() {
     todays_server(async |db| {
@@ -484,7 +488,7 @@ fn waiting_for_a_lock_is_told_in_history() {
         let waiting = pid(t.connection().client()).await;
         let release = async {
             blocked(&watch, waiting).await;
-            // The refresh waits at least as long.
+            // The refresh waits at least as long as this sleep.
             run(&holder, "SELECT pg_sleep(0.05); COMMIT").await;
         };
         let (done, ()) = tokio::join!(refresh(&mut t, "copy"), release);

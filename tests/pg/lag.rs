@@ -1,6 +1,6 @@
 //! The lag of the changes that a refresh brings, where the server tracks commit times. Catches a lag that is
-//! counted from the write, or from a refresh in between, and not from the commit. Catches also a lag that is
-//! told although it is not known of every change.
+//! measured from the write, or from the refresh of a source, and not from the commit of the change. Catches
+//! also a lag that is reported although the commit time of some change is unknown.
 
 use crate::support::private::{connect, newest_version, open, start_with};
 use crate::support::{create, refresh, run};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use trickle_client::{Session, Settings};
 use trickle_core::cost::Force;
 
-/// Lag of the last refresh of `$1` as told, and the time from the commit of the transaction that wrote row
-/// `$2` to the end of the refresh.
+/// A query for two times. The first is the reported lag of the last refresh of `$1`. The second is the time
+/// from the commit of the writer of row `$2` to the end of that refresh.
 const LAG: &str = "SELECT h.lag_ms, (extract(epoch FROM h.end_time - pg_xact_commit_timestamp(t.xmin)) * 1000)::float8 \
     FROM t, pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
     WHERE s.pgt_name = $1 AND t.id = $2 ORDER BY h.refresh_id DESC LIMIT 1";
@@ -19,8 +19,8 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
     (row.get(0), row.get(1))
 }
 
-/// Returns whether a told lag is right. The clock is read once more after the end is noted, however much
-/// later the process gets the processor; a wrong time is off by more.
+/// Returns whether a reported lag is right. The process reads the clock for the lag after it noted the end of
+/// the refresh, so up to 200 ms may lie in between. A lag from a wrong commit is off by more.
 fn is_so(told: f64, passed: f64) -> bool {
     (passed - 0.1..passed + 200.0).contains(&told)
 }
@@ -39,7 +39,7 @@ fn lag_is_from_the_first_commit_to_the_end_of_the_refresh() {
         refresh(&mut t, "down").await;
         refresh(&mut t, "both").await;
 
-        // The first transaction to write commits last, another commits first, and another in between.
+        // The transaction that writes first commits after the second transaction and before the third.
         let late = connect(&server, "postgres").await;
         run(&late, "BEGIN; INSERT INTO t VALUES (1, 1)").await;
         run(&w, "INSERT INTO t VALUES (2, 2)").await;
@@ -53,7 +53,8 @@ fn lag_is_from_the_first_commit_to_the_end_of_the_refresh() {
             assert!(is_so(told, passed) && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
         }
 
-        // A refresh wrote the rows of `up` that `both` reads, and its commit is not that of the change.
+        // The rows of `up` that `both` reads were written by a refresh, whose commit is not the commit of the
+        // change. So the lag is unknown.
         refresh(&mut t, "both").await;
         assert_eq!(lag(&w, "both", 2).await.0, None);
         run(&w, "INSERT INTO t VALUES (4, 4)").await;
@@ -87,7 +88,7 @@ fn lag_is_unknown_for_commits_that_were_not_tracked() {
     });
 }
 
-/// Transactions from another server have the time of that server's clock, an hour off here.
+/// Replicated transactions have the commit time of the publisher's clock, which is an hour off here.
 #[test]
 fn lag_is_unknown_for_commits_of_another_server() {
     newest_version(async |binaries| {

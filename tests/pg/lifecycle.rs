@@ -1,4 +1,4 @@
-//! Stream tables on a live database: created, refreshed, checked, dropped.
+//! Stream tables in a database of a real server are created, refreshed, checked and dropped.
 
 use crate::support::{
     Driver, assert_equal, count, create, name, newest_server, open, open_with, refresh, run, todays_server,
@@ -160,7 +160,7 @@ fn a_suspended_stream_table_stays_so_until_resumed() {
         );
         t.alter(&name("totals"), &Alteration { query, ..Alteration::default() }).await.unwrap();
         assert_eq!(status(&t).await, Activity::Suspended, "another query");
-        // A failure by hand does not count for the schedule.
+        // A failed refresh by hand does not change that the user suspended the stream table.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         assert!(try_refresh(&mut t, "totals").await.is_err());
         t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
@@ -168,7 +168,7 @@ fn a_suspended_stream_table_stays_so_until_resumed() {
         assert_eq!(status(&t).await, Activity::Suspended, "a failure");
         t.alter(&name("totals"), &set(false)).await.unwrap();
         assert_eq!(status(&t).await, Activity::Active);
-        // A stream table that failures suspended is active again when a refresh succeeds.
+        // A stream table that was suspended after failures is active again after a successful refresh.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         for _ in 0..5 {
             assert!(try_refresh(&mut t, "totals").await.is_err());
@@ -187,8 +187,8 @@ fn a_suspended_stream_table_stays_so_until_resumed() {
     });
 }
 
-/// A user's alterations of the columns of a stream table are named in the error, and undone by planning
-/// again.
+/// When a user alters the columns of a stream table, the error names the alteration, and planning again
+/// undoes the alteration.
 #[test]
 fn columns_that_a_user_altered_are_named_and_made_anew() {
     newest_server(async |db| {
@@ -219,7 +219,7 @@ fn columns_that_a_user_altered_are_named_and_made_anew() {
             assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
             assert_equal(&mut t, "totals").await;
         }
-        // A column without NOT NULL is in nobody's way.
+        // An added column without NOT NULL does not make refreshes fail.
         run(&w, "ALTER TABLE totals ADD COLUMN note text; UPDATE orders SET customer = 1 WHERE id = 7").await;
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
     });
@@ -262,8 +262,8 @@ const KEY: &str = "
     JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum
     WHERE c.conrelid = 'totals'::regclass AND c.contype = 'p'";
 
-/// A stream table is a table to its users: its key is declared, and users' objects on it stay, whatever
-/// happens to its rows.
+/// To its users a stream table is a table. Its key is declared, and users' objects on the stream table stay,
+/// however its rows are replaced.
 #[test]
 fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
     newest_server(async |db| {
@@ -316,8 +316,9 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
     });
 }
 
-/// A connection remembers the stream tables that it refreshed, and compares that with the catalog under the
-/// locks of each refresh. Changes by others are noticed by the next refresh, and counted once.
+/// A connection remembers the stream tables that it refreshed, and compares its memory with the catalog under
+/// the locks of each refresh. The next refresh notices alterations by other connections, and counts changes
+/// once.
 #[test]
 fn a_connection_notices_changes_that_others_made() {
     newest_server(async |db| {
@@ -336,7 +337,8 @@ fn a_connection_notices_changes_that_others_made() {
             t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await
         };
 
-        // Another query, another table of the name, and two tables that exchange their names.
+        // The stream table gets another query, then another table gets its name, and then two stream tables
+        // exchange names.
         create(&mut other, "st", "SELECT id, v FROM a").await;
         twice(&mut t).await;
         let alteration =
@@ -359,7 +361,7 @@ fn a_connection_notices_changes_that_others_made() {
         assert_eq!(next(&mut t).await.unwrap().len(), 1);
         assert_eq!(count(&w, sum).await, count(&w, "SELECT 2 * sum(v) FROM a").await);
 
-        // Capture that is switched off, and begins again.
+        // Capture is switched off and on again.
         twice(&mut t).await;
         other.disable(&name("public.a")).await.unwrap();
         next(&mut t).await.unwrap();
@@ -368,7 +370,7 @@ fn a_connection_notices_changes_that_others_made() {
         twice(&mut t).await;
         assert_equal(&mut t, "st").await;
 
-        // Another role on the same connection, another owner of the table.
+        // The connection gets another role, and then the stream table gets another owner.
         run(&w, "CREATE ROLE lifecycle_clerk").await;
         twice(&mut t).await;
         t.connection().client().batch_execute("SET ROLE lifecycle_clerk").await.unwrap();
@@ -379,7 +381,7 @@ fn a_connection_notices_changes_that_others_made() {
         assert!(next(&mut t).await.unwrap_err().message().contains("belongs to lifecycle_clerk"));
         run(&w, "ALTER TABLE st OWNER TO postgres").await;
 
-        // A stream table that cannot be kept any more fails once.
+        // When the query no longer fits its source, one refresh fails, and the failure is counted once.
         twice(&mut t).await;
         run(&w, "ALTER TABLE a DROP COLUMN v").await;
         let e = t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap_err();
@@ -389,9 +391,9 @@ fn a_connection_notices_changes_that_others_made() {
     });
 }
 
-/// The catalog's entries of a stream table and of its sources are read at one moment, also while stream
-/// tables come and go. Otherwise a stream table could be remembered as having no sources, and never be
-/// refreshed.
+/// The catalog's rows about a stream table and its sources are read under one snapshot, also while stream
+/// tables are created and dropped. Otherwise a connection could remember a stream table without sources, and
+/// never refresh it.
 #[test]
 fn the_registry_reads_the_catalog_at_one_moment() {
     newest_server(async |db| {
@@ -420,7 +422,7 @@ fn the_registry_reads_the_catalog_at_one_moment() {
     });
 }
 
-/// Returns the time of the last refresh, and the time that its rows are of, in microseconds.
+/// Returns the time of the stream table's last refresh and its `data_timestamp`, in microseconds.
 async fn times(s: &Session, what: &str) -> [i64; 2] {
     let text = "SELECT (extract(epoch FROM last_refresh_at) * 1e6)::int8, (extract(epoch FROM data_timestamp) * 1e6)::int8 \
          FROM pgtrickle.pgt_stream_tables WHERE pgt_name = $1";
@@ -445,13 +447,13 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
             assert!(later(before, now), "{known}: {before:?} {now:?}");
             before = now;
         }
-        // Several stream tables together: one question finds them idle.
+        // A refresh of several stream tables finds by one query that all are idle.
         t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
         for what in ["sums", "large"] {
             let now = times(&w, what).await;
             assert!(later(before, now), "{what}: {before:?} {now:?}");
         }
-        // A refresh on schedule that finds nothing writes nothing.
+        // A refresh on schedule that finds no changes writes nothing.
         before = times(&w, "sums").await;
         let on_schedule = RefreshOptions { initiated_by: Initiator::Scheduler, ..RefreshOptions::default() };
         t.refresh_apart(&[], &on_schedule).await.unwrap();
@@ -459,7 +461,7 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
         library.refresh(&[name("sums")], &on_schedule).await.unwrap();
         assert_eq!(times(&w, "sums").await, before);
         assert_eq!(count(&w, history).await, rows);
-        // The stored frontier does not swallow a later change.
+        // The stored frontier does not cover a change that commits later.
         run(&w, "UPDATE orders SET amount = amount + 1").await;
         assert_equal(&mut t, "large").await;
         assert_eq!(count(&w, history).await, rows + 2);
@@ -492,12 +494,14 @@ fn looks_do_not_wait_for_an_alter_under_a_view() {
         run(&other, "UPDATE customers SET name = 'y' WHERE id = 2").await;
         tokio::time::timeout(soon, refresh(&mut t, "names")).await.expect("nobody waits");
         run(&w, "COMMIT").await;
-        // The view was the same all the time.
+        // The definition of the view did not change while `orders` was locked, so no stream table is planned
+        // again.
         for what in ["counted", "all_of_it", "names"] {
             assert_equal(&mut t, what).await;
         }
         assert_eq!(count(&w, history).await, 0);
-        // The same query is the same then, too.
+        // While the view's text cannot be read, a replacement by the same query still counts as the same
+        // query.
         let refreshes = "SELECT count(*) FROM pgtrickle.pgt_refresh_history";
         let before = count(&w, refreshes).await;
         run(&w, "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
@@ -514,7 +518,7 @@ fn looks_do_not_wait_for_an_alter_under_a_view() {
         // The SQL API does not tell whether anything was made.
         assert!(!made.unwrap().made || Driver::is_the_servers());
         assert_eq!(count(&w, refreshes).await, before, "its rows stay");
-        // A changed view is noticed, whatever is locked when somebody looks.
+        // A changed view is noticed, even if `orders` is locked when the catalog is read.
         run(
             &w,
             "BEGIN; CREATE OR REPLACE VIEW large AS SELECT id, customer FROM orders WHERE amount > 200; \

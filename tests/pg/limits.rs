@@ -1,5 +1,6 @@
-//! A buffer that nobody drains stays below its limit: past it, triggers write only that something changed.
-//! Catches changes that are lost because they were not written, and buffers that grow all the same.
+//! A buffer that nobody drains stays near its limit. Past the limit, triggers write only a mark that the
+//! source changed. Catches changes that are lost because they were not written, and buffers that grow past
+//! their limit.
 
 use crate::support::{Db, Driver, assert_equal, count, create, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
@@ -58,9 +59,10 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
     for round in 0..3 {
         fill(&w).await;
         let (bytes, rows) = held(&w).await;
-        // At most one statement more than fits.
+        // The buffer has at most the changes of one statement more than its limit.
         assert!(bytes <= LIMIT + (40 << 10), "{bytes}");
-        // Later changes write nothing at all, whatever their kind and transaction.
+        // For later changes the triggers write nothing at all, whatever the kind of change and its
+        // transaction.
         for later in [
             "INSERT INTO a VALUES (1000, 1, 1); DELETE FROM a WHERE id = 1000",
             "BEGIN; UPDATE a SET v = 0 WHERE k = 1; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s; COMMIT",
@@ -79,7 +81,7 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
         assert!(standing.iter().all(|s| s.pending == Some(true)), "{standing:?}");
         assert!(standing[0].sources.iter().any(|s| s.overflowed), "{standing:?}");
         assert!(t.buffers().await.unwrap().iter().any(|b| b.full && b.source == "public.a"));
-        // One reader notices the limit; the others are recomputed too, each once.
+        // The refresh of one reader notices the limit. The other readers are recomputed too, each once.
         let done = refresh(&mut t, "rows").await;
         assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
         assert_eq!(done[0].report.reason, "public.a was changed more than its buffer may hold");
@@ -114,8 +116,8 @@ fn a_buffer_that_nobody_drains_stays_below_its_limit_unlogged() {
     todays_server(async |db| stays_below(db, Mode::Statement, true).await);
 }
 
-/// A writer whose changes were not written may commit after the recompute: its readers must be recomputed
-/// again, and lose nothing.
+/// A writer whose changes the triggers did not write may commit after the recompute. The readers of its table
+/// must then be recomputed again.
 #[test]
 fn a_silent_writer_that_commits_late_is_not_lost() {
     todays_server(async |db| {
@@ -155,8 +157,8 @@ fn a_silent_writer_that_commits_late_is_not_lost() {
     });
 }
 
-/// A session with a snapshot from before the buffer was emptied still sees a mark that was removed, and must
-/// not rely on it.
+/// A session whose snapshot is older than the emptying of the buffer still sees the removed mark of the full
+/// buffer, and must not rely on that mark.
 #[test]
 fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
     todays_server(async |db| {
@@ -166,7 +168,8 @@ fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
         create(&mut t, "rows", TABLES[0].1).await;
         fill(&w).await;
         run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
-        // The session knows the trigger functions already, so it goes on with the segment that they name.
+        // This query takes the session's snapshot, under which the buffer is full, and loads `b` with its
+        // triggers.
         assert_eq!(count(&old, "SELECT count(*) FROM b").await, 8);
         refresh(&mut t, "rows").await;
         assert_equal(&mut t, "rows").await;
@@ -178,7 +181,7 @@ fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
     });
 }
 
-/// A reader of more columns comes while the buffer is full, and the limit is changed later.
+/// A reader of more columns is created while the buffer is full, and the limit is changed later.
 #[test]
 fn a_full_buffer_is_widened_and_its_limit_moves() {
     todays_server(async |db| {
@@ -200,7 +203,8 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
         let wide = Settings { buffer_limit_bytes: Some(64 << 10), ..settings(Mode::Statement, false) };
         let mut t = open_with(db, wide).await;
         fill(&w).await;
-        // The buffer is full by the old limit: the stream tables are rebuilt, and then the new limit holds.
+        // The buffer is full by the old limit, so the stream tables are recomputed. From then on the new
+        // limit applies.
         for what in ["rows", "sums"] {
             let done = refresh(&mut t, what).await;
             assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
@@ -216,7 +220,7 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
     });
 }
 
-/// Many writers meet the limit while refreshes come and go.
+/// Many writers reach the limit while refreshes run.
 #[test]
 fn writers_and_refreshes_meet_at_the_limit() {
     todays_server(async |db| {
@@ -261,11 +265,13 @@ fn writers_and_refreshes_meet_at_the_limit() {
     });
 }
 
-/// Clients with different limits do not make the triggers again in turn: the last `init` decides.
+/// Clients with different limits must not make the triggers again in turn. The limit of the last `init`
+/// applies to all.
 #[test]
 fn the_limit_is_one_for_all_clients() {
     todays_server(async |db| {
-        // A new segment has a new function too; segments of this size are not rotated here.
+        // A new segment would have a new trigger function too, so the segments are too large to be rotated in
+        // this test.
         let one = Settings { segment_bytes: 1 << 20, ..settings(Mode::Statement, false) };
         let mut t = open_with(db, one.clone()).await;
         let w = db.session().await;

@@ -1,6 +1,6 @@
-//! Rights on functions and schemas that the owner of an IMMEDIATE stream table loses while its triggers,
-//! which run as that role, name them. Also snapshots that are older than the named objects. Catches writers
-//! that fail because of another role's rights, and rows that are missing without an error.
+//! The owner of an IMMEDIATE stream table loses rights on functions and schemas that its triggers name; the
+//! triggers run as that owner. Also snapshots that are older than the named objects. Catches writers that
+//! fail because of another role's rights, and rows that are missing without an error.
 
 use crate::program::Role;
 use crate::support::{Db, Driver, count, name, open, run, todays_server, try_refresh};
@@ -27,7 +27,7 @@ const QUERIES: [&str; 5] = [
     "SELECT id, w FROM kept.t WHERE w COLLATE lib.plain > 'w2'",
 ];
 
-/// A right that is taken from the owner, and its return.
+/// Statements that take a right from the owner, each with the statement that gives the right back.
 const LOSSES: [(&str, &str); 5] = [
     ("REVOKE USAGE ON SCHEMA lib FROM APP", "GRANT USAGE ON SCHEMA lib TO APP"),
     ("REVOKE USAGE ON SCHEMA shown FROM APP", "GRANT USAGE ON SCHEMA shown TO APP"),
@@ -72,7 +72,8 @@ fn writers_go_on_where_an_owner_loses_a_right() {
                 assert_eq!(made.code, 0, "{query}: {}", made.err);
                 run(&s, WRITES[0]).await;
                 admin(db, &owner, lost).await;
-                // A session from before the loss, and a new one, whose triggers were never planned.
+                // A session that planned the triggers before the loss, and a new session that never planned
+                // them.
                 for write in WRITES {
                     let new = db.session().await;
                     for s in [&s, &new] {
@@ -92,11 +93,12 @@ fn writers_go_on_where_an_owner_loses_a_right() {
     });
 }
 
-/// When a session makes triggers a second time, they check the rights that their owner has at that time.
+/// Triggers that a session makes again must check the rights that their owner has at that time.
 #[test]
 fn triggers_made_again_ask_for_the_rights_of_now() {
     todays_server(async |db| {
-        // With the extension, only the owner of the catalog can switch capture off by the library.
+        // With the extension, this role could not switch capture off by the library, since it does not own
+        // the catalog.
         if Driver::is_the_servers() {
             return;
         }
@@ -131,8 +133,8 @@ fn triggers_made_again_ask_for_the_rights_of_now() {
     });
 }
 
-/// A transaction whose snapshot is older than a plan sees the former function, operator or type. It can
-/// neither keep the stream table nor leave a mark that others would see.
+/// A transaction whose snapshot is older than a plan sees the former function, operator or type. Its writes
+/// are refused, since it can neither apply a delta nor leave a mark that other sessions would see.
 #[test]
 fn a_snapshot_from_before_an_object_is_refused() {
     todays_server(async |db| {

@@ -1,5 +1,5 @@
-//! Ring 4: real servers judge the engine's plans and its evaluator. A test runs on every PostgreSQL found
-//! (`each_server`), or on the newest (`newest_server`).
+//! Ring 4: real servers judge the engine's plans and its evaluator. A test runs on every installed PostgreSQL
+//! (`each_server`), on one that changes each day (`todays_server`), or on the newest (`newest_server`).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
-//! The effect of each kind of DDL on readers of the table. docs/migrations.md shows it in a table that is
-//! made here (`TRICKLE_BLESS=1` writes it). Catches needless recomputes, recomputes that are missing where
-//! they are needed, and writers that a migration breaks.
+//! The effect of each kind of DDL on readers of the table. docs/migrations.md has a table of these effects,
+//! which this test compares (`TRICKLE_BLESS=1` writes the table). Catches needless recomputes, missing
+//! recomputes, and writers that fail after a migration.
 
 use crate::objects::compare;
 use crate::support::{
@@ -15,20 +15,20 @@ use trickle_core::refresh::Action;
 /// The effect on a stream table that reads an altered object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Effect {
-    /// The stream table goes on by deltas from its stored rows.
+    /// The stream table is still updated by deltas, from its stored rows.
     GoesOn,
-    /// The program recomputes it once; with the extension it goes on, since an event trigger sees the
-    /// alteration.
+    /// The program recomputes the stream table once. With the extension it is still updated by deltas, since
+    /// an event trigger sees the alteration.
     AnewByProgram,
-    /// It is recomputed once.
+    /// The stream table is recomputed once.
     Anew,
-    /// It keeps its rows, and its refreshes stop until it gets a query that fits.
+    /// The stream table is suspended with its rows, until it gets a query that fits.
     Suspended,
 }
 use Effect::{Anew, AnewByProgram, GoesOn, Suspended};
 
 impl Effect {
-    /// Returns the effect with the driver that is tested.
+    /// Returns the effect that this one has with the driver of this run: `GoesOn`, `Anew` or `Suspended`.
     fn here(self) -> Effect {
         match self {
             AnewByProgram if Driver::is_the_servers() => GoesOn,
@@ -73,17 +73,18 @@ const READERS: [(&str, &str); 5] = [
     ("viewed", "SELECT more % 2 AS m, twice(count(*)::int) AS n FROM small GROUP BY more % 2"),
 ];
 
-/// IMMEDIATE stream tables; the program keeps none over partitioned tables.
+/// IMMEDIATE stream tables. Their sources are ordinary tables, since the program allows no IMMEDIATE stream
+/// table over a partitioned table.
 const KEPT: [(&str, &str); 2] = [
     ("kept_groups", "SELECT v, count(*) AS n, sum(id) AS s FROM t GROUP BY v"),
     ("kept_pairs", "SELECT t.id, k.name FROM t JOIN k ON k.id = t.v"),
 ];
 
-/// Kinds of DDL after which KEPT are recomputed once, where other readers go on: their triggers name the
-/// table.
+/// Kinds of DDL after which the stream tables of `KEPT` are recomputed once, since their triggers name the
+/// table. Other readers are still updated by deltas.
 const KEPT_ANEW: [&str; 3] = ["rename the table", "move the table to another schema", "rename its schema"];
 
-/// Statements that write, before and after each DDL: all of their changes must be in the results.
+/// Statements that write before and after each DDL. All of their changes must be in the results.
 const WRITES: [&str; 4] = [
     "UPDATE t SET v = (v + 1) % 5 WHERE id % 7 = 0",
     "DELETE FROM t WHERE id % 20 = 3",
@@ -94,13 +95,13 @@ const WRITES: [&str; 4] = [
 struct Kind(&'static str, &'static str, Effect);
 
 impl Kind {
-    /// Whether the DDL alters nothing that one of KEPT reads.
+    /// Returns whether the DDL alters no table that a stream table of `KEPT` reads.
     fn is_of_no_kept(&self) -> bool {
         !["TABLE t", "TABLE k", "UPDATE t"].iter().any(|t| self.1.contains(t))
     }
 }
 
-/// Headings, and below each the kinds of DDL: in words, as SQL, and with its effect.
+/// Headings, each with its kinds of DDL. A kind has a description in words, its SQL and its effect.
 const KINDS: &[(&str, &[Kind])] = &[
     (
         "Columns that the query does not read",
@@ -290,13 +291,14 @@ async fn made(db: &Db, s: &Session) -> Driver {
     t
 }
 
-/// Returns how often a stream table was recomputed.
+/// Returns the number of recomputes in the history of a stream table.
 async fn computed(t: &Driver, what: &str) -> usize {
     let history = t.history(&name(what), 1000).await.unwrap();
     history.iter().filter(|h| matches!(h.action, Action::Full | Action::Reinitialize)).count()
 }
 
-/// Returns the effect on IMMEDIATE stream tables; with the extension the DDL itself has it.
+/// Refreshes the stream tables of `KEPT`, and returns the gravest effect. `before` has their numbers of
+/// recomputes before the DDL, since with the extension the DDL itself recomputes.
 async fn effect_on_kept(t: &mut Driver, kind: &Kind, before: [usize; 2]) -> Effect {
     let mut gravest = GoesOn;
     for ((what, _), before) in KEPT.into_iter().zip(before) {
@@ -315,7 +317,7 @@ async fn computed_of_kept(t: &Driver) -> [usize; 2] {
     [computed(t, KEPT[0].0).await, computed(t, KEPT[1].0).await]
 }
 
-/// Returns the gravest effect of a refresh on any reader.
+/// Refreshes all stream tables of `READERS`, and returns the gravest effect.
 async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
     let mut gravest = GoesOn;
     for (what, _) in READERS {
@@ -338,8 +340,8 @@ async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
     gravest
 }
 
-/// Asserts that writers go on, whatever the table has become. A statement may fail only because it itself
-/// names a table or column that is gone.
+/// Asserts that writers do not fail, however the table was altered. A statement may fail only if it names a
+/// table or column that no longer exists.
 async fn write(s: &Session) {
     for text in WRITES {
         if let Err(e) = s.client().batch_execute(text).await {
@@ -399,8 +401,8 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
     compare("migrations.md", "kinds of DDL", &table);
 }
 
-/// Writers of an IMMEDIATE stream table that was renamed or moved to another schema go on, and the next
-/// refresh follows.
+/// An IMMEDIATE stream table is renamed or moved to another schema. Writers of its source do not fail, and
+/// the next refresh uses the new name.
 #[test]
 fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     todays_server(async |db| {
@@ -436,8 +438,8 @@ fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     });
 }
 
-/// Tables, columns and schemas are renamed under queries of all shapes. Each query follows as PostgreSQL's
-/// views do, and its stream table keeps its columns.
+/// Tables, columns and schemas are renamed under queries of all shapes. Each query then has the new names, as
+/// the text of a PostgreSQL view does, and its stream table keeps the names of its columns.
 #[test]
 fn renames_are_followed_as_under_a_view() {
     const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int, \"Größe\" text); CREATE TABLE k (k int PRIMARY KEY, gap int, v int, id int); \
@@ -539,7 +541,8 @@ fn renames_are_followed_as_under_a_view() {
 }
 
 /// An IMMEDIATE stream table may need a key or a NOT NULL of its source. When the source loses one of these,
-/// writers go on and the stream table says that it is behind; a replaced key counts as a key.
+/// writers do not fail, and a mark says that the stream table may be behind. A new key that replaces the
+/// former counts as a key.
 #[test]
 fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     const TABLE: &str = "CREATE TABLE f (id int PRIMARY KEY, u int NOT NULL UNIQUE, g int NOT NULL, v int NOT NULL); \
@@ -574,7 +577,8 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
         let s = db.session().await;
         let all = LOST.into_iter().flat_map(|l| [(l, false), (l, true)]).enumerate();
         for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 5)) {
-            // The extension plans again at once, and a transaction with an older snapshot fails with 40001.
+            // With the extension the stream table is planned again at once, so a writer with an older
+            // snapshot fails with 40001.
             if old && Driver::is_the_servers() {
                 continue;
             }
@@ -614,7 +618,8 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
                 assert!(behind || old || said == 0, "{change}: {table} stopped for nothing");
                 marks += said;
             }
-            // An event trigger plans again before anybody writes.
+            // With the extension an event trigger plans the stream tables again before the write, so that no
+            // mark is needed.
             assert!(!behind || marks > 0 || Driver::is_the_servers(), "{change}: no trigger noticed it");
             let all =
                 || KEPT.iter().flat_map(|(table, _)| [(*table).to_owned(), format!("refreshed_{table}")]);
@@ -630,7 +635,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     });
 }
 
-/// A reader of a stream table whose source was altered is created as if nothing had been altered.
+/// After an alteration of a source, a reader of the stream table over that source is created as usual.
 #[test]
 fn stream_tables_over_one_whose_source_changed_are_made() {
     newest_server(async |db| {
@@ -668,8 +673,8 @@ fn stream_tables_over_one_whose_source_changed_are_made() {
     });
 }
 
-/// One reader alone, so that no other reader causes new triggers: a key is dropped that it does not read, and
-/// children are altered by themselves.
+/// A source has only one reader, so that no other reader causes new triggers. Somebody drops a key that the
+/// reader does not read, or alters a child table by itself.
 #[test]
 fn keys_and_children_that_change_are_noticed_by_one_reader() {
     const PARTS: &str = "CREATE TABLE p (id int, v int, w int, g int GENERATED ALWAYS AS (v * 2) STORED) PARTITION BY RANGE (id); \

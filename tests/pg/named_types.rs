@@ -1,6 +1,6 @@
-//! Types that the user defines. Catches composites that IS NULL takes apart, and domains whose collation or
-//! length is forgotten. Catches also operators that are not on the search path, and triggers that name a type
-//! where it is not found.
+//! User-defined types. Catches composite values to which IS NULL is applied field by field, and domains whose
+//! collation or length is forgotten. Catches also operators that are not on the search path, and triggers
+//! that name a type outside their search path.
 
 use crate::support::{assert_equal, create, mode, open, open_with, refresh, run, todays_server};
 use trickle_client::Settings;
@@ -37,8 +37,8 @@ fn a_composite_with_nulls_in_it_is_a_value() {
     });
 }
 
-/// Facts that only the server knows: bits, defaults of arguments, variadic functions, operators of users and
-/// of extensions before ANY.
+/// Facts that the engine must ask the server for: types of bits, defaults of arguments, variadic functions,
+/// and operators of users and extensions before ANY.
 #[test]
 fn names_that_only_the_server_resolves_are_kept_by_deltas() {
     todays_server(async |db| {
@@ -140,8 +140,8 @@ fn a_table_with_an_enum_can_be_truncated() {
     });
 }
 
-/// Facts about types that only the server knows: their operators, the fields of composites, functions of any
-/// range, collations.
+/// Facts about types that the engine must ask the server for: their operators, the fields of composites,
+/// functions over any range, and collations.
 #[test]
 fn properties_of_types_are_asked_of_the_server() {
     todays_server(async |db| {
@@ -221,7 +221,7 @@ fn texts_computed_from_collated_texts_compare_like_them() {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         let w = db.session().await;
-        // Servers may be built without ICU, which alone has such collations.
+        // Only servers that are built with ICU have nondeterministic collations.
         let nd = "CREATE COLLATION nd (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
         if w.client().batch_execute(nd).await.is_err() {
             return;

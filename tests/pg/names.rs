@@ -1,6 +1,6 @@
-//! Operators and functions that a stranger creates in a schema of the search path after the stream tables
-//! were created, and that fit their columns better than the server's own. Catches a name in one of trickle's
-//! statements that is looked up in a schema where a stranger may create.
+//! After the creation of stream tables, a stranger creates operators and functions in a schema of the search
+//! path. They fit the columns better than the server's own. Catches a name in trickle's statements that the
+//! server looks up in a schema where a stranger may create.
 
 use crate::program::Role;
 use crate::support::{count, newest_server, run, todays_server};
@@ -9,7 +9,7 @@ use trickle_core::catalog::MemoryCatalog;
 use trickle_core::parse::parse_query;
 use trickle_core::stream_table::{Options, compile_parsed};
 
-/// Columns of types that operators and functions of others can take.
+/// Tables with columns of types for which a stranger can make operators and functions.
 const TABLES: &str = "
     CREATE TYPE mood AS ENUM ('sad', 'ok');
     CREATE TABLE t (id smallint PRIMARY KEY, k varchar(10), c char(4), d date, m mood, a varchar[], s timestamp, n numeric(8, 2), b bool);
@@ -19,7 +19,7 @@ const TABLES: &str = "
     INSERT INTO u SELECT i, 'k' || i, 'c' || i, date '2020-01-01' + i, CASE i % 2 WHEN 0 THEN 'sad'::mood ELSE 'ok' END,
         ARRAY['a' || i] FROM generate_series(1, 4) i;";
 
-/// Queries with each way of comparing, ordering and calling that trickle's statements use.
+/// Queries for which trickle's statements use every kind of comparison, ordering and function call.
 const QUERIES: &[(&str, &str)] = &[
     (
         "plain",
@@ -57,8 +57,8 @@ const QUERIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Makes a copy of each operator and function of the server, in the schema `free`, for every type of the
-/// columns that it would take. Each says as whom it ran; only the stranger may run any.
+/// Copies each operator and function of the server into the schema `free`, for each type of the columns that
+/// fits. A copy raises an error that names the role as which it ran, unless that role is the stranger.
 const SHADOWS: &str = r#"
 DO $do$
 DECLARE o record; n int := 0; types text[] := '{smallint,int,bigint,varchar,text,bpchar,date,timestamp,mood,varchar[],text[],numeric,bool,anyelement,oid,regclass,name,\"char\",xid8,pg_snapshot,int[],oid[]}';
@@ -86,8 +86,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// Returns a function that raises an error for everybody but the stranger. A function may raise an error
-/// wherever it is planned or called, unlike every other effect.
+/// Returns a function that raises an error for everybody but the stranger. An error shows wherever the
+/// function is planned or called; any other effect would not be allowed everywhere.
 fn caught(stranger: &str) -> String {
     format!(
         "CREATE FUNCTION free.caught(what text) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS \
@@ -128,7 +128,7 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
         }
         guest.run_sql(db, &caught(&guest.name)).await;
         guest.run_sql(db, SHADOWS).await;
-        // A session that has the schema in its path finds the copies first.
+        // A session with the schema `free` first in its path finds the copies first.
         let s = db.session().await;
         run(&s, "SET search_path = public, free").await;
         let found = s.client().batch_execute("SELECT k FROM t WHERE k = 'k1'").await.unwrap_err();
@@ -152,7 +152,8 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
             let ran = app.trickle(args);
             assert!(ran.code == 0 && !ran.err.contains("CAUGHT"), "{args:?}: {}", ran.err);
         }
-        // Stream tables that are planned again, built beside and exchanged.
+        // The alteration makes the stream tables be planned again, and their new results be built beside and
+        // exchanged.
         app.run_sql(
             db,
             "ALTER TABLE public.t ADD COLUMN z int; ALTER TABLE public.t ALTER n TYPE numeric(12, 2)",
@@ -173,7 +174,8 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
         ] {
             let ran = app.trickle(args);
             let by_hand = args[0] == "alter" && ran.err.contains("CAUGHT");
-            // A query that its owner types has the meaning that it has in the owner's session.
+            // The names in a query that its owner types are looked up under the owner's search path, so the
+            // copies may be found.
             assert!(
                 by_hand || ran.code == 0 && !ran.err.contains("CAUGHT"),
                 "{args:?}: {}{}",
@@ -188,8 +190,8 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
     });
 }
 
-/// Functions of a query may look up names in a schema where others may create. Such a schema is left out of
-/// the path, and a message says so until nobody else may create in it.
+/// The functions that a query calls may look up names in a schema where other roles may create. Such a schema
+/// is left out of the function's path. A message says so until no other role may create in the schema.
 #[test]
 fn a_schema_that_is_left_out_of_the_path_is_told() {
     todays_server(async |db| {
@@ -223,8 +225,8 @@ fn a_schema_that_is_left_out_of_the_path_is_told() {
     });
 }
 
-/// A stranger may have made an operator that fits better than the server's, and a text that names it means
-/// that one.
+/// A stranger may have made an operator that fits better than the server's. The engine takes an operator that
+/// a query names with another schema for the stranger's.
 #[test]
 fn an_operator_of_another_schema_is_not_the_servers() {
     let mut catalog = MemoryCatalog::new();

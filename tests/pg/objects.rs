@@ -1,5 +1,5 @@
 //! Every object that trickle makes in a database is listed in docs/security.md with its owner, its rights and
-//! its reason. Catches an object, a right or a SECURITY DEFINER function that nobody has thought about.
+//! its reason. Catches an object, a right or a SECURITY DEFINER function that nobody has reviewed.
 //! `TRICKLE_BLESS=1` writes the table.
 
 use crate::support::{Db, count, each_server, name, newest_server, open, run};
@@ -176,8 +176,8 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.on_drop", "called by the event trigger pg_trickle_drops"),
 ];
 
-/// All objects, without members of the extension: kind and name, owner, rights of others than the owner,
-/// SECURITY, search_path.
+/// A query for all objects that are not members of the extension: kind and name, owner, rights of other roles
+/// than the owner, SECURITY, and search_path.
 const OBJECTS: &str = "
 WITH known(oid, word) AS (
     SELECT pgt_relid, '<stream table>' FROM pgtrickle.pgt_stream_tables
@@ -215,7 +215,7 @@ SELECT w.name, r.rolname::text,
     w.security, coalesce(w.path, ''), w.comment
 FROM what w JOIN pg_roles r ON r.oid = w.owner ORDER BY 1, 6";
 
-/// Returns a name with `<source>`, `<id>`, `<n>` and `<event>` in the place of the parts that vary.
+/// Returns the name of an object, with `<source>`, `<id>`, `<n>` and `<event>` instead of its varying parts.
 fn general(object: &str, sources: &[String]) -> String {
     let mut out = Vec::new();
     for word in object.split(' ') {
@@ -261,7 +261,7 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     for r in s.client().query(OBJECTS, &[]).await.unwrap() {
         let object = general(r.get(0), &sources);
         let known = REASONS.iter().find(|(o, _)| *o == object).map(|(_, reason)| (*reason).to_owned());
-        // The comment on a function of the SQL API is its reason.
+        // A function of the SQL API has its comment as its reason.
         let reason = known.or_else(|| r.get(5)).unwrap_or_else(|| panic!("why is there {object}?"));
         let (rights, security, path): (Option<String>, String, String) = (r.get(2), r.get(3), r.get(4));
         let cells = [whose(r.get(1)).to_owned(), rights.unwrap_or_else(|| "–".into()), security, path];
@@ -275,7 +275,8 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     format!("{head}\n{}\n", lines.into_values().collect::<Vec<_>>().join("\n"))
 }
 
-/// Compares a table with the one between two comments of the page, or writes it there.
+/// Compares `table` with the table between two comments of the page; with `TRICKLE_BLESS`, replaces the
+/// page's table.
 pub(crate) fn compare(page: &str, mark: &str, table: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let text = std::fs::read_to_string(&file).unwrap();
@@ -291,7 +292,8 @@ pub(crate) fn compare(page: &str, mark: &str, table: &str) {
     }
 }
 
-/// Makes stream tables of each kind: with hidden state, kept by writers, over another, by row triggers.
+/// Makes stream tables of each kind: with hidden states, IMMEDIATE, over another stream table, and with
+/// capture by row triggers.
 async fn made(db: &Db) -> Session {
     let s = db.session().await;
     for role in ["keeper", "owner"] {
@@ -316,7 +318,8 @@ async fn db_name(s: &Session) -> String {
     s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
 }
 
-/// No function reads a whole catalog at each refresh, even if planned when the database was small.
+/// No function reads a whole system catalog at each refresh, even if the function was planned while the
+/// database was small.
 #[test]
 fn catalog_functions_use_indexes_and_one_plan() {
     newest_server(async |db| {

@@ -1,5 +1,6 @@
-//! Partitions and children that come and go. Catches captured rows of a partition that is gone when they are
-//! read, and rows of a partition that are not captured or count twice.
+//! Partitions and child tables that are attached and detached. Catches captured rows of a partition that is
+//! detached or dropped before a refresh reads the rows. Catches also rows of a partition that are not
+//! captured or count twice.
 
 use crate::support::{
     Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
@@ -55,8 +56,8 @@ async fn gone(t: &mut Driver) {
     }
 }
 
-/// Rows that were captured through the table while it had a partition, or a child, that is gone by the next
-/// refresh.
+/// Rows are captured through a table while it has a partition or child that is dropped or detached before the
+/// next refresh.
 #[test]
 fn a_partition_that_came_and_went_leaves_no_row() {
     todays_server(async |db| {
@@ -83,8 +84,7 @@ fn a_partition_that_came_and_went_leaves_no_row() {
             ];
             for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 5)) {
                 made(&s, &mut t).await;
-                // Sessions that know the triggers already; `old` has planned them once under an older
-                // snapshot.
+                // Both sessions have fired the triggers before the change, and `old` has an older snapshot.
                 let (writer, old) = (db.session().await, db.session().await);
                 run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
                 run(&writer, "INSERT INTO p VALUES (0, 1, 'w'); UPDATE parent SET v = v WHERE id = 1").await;
@@ -152,7 +152,8 @@ fn rows_of_a_partition_that_comes_count_once() {
                 run(&s, "INSERT INTO p VALUES (0, 1, 'w'); INSERT INTO l VALUES ('a', 3, 3)").await;
                 for (at, statement) in change.split("; ").enumerate() {
                     run(&s, statement).await;
-                    // One stream table is refreshed ahead of the others, and a new one is created.
+                    // In the middle of the change, one stream table is refreshed ahead of the others, and
+                    // another one is created.
                     if at == 2 {
                         assert_equal(&mut t, "joined").await;
                         create(&mut t, "late", "SELECT v, sum(id) AS s FROM p GROUP BY v").await;
@@ -176,7 +177,8 @@ fn rows_of_a_partition_that_comes_count_once() {
     });
 }
 
-/// Two refreshes wait for the same writer; a partition that is attached while a creation waits is captured.
+/// Two refreshes wait for the same writer. A partition that is attached while a creation waits is captured
+/// too.
 #[test]
 fn partitions_come_while_others_wait() {
     todays_server(async |db| {
@@ -210,7 +212,7 @@ fn partitions_come_while_others_wait() {
             run(&writer, "COMMIT; INSERT INTO p4 VALUES (42, 2); INSERT INTO p VALUES (43, 3)").await;
         };
         let new = NewStreamTable::new(name("wide"), "SELECT w, count(*) AS n FROM p GROUP BY w");
-        // A caller that gets the error that partitions come and go tries again.
+        // The creation may fail by the error that partitions come and go. Then the test creates again.
         let (_, ()) = tokio::join!(one.create(&new), attached);
         if one.find(&name("wide")).await.is_err() {
             one.create(&new).await.unwrap();
@@ -222,8 +224,8 @@ fn partitions_come_while_others_wait() {
             run(&writer, "UPDATE p4 SET v = v + 1; DELETE FROM p4 WHERE id = 41").await;
         }
         one.drop(&name("wide"), true).await.unwrap();
-        // A partition that waits for readers of the table before it is detached does not count as one any
-        // more, and suspends nothing.
+        // While DETACH CONCURRENTLY waits for readers of the table, the partition no longer counts as a
+        // partition. No stream table is suspended.
         let reader = db.session().await;
         run(&reader, "BEGIN; SELECT count(*) FROM p").await;
         let detached = run(&writer, "ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY");
@@ -244,7 +246,7 @@ fn partitions_come_while_others_wait() {
     });
 }
 
-/// Attaches a partition that has rows, before the nth statement of a refresh.
+/// A watch of a refresh that attaches a partition with rows before the statement with index `at`.
 struct Attaches<'s> {
     writer: &'s Session,
     at: usize,
@@ -255,7 +257,8 @@ impl Watch for Attaches<'_> {
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
         Box::pin(async move {
             if self.seen == self.at && !matches!(statement.kind, Kind::Rollback) {
-                // Without this the extension's event triggers would make the ATTACH wait for the refresh.
+                // In a session with `session_replication_role` replica, the extension's event triggers do not
+                // fire. They would make the ATTACH wait for the refresh.
                 run(
                     self.writer,
                     "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (40) TO (50); \
@@ -270,7 +273,8 @@ impl Watch for Attaches<'_> {
 }
 
 /// A partition that is attached between two statements of a refresh is in all stream tables of the refresh,
-/// or in none. A deadlock could not end a wait here, since neither of the two waits.
+/// or in none. If the ATTACH had to wait for the refresh, the test would hang: the refresh waits for the
+/// ATTACH only in the test, so the server would see no deadlock.
 #[test]
 fn partitions_come_between_any_two_statements_of_a_refresh() {
     todays_server(async |db| {
@@ -311,7 +315,7 @@ fn partitions_come_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// Statements in which MERGE can stand; `{m}` is one.
+/// Texts that run a MERGE, which stands for `{m}`.
 const PLACES: [&str; 6] = [
     "{m}",
     "DO $$ BEGIN {m}; END $$",
@@ -343,7 +347,8 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                 create(&mut t, "rows", "SELECT id, v FROM p").await;
                 create(&mut t, "groups", "SELECT id % 10 AS g, count(*) AS n FROM p GROUP BY id % 10").await;
                 create(&mut t, "counted", "SELECT count(*) AS n FROM p").await;
-                // The server counts the deleted rows of a session for a while after its transaction.
+                // A session's counters of deleted rows outlive its transaction, so each text has a new
+                // session.
                 let session = db.session().await;
                 let s = &session;
                 for (i, merge) in [STAYS, MOVES[0], STAYS, MOVES[1], MOVES[2], STAYS].into_iter().enumerate()
@@ -372,7 +377,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     });
 }
 
-/// A table without partitions is captured, and gets its first one later.
+/// A partitioned table is captured while it has no partition, and gets its first partition later.
 #[test]
 fn a_table_may_get_its_first_partition_later() {
     todays_server(async |db| {

@@ -1,5 +1,5 @@
 //! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package).
-//! Catches lost or doubled rows of partitions that nobody made by hand.
+//! Catches lost or doubled rows of partitions that pg_partman makes and drops.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::Session;
@@ -13,8 +13,8 @@ pub(crate) const EVENTS: &str = "
 
 pub(crate) const SUMS: &str = "SELECT v, count(*) AS n, max(id) AS m FROM events GROUP BY v";
 
-/// Statements, and whether the extension recomputes the readers after each: where rows go, or come otherwise
-/// than by a statement that writes them.
+/// Statements, each with whether the extension then recomputes the readers. The extension recomputes if rows
+/// leave with a partition or arrive otherwise than by a write.
 pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
     ("UPDATE events SET v = v + 1 WHERE id % 7 = 0", false),
     ("UPDATE partman.part_config SET premake = 5; SELECT partman.run_maintenance('public.events')", false),

@@ -1,6 +1,6 @@
-//! Stream tables that read a source which is not captured: they are recomputed when their time comes or
-//! somebody asks for it, and not at every look. Catches refreshers that recompute without end though nobody
-//! asked, and stream tables that are never recomputed again.
+//! Stream tables that read a source without capture. Such stream tables are recomputed when their schedule is
+//! due or when somebody refreshes by hand, and not at every check of the refresher. Catches refreshers that
+//! recompute such stream tables without end, and stream tables that are never recomputed again.
 
 use crate::support::{Db, Driver, assert_equal, count, create, name, newest_server, open_with, run};
 use std::collections::BTreeSet;
@@ -47,7 +47,8 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
                 .map(|(n, a): (&str, &'static str)| (n.to_owned(), a))
                 .into()
         };
-        // When a source is captured for the first time, all its readers are filled again.
+        // The capture of `a` began with the last creation, so the first refresh after it recomputes all
+        // readers of `a`.
         did(&mut t, &RefreshOptions::default()).await;
         let set = |v: Vec<(String, &'static str)>| v.into_iter().collect::<BTreeSet<_>>();
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "NO_DATA"));
@@ -56,7 +57,8 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
             "UPDATE a SET v = v + 1 WHERE id = 9; INSERT INTO a VALUES (99, 9); REFRESH MATERIALIZED VIEW m",
         )
         .await;
-        // Captured changes are applied over the stored rows of the polled stream table.
+        // Captured changes of `a` are applied, joined with the stored rows of `polled`, which was not
+        // recomputed.
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "DIFFERENTIAL"));
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 20").await, 21);
         let one =
@@ -67,7 +69,8 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 21").await, 21);
         let done = set(did(&mut t, &RefreshOptions::default()).await);
         assert!(done.contains(&("public.aged".to_owned(), "FULL")), "{done:?}");
-        // The same with capture switched off, but a known change causes a recompute.
+        // With capture of `a` switched off, `sums` is not recomputed for changes of `a`, but for a change of
+        // `polled`.
         create(&mut t, "sums", "SELECT p.n, sum(a.v) AS s FROM a CROSS JOIN polled p GROUP BY p.n").await;
         t.disable(&name("a")).await.unwrap();
         run(&w, "UPDATE a SET v = v + 1").await;
@@ -107,7 +110,7 @@ fn queries_without_sources_are_recomputed_when_due() {
         let told = RefreshOptions { polled: Some(BTreeSet::new()), ..RefreshOptions::default() };
         assert_eq!(ask(&mut t, "clock", &told).await.0, "NO_DATA");
         assert_eq!(ask(&mut t, "constant", &RefreshOptions::default()).await.0, "NO_DATA");
-        // The cheap question says the same.
+        // The query that finds idle stream tables gives the same result.
         let all: Vec<_> = t.registry().await.unwrap().entries().cloned().collect();
         let clock = t.find(&name("clock")).await.unwrap().id;
         assert!(t.pending(&all, &RefreshOptions::default()).await.unwrap().contains(&clock));
@@ -115,7 +118,8 @@ fn queries_without_sources_are_recomputed_when_due() {
         let standing = t.status(&[name("clock"), name("constant")]).await.unwrap();
         assert_eq!([standing[0].polls, standing[1].polls], [true, false]);
         assert_eq!([standing[0].pending, standing[1].pending], [Some(true), Some(false)]);
-        // The table of `aged` is captured for another reader, so its changes are known; the clock is polled.
+        // The source of `aged` is captured for another reader, so its changes are known. The stream table is
+        // recomputed because its query reads the clock.
         ask(&mut t, "aged", &RefreshOptions::default()).await;
         let (action, reason) = ask(&mut t, "aged", &RefreshOptions::default()).await;
         assert!(action == "FULL" && reason.contains("now()"), "{action} {reason}");
@@ -130,7 +134,7 @@ impl Connect for To<'_> {
     }
 }
 
-/// Waits until a query returns the wanted number while a refresher works.
+/// Waits until a query returns the wanted number, while a refresher runs.
 async fn until(w: &Session, query: &str, wanted: i64) {
     let started = Instant::now();
     while count(w, query).await != wanted {
@@ -159,10 +163,10 @@ fn a_refresher_polls_what_is_not_captured_in_its_time() {
                 run(&w, &format!("UPDATE a SET v = 1000 + {n} WHERE id = 7")).await;
                 until(&w, &format!("SELECT count(*) FROM reader WHERE v = 1000 + {n}"), 1).await;
             }
-            // Each is polled at most once, when the refresher begins.
+            // `polled` and `aged` are each recomputed at most once, when the refresher begins.
             assert!(count(&w, polled).await <= 2);
             run(&w, "INSERT INTO a VALUES (100, 1); REFRESH MATERIALIZED VIEW m").await;
-            // A schedule asks for it.
+            // The shorter schedule of the reader makes the refresher poll the sources more often.
             let soon = Alteration { schedule: Some(Some("1s".into())), ..Alteration::default() };
             t.alter(&name("reader"), &soon).await.unwrap();
             until(&w, "SELECT count(*) FROM reader WHERE n = 21", 21).await;

@@ -1,15 +1,16 @@
-//! Statements that a connection keeps prepared: they are reused, and right whatever happened in between.
+//! Statements that a connection keeps prepared. Such statements are reused, and give the right result after
+//! errors and alterations.
 
 use crate::support::{assert_same_bag, create, newest_server, open_with, refresh, run};
 use trickle_client::{Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Settings that use deltas even where a full refresh costs less.
+/// Settings with which refreshes use deltas even where a full refresh costs less.
 fn forced() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// Returns how many statements the connection keeps prepared that read changes for a refresh.
+/// Returns the number of prepared statements of the connection that compute the delta of `sums`.
 async fn kept(t: &Trickle) -> i64 {
     let text = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH delta_%' AND statement LIKE '%public.sums%'";
     t.connection().client().query_one(text, &[]).await.unwrap().get(0)
@@ -57,13 +58,14 @@ fn prepared_statements_follow_errors_and_definitions() {
         for change in [
             "UPDATE a SET v = v + 1 WHERE id < 5",
             "UPDATE a SET v = v + 1 WHERE id < 6",
-            // Only a delta meets the division by zero; prepared statements are used again after it.
+            // Of these changes, only the one that sets v to 0 in between makes the delta divide by zero.
+            // Later refreshes use prepared statements again.
             "UPDATE a SET v = v + 2 WHERE id < 7",
             "UPDATE a SET v = 0 WHERE id = 8; UPDATE a SET v = 5 WHERE id = 8",
             "UPDATE a SET v = v + 2 WHERE id < 7",
             "ALTER TABLE a ALTER v TYPE bigint; UPDATE a SET v = v + 1 WHERE id < 5",
             "UPDATE a SET v = v + 3 WHERE id < 5",
-            // The query reads the new table of the name after the former one was dropped.
+            // After the table is dropped, the query reads the new table of the same name.
             "DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a VALUES (1, 1, 4)",
             "INSERT INTO a VALUES (2, 1, 5), (3, 2, 6)",
             "UPDATE a SET v = v + 1 WHERE id < 3",

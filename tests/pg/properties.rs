@@ -1,6 +1,6 @@
-//! Declarations without the guarantee that a plan would take from them, in addition to `guarantees`.
-//! docs/properties.md has the list of all declarations (`TRICKLE_BLESS=1` writes it). Catches plans that rely
-//! on properties which nobody enforces.
+//! More tests like those in `guarantees`: declarations that do not guarantee what a plan could assume from
+//! them. docs/properties.md lists all declarations (`TRICKLE_BLESS=1` writes the list). Catches plans that
+//! rely on properties which the server does not enforce.
 
 use crate::objects::compare;
 use crate::support::{
@@ -24,7 +24,7 @@ async fn right(t: &mut Driver, tables: &[(&str, &str)], change: &str) {
     }
 }
 
-/// Asserts that stream tables over these rows are right after each change.
+/// Runs `rows`, creates the stream tables, and asserts that they are right after each change.
 async fn stay_right(t: &mut Driver, w: &Session, rows: &str, tables: &[(&str, &str)], changes: &[&str]) {
     run(w, rows).await;
     for (table, query) in tables {
@@ -81,8 +81,8 @@ fn an_index_that_could_not_be_built_is_no_key() {
     });
 }
 
-/// A deferrable key allows equal rows until the transaction ends, and the triggers of an IMMEDIATE stream
-/// table see them.
+/// A deferrable key allows equal rows until the end of the transaction. The triggers of an IMMEDIATE stream
+/// table see these rows.
 #[test]
 fn a_key_that_is_checked_late_is_none() {
     each_server(async |db| {
@@ -194,8 +194,7 @@ fn a_foreign_table_declares_and_keeps_nothing() {
     });
 }
 
-/// A foreign partition cannot have the triggers with transition tables that keep stream tables, and nothing
-/// captures its changes.
+/// A foreign partition cannot have triggers with transition tables, so its changes are not captured.
 #[test]
 fn a_table_with_a_foreign_partition_is_read_as_a_foreign_one() {
     const FOREIGN: &str = "CREATE FOREIGN TABLE a2 PARTITION OF a FOR VALUES FROM (10) TO (20) SERVER files OPTIONS (program 'echo 11,1', format 'csv')";

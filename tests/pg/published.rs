@@ -1,5 +1,5 @@
-//! Databases with all tables published. Catches tables of trickle without a replica identity: the server
-//! refuses to update and delete rows of such tables while they are published, trickle's and the user's alike.
+//! Databases with all tables published. Catches tables of trickle without a replica identity. While a table
+//! without one is published, the server refuses updates and deletes of its rows.
 
 use crate::support::{Db, Driver, assert_equal, create, mode, name, open, refresh, run, todays_server};
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, Session};
@@ -7,7 +7,7 @@ use trickle_client::{Alteration, NewStreamTable, RefreshMode, Session};
 const SOURCES: &str = "CREATE TABLE s (id int PRIMARY KEY, k int, v int); INSERT INTO s SELECT i, i % 5, i FROM generate_series(1, 50) i; \
      CREATE TABLE u (id int PRIMARY KEY, k int); INSERT INTO u SELECT i, i % 5 FROM generate_series(1, 5) i";
 
-/// Queries with a key, without one, with hidden state, and of one row.
+/// Queries whose results have a key, no key, a hidden state, or only one row.
 const QUERIES: &[(&str, &str)] = &[
     ("keyed", "SELECT id, v FROM s WHERE v > 3"),
     ("bag", "SELECT s.v, u.k FROM s JOIN u USING (k)"),

@@ -1,10 +1,12 @@
-//! Random samples of ring 1 on real servers.
+//! Random samples of plans, as in ring 1, on real servers.
 //!
-//! For each sample PostgreSQL judges three parts. The evaluator and the renderer: the query run afresh. The
-//! rules: the delta of several variants over unconsolidated changes and stored results. The apply path: a
-//! stream table that is filled, refreshed by delta in two windows, then by difference.
+//! For each sample PostgreSQL judges three parts. First, the query run afresh judges the evaluator and the
+//! renderer. Second, the deltas of several variants, over unconsolidated changes and stored results, judge
+//! the rules. Third, a stream table that is filled, refreshed by delta in two windows, and then refreshed by
+//! difference judges the apply path.
 //!
-//! The same people wrote the rules and the evaluator, so only this ring sees errors that both have in common.
+//! The same people wrote the rules and the evaluator, so only this ring finds errors that the rules and the
+//! evaluator share.
 
 mod buffers;
 mod immediate;
@@ -28,17 +30,17 @@ use trickle_core::graph::Graph;
 use trickle_core::rel::{Negate, Positive, Table, Union, Values};
 use trickle_core::testing::{self, Choice, Limits, Sample, VARIANTS};
 
-/// Connections at a time, each with a sample.
+/// Number of connections at a time; each runs one sample.
 const WORKERS: u64 = 2;
 
-/// Samples after which dead rows of rolled back samples are removed.
+/// Number of samples after which the dead rows of rolled back samples are removed.
 const SWEEP: u64 = 50;
 
-/// First seed whose samples have five operators and more.
+/// The first seed whose samples have five operators or more.
 const DEEP: u64 = 1 << 32;
 
-/// Returns the seeds of a run: a long run has deep samples, a short one has more samples on the oldest server
-/// than on others.
+/// Returns the seeds of a run. A long run has deep samples. A short run has more samples on the oldest server
+/// than on the others.
 fn seeds(db: &Db, part: u64) -> Vec<u64> {
     let seeds = Seeds { setting: "TRICKLE_PG_RANDOM", short: if db.is_oldest() { 1_500 } else { 500 } };
     let deep = if seeds.is_long() { DEEP } else { 0 };
@@ -66,7 +68,8 @@ fn drawn(space: &Namespace, seed: u64, limits: &Limits, variants: Vec<usize>) ->
     Case { seed, sample, db, more: More { noise, later }, variants }
 }
 
-/// Makes rows that come and go: some are there before or after, some never.
+/// Makes rows that are inserted and deleted within the first window. Some of them are also rows of the state
+/// before or after, and some of neither.
 fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<TableId, Vec<Row>> {
     let strange = testing::change(choice, &space.tables, 2);
     let rows = |t: &TableDef| {
@@ -88,7 +91,7 @@ fn risky(sample: &Sample) -> bool {
     graph.reachable(sample.root).into_iter().any(|id| graph.rel(id).can_raise())
 }
 
-/// A connection in a schema of its own.
+/// A connection with a schema of its own.
 struct Worker {
     runtime: tokio::runtime::Runtime,
     session: trickle_client::Session,
@@ -129,14 +132,15 @@ impl Worker {
         self.runtime.block_on(self.client().batch_execute(&self.space.truncate())).unwrap();
     }
 
-    /// Returns the counts, or the smallest counterexample found as an error.
+    /// Runs a case, and returns the counts. An error has the smallest counterexample that was found.
     fn judge(&self, case: &Case) -> Result<Counts, String> {
         let Case { seed, sample, db, more, variants } = case;
         let first = match self.check(sample, db, more, variants) {
             Ok(counts) => return Ok(counts),
             Err(e) => e,
         };
-        // Without the later windows and the rows that come and go, if the sample still fails then.
+        // If the sample also fails without the later windows and the noise, these parts are left out of the
+        // counterexample.
         let alone = |v: &[usize]| self.check(sample, db, &More::default(), v).is_err();
         let (more, variants) = match () {
             () if alone(&[]) => (More::default(), Vec::new()),
@@ -150,14 +154,14 @@ impl Worker {
     }
 }
 
-/// Returns the variants whose deltas are run on their own for a seed: over all seeds each equally often. The
-/// first is the one that refreshes the stream table, so it is always run.
+/// Returns the variants whose deltas are also run by themselves for a seed; over all seeds each variant is
+/// run equally often. The first variant refreshes the stream table, so its delta is always run.
 fn some(seed: u64) -> Vec<usize> {
     let first = usize::try_from(seed / 6).unwrap() % VARIANTS.len();
     vec![first, (first + 3) % VARIANTS.len()]
 }
 
-/// Returns how many counterexamples a run looks for: `TRICKLE_PG_FAILURES`, else one.
+/// Returns the number of counterexamples after which a run stops: `TRICKLE_PG_FAILURES`, or one.
 fn failures() -> usize {
     std::env::var("TRICKLE_PG_FAILURES").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
@@ -229,7 +233,7 @@ fn random_samples_written_differently() {
     });
 }
 
-/// Samples that once failed, with every variant.
+/// Samples that failed in earlier runs, with every variant.
 #[test]
 fn samples_that_once_failed() {
     let seeds =
@@ -245,7 +249,7 @@ fn samples_that_once_failed() {
     });
 }
 
-/// Samples that once failed, over tables in which equal values are written differently.
+/// Samples that failed in earlier runs, over tables in which equal values are written differently.
 #[test]
 fn samples_written_differently_that_once_failed() {
     each_server(async |db| {
@@ -253,8 +257,8 @@ fn samples_written_differently_that_once_failed() {
     });
 }
 
-/// A part without rows is subtracted: it counts as positive and as distinct however its values are written,
-/// and its readers are rendered as if it were absent.
+/// A part without rows is subtracted. The part counts as positive, and as distinct however its values are
+/// written. Operators over the part are rendered as if it were absent.
 #[test]
 fn an_empty_part_may_be_subtracted() {
     each_server(async |db| {
@@ -278,7 +282,7 @@ fn an_empty_part_may_be_subtracted() {
     });
 }
 
-/// Samples refreshed from change buffers with frontiers, while writers are open.
+/// Samples that are refreshed from change buffers with frontiers, while transactions of writers are open.
 #[test]
 fn random_samples_from_buffers() {
     each_server(async |db| {
@@ -288,7 +292,7 @@ fn random_samples_from_buffers() {
     });
 }
 
-/// Samples kept by triggers.
+/// Samples as IMMEDIATE stream tables.
 #[test]
 fn random_samples_kept_by_triggers() {
     each_server(async |db| {

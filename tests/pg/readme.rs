@@ -1,4 +1,4 @@
-//! The commands of README.md, run as the page has them, one after the other.
+//! The commands of README.md run as written on the page, one after the other.
 
 use crate::support::{run as run_sql, todays_server};
 use std::io::{BufRead, BufReader};
@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Commands that are not run here: continuous integration runs the first two, the third is this very build,
-/// and the others name the reader's own database.
+/// Commands that this test does not run. Continuous integration runs the first two, the third is the build
+/// that this test is part of, and the others name the reader's own database.
 const ELSEWHERE: [&str; 5] =
     ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
 
 /// The database that the commands of README.md name.
 const DATABASE: &str = "shop";
 
-/// Commands that run until they are told to stop.
+/// The beginning of commands that run until a signal stops them.
 const ENDLESS: &str = "trickle run";
 
 fn commands() -> Vec<String> {
@@ -82,7 +82,7 @@ fn shell(command: &str, dir: &Path, database: &str, binaries: &Path) -> Command 
     c
 }
 
-/// Starts a command, waits until its log says that it is connected, and ends it.
+/// Starts a command, waits until its log says that the command is connected, and ends the command by SIGTERM.
 fn stops_on_sigterm(mut shell: Command) {
     let mut child = shell.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());

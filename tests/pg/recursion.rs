@@ -14,7 +14,7 @@ UNION ALL SELECT t.id, r.depth + 1 FROM r JOIN t ON t.parent = r.id) SELECT id, 
 const REACHED: &str = "WITH RECURSIVE r AS (SELECT id FROM t WHERE parent IS NULL
 UNION SELECT t.id FROM r JOIN t ON t.parent = r.id) SELECT id FROM r";
 
-/// Opens a driver that uses deltas, whatever they cost.
+/// Opens a driver whose refreshes use deltas, whatever the deltas cost.
 async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
@@ -25,7 +25,7 @@ async fn is_followed(t: &mut Driver, st: &str, change: &str) {
     assert_equal(t, st).await;
 }
 
-/// A chain of 10,000 rows: it grows, is cut in the middle, and is joined again.
+/// A chain of 10,000 rows grows, is cut in the middle, and is joined again.
 #[test]
 fn a_chain_of_ten_thousand_is_not_cut_off() {
     newest_server(async |db| {
@@ -60,7 +60,8 @@ const AROUND: &str =
     "WITH RECURSIVE r AS (SELECT dst FROM e WHERE src = 0 UNION SELECT e.dst FROM r JOIN e ON e.src = r.dst)
 SELECT dst FROM r";
 
-/// Edges among a few nodes come and go at random; the table has no key, and ends may be NULL.
+/// Edges among a few nodes are inserted and deleted at random. The table has no key, and both ends of an edge
+/// may be NULL.
 #[test]
 fn random_graphs_stay_equal() {
     newest_server(async |db| {

@@ -1,16 +1,17 @@
 //! Attempts of every kind of role to get more than its rights allow. Catches code that runs as another role,
-//! and rows that are shown to a role that may not read them. Catches also a stream table that is made wrong,
-//! and a writer or refresh that is blocked.
+//! and rows that are shown to a role that may not read them. Catches also a stream table that gets wrong
+//! rows, and a writer or refresh that is blocked.
 //!
-//! Attempts are in `attempts/`, a file for each way in, and [`script`] describes their form. Each is made in
-//! a world of its own ([`world`]): `mallory` attacks, `alice` has secrets that mallory must not get, and
-//! `wilma` writes. A superuser keeps stream tables over tables of these roles.
+//! Attempts are in `attempts/`, in one file for each kind of object or right that is attacked, and [`script`]
+//! describes their form. Each attempt is made in a world of its own ([`world`]). `mallory` attacks, `alice`
+//! has secrets that mallory must not get, and `wilma` writes. A superuser owns stream tables over tables of
+//! these roles.
 //!
-//! After mallory's steps the superuser does three operations, in one of the modes ([`COMBINATIONS`]). The
-//! verdict depends on the roles under which code ran, on the rows that each role can read, and on the stored
-//! rows. An attempt that succeeds though it should not is one of [`OPEN`], with the reason; once such an
-//! attempt is refused, the test fails. TRICKLE_ATTEMPT=part of a title makes one attempt alone, and prints
-//! it.
+//! After mallory's steps the superuser does three operations on a stream table, which has one of the modes
+//! ([`COMBINATIONS`]). The verdict depends on the roles under which code ran, on the rows that each role can
+//! read, and on the stored rows. A known attempt that succeeds although it should not is listed in [`OPEN`],
+//! with the reason. When such an attempt no longer succeeds, the test fails. TRICKLE_ATTEMPT, set to a part
+//! of a title, makes that attempt alone and prints its operations.
 
 mod operations;
 mod script;
@@ -24,8 +25,9 @@ use operations::{Keeping, Operation};
 use script::{Actor, Attempt};
 use std::collections::BTreeSet;
 
-/// Modes of the attacked stream table, and the operations on it after the attempt, in their order. Attempts
-/// take one after the other. Any four that follow each other have all operations and four modes.
+/// Modes of the attacked stream table, each with the operations on the stream table after the attempt, in
+/// their order. Successive attempts take successive combinations. Any four successive combinations have all
+/// operations and four modes.
 const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
     (Keeping::Statement, [Refresh, Check, Upgrade]),
     (Keeping::Row, [RefreshFull, Explain, Run]),
@@ -49,10 +51,10 @@ const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
     (Keeping::Copied, [Drain, Repair, Replace]),
 ];
 
-/// Attempts that still succeed: the driver, the title, and the work that is left.
+/// Attempts that still succeed: the driver, the title, and the work that would prevent the attempt.
 const OPEN: &[(Driver, &str, &str)] = &[];
 
-/// The driver through which stream tables are operated.
+/// The driver through which the superuser operates on stream tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Driver {
     Program,
@@ -67,13 +69,13 @@ impl Driver {
         if crate::support::Driver::is_the_servers() { Driver::Extension } else { Driver::Program }
     }
 
-    /// Returns whether the driver has this mode: the program's triggers are in PL/pgSQL.
+    /// Returns whether the driver has this mode. Only the extension has capture triggers in C.
     fn has(self, keeping: Keeping) -> bool {
         self == Driver::Extension || keeping != Keeping::Copied
     }
 }
 
-/// Ways in, named as the files of `attempts/`; each has a test at the end of this file.
+/// Names of the files in `attempts/`, without the extension. Each file has a test at the end of this file.
 const WAYS: &[&str] = &[
     "casts",
     "operators",
@@ -101,7 +103,7 @@ const WAYS: &[&str] = &[
     "squatting",
 ];
 
-/// Returns the attempts by one way with this driver, and the combination that each has.
+/// Returns the attempts of one file with this driver, each with its combination.
 fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]))> {
     let begin = WAYS.iter().position(|w| *w == way).unwrap() * 4;
     let rows: Vec<_> = COMBINATIONS.iter().filter(|(k, _)| driver.has(*k)).collect();
@@ -117,8 +119,8 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
     with_combinations
 }
 
-/// Makes attempts by one way on every server. Each day a server makes half of them, and the next server the
-/// other half; with the extension a quarter.
+/// Makes the attempts of one file on every server. Each day half of the attempts run on a server, and the
+/// other half on the next server. With the extension a quarter runs on each server.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();
@@ -142,7 +144,8 @@ fn try_all(way: &str) {
     });
 }
 
-/// Attempts cover each possible pair of driver, actor, way, mode and operation.
+/// For any two of driver, actor, file of attempts, mode and operation, the attempts cover each possible pair
+/// of values.
 #[test]
 fn attempts_cover_each_pair() {
     let mut missing = BTreeSet::new();

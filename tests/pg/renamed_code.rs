@@ -1,6 +1,7 @@
-//! Types, values of enums, attributes, functions and the stream table itself get other names, and names that
-//! others had. Operators, casts, collations and similar objects are made again. Catches old rows that follow
-//! one meaning and new rows that follow another, and triggers that fail for writers.
+//! Types, values of enums, attributes, functions and the stream table itself get new names, or names that
+//! other objects had. Operators, casts, collations and similar objects are dropped and made again. Catches
+//! stream tables whose old rows follow the former meaning and whose new rows follow the new one. Catches also
+//! triggers that fail for writers.
 
 use crate::support::{
     Db, Driver, assert_equal, count, is_todays, name, newest_server, open, run, todays_server, try_refresh,
@@ -57,7 +58,7 @@ async fn kept(t: &mut Driver, table: &str, query: &str) {
     t.create(&immediate).await.unwrap();
 }
 
-/// Returns whether an IMMEDIATE stream table says that it may be behind.
+/// Returns whether the catalog says that an IMMEDIATE stream table may be behind its sources.
 async fn is_marked(s: &Session, table: &str) -> bool {
     let stopped = format!(
         "SELECT count(*) FROM pgtrickle.pgt_stream_tables s WHERE pgt_name = '{table}' AND (needs_reinit OR status = 'SUSPENDED' \
@@ -66,7 +67,8 @@ async fn is_marked(s: &Session, table: &str) -> bool {
     count(s, &stopped).await > 0
 }
 
-/// Asserts that a stream table equals its query, or is suspended with a reason that lies in the query.
+/// Refreshes a stream table, and asserts that it equals its query or that the refresh failed by an error of
+/// the query, which the catalog notes.
 async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
     match try_refresh(t, table).await {
         Ok(_) => assert_equal(t, table).await,
@@ -77,15 +79,15 @@ async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
                 "{change}: {e:?}"
             );
             let e = t.find(&name(table)).await.unwrap();
-            // A failed call inside the server is rolled back together with the error that it noted.
+            // With the extension, the failed call is rolled back together with the note of its error.
             let noted = e.last_error.is_some() || Driver::is_the_servers();
             assert!(noted, "{change}: {table} does not say why");
         }
     }
 }
 
-/// Asserts that stream tables of both kinds, after each of these alterations of their tables, are right or
-/// say why not, and that writers go on.
+/// Asserts that writers do not fail after any of these alterations. Asserts also that each stream table,
+/// IMMEDIATE or not, is right or has an error or a mark in the catalog.
 async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&str], days: u64) {
     let s = db.session().await;
     for (_, change) in changes.iter().enumerate().filter(|(nth, _)| is_todays(*nth, days)) {
@@ -100,7 +102,7 @@ async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&st
         run(&s, WRITES).await;
         for &(table, query) in queries {
             let kept = format!("kept_{table}");
-            // The stored query follows renames of relations.
+            // The stored query has the new names of renamed relations.
             let stored = format!(
                 "SELECT rtrim(defining_query, ';') FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{kept}'"
             );
@@ -190,15 +192,15 @@ const REMADE: [&str; 21] = [
     "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
-/// Catches changes behind a name of the query: in the function of an operator, of a cast, of an aggregate, or
-/// in the body of another function.
+/// Catches changed code that the query uses without naming it: the function of an operator, of a cast or of
+/// an aggregate, or a function that another function calls.
 #[test]
 fn functions_behind_the_names_of_a_query_may_be_replaced() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 
-/// The owner of the stream table may alter it: its writers go on, and the next refresh makes the table fit
-/// again.
+/// When the owner alters the stream table, writers of its sources do not fail, and the next refresh restores
+/// the stream table.
 #[test]
 fn an_immediate_stream_table_may_be_altered_itself() {
     todays_server(async |db| {
@@ -236,7 +238,7 @@ fn an_immediate_stream_table_may_be_altered_itself() {
     });
 }
 
-/// A view's row as a value has the view's own column names, whatever aliases a query gives them.
+/// A whole-row value of a view has the view's own column names, whatever aliases a query gives these columns.
 #[test]
 fn rows_of_views_keep_the_names_of_their_columns() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A database that is dumped and restored, copied, renamed, or moved to another system. OIDs, transaction
-//! numbers and system identifiers are then others, or mean something else. Catches trust in frontiers and
-//! identities that came from another database.
+//! A database that is dumped and restored, copied, renamed, or moved to another system. Its OIDs, transaction
+//! numbers and system identifier then differ from those in the catalog, or belong to other objects. Catches
+//! trust in frontiers and OIDs that came from another database.
 
 use crate::support::private::{connect, each_version, has, open, start, start_with};
 use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
@@ -41,7 +41,7 @@ async fn set_up(server: &Server, database: &str) -> Driver {
     for (what, query) in TABLES {
         create(&mut t, what, query).await;
     }
-    // The dump has the triggers of this stream table.
+    // The stream table is IMMEDIATE, so the dump has its triggers.
     let query = "SELECT v.k, count(*) AS n, max(v.v) AS most FROM v GROUP BY v.k";
     let kept =
         NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name("kept"), query) };
@@ -49,7 +49,7 @@ async fn set_up(server: &Server, database: &str) -> Driver {
     t
 }
 
-/// Refreshes all, expects a rebuild for this reason, and deltas after it.
+/// Refreshes all stream tables, and asserts that each is rebuilt for this reason and then updated by deltas.
 async fn rebuilt_and_right(t: &mut Driver, w: &Session, reason: &str) {
     run(w, CHANGE).await;
     refresh(t, "kept").await;
@@ -95,12 +95,12 @@ fn dump(binaries: &Path, server: &Server, database: &str, ways: &[&str]) -> Stri
 
 async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, ways: &[&str]) {
     run(&connect(server, "postgres").await, &format!("CREATE DATABASE {database}")).await;
-    // Other tables take the OIDs that tables of the dump had, or would have got here.
+    // These two tables take OIDs that tables had in the dumped database, or would get in this one.
     run(&connect(server, database).await, "CREATE TABLE before_1 (x int); CREATE TABLE before_2 (x int)")
         .await;
     tool(binaries, "pg_restore", server, &[ways, &["-d", database, "--exit-on-error", file]].concat());
     let w = connect(server, database).await;
-    // Triggers that came with the dump do not disturb writers.
+    // Triggers from the dump must not make writers fail.
     run(&w, CHANGE).await;
     let session = connect(server, database).await;
     let e = Trickle::open(session, settings()).await.err().expect("it is not at home");
@@ -111,7 +111,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, 
     let standing = t.status(&[]).await.unwrap();
     assert!(standing.iter().all(|s| s.exists && s.pending == Some(true)), "{standing:?}");
     rebuilt_and_right(&mut t, &w, "the database was restored from a dump").await;
-    // No object of the former OIDs is left.
+    // No buffer is left that is named after an OID of the dumped database.
     let strangers = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace \
          AND relname LIKE 'changes%' AND split_part(relname, '_', 2)::oid NOT IN (SELECT source_relid FROM pgtrickle.pgt_buffers)";
     assert_eq!(count(&w, strangers).await, 0);
@@ -137,7 +137,7 @@ fn stream_tables_of_a_restored_dump_are_rebuilt() {
         restored(binaries, &directory, &other, "origin", &["-j", "2"]).await;
         std::fs::remove_dir_all(directory).unwrap();
         other.stop();
-        // The dumped database itself goes on undisturbed.
+        // The dumped database itself is still updated by deltas.
         let done = refresh(&mut t, "sums").await;
         assert_eq!(done[0].report.action.name(), "DIFFERENTIAL", "{done:?}");
         assert_equal(&mut t, "sums").await;
@@ -152,11 +152,11 @@ async fn script(w: &Session, file: &str) -> Result<(), tokio_postgres::Error> {
     w.client().batch_execute(&text).await
 }
 
-/// Definitions alone, as test databases are made: writers go on, and the catalog is made again.
+/// Only definitions are restored, as for test databases. Writers do not fail, and the catalog is made again.
 #[test]
 fn definitions_restored_without_rows_are_an_empty_catalog() {
     each_version(async |binaries| {
-        // CREATE EXTENSION makes a catalog of its own, and has a test of its own.
+        // With the extension, CREATE EXTENSION makes a catalog; `extension::restored` tests that.
         if !has(binaries, "pg_dump") || Driver::is_the_servers() {
             return;
         }
@@ -169,7 +169,7 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
         run(&admin, "CREATE DATABASE shape").await;
         let w = connect(&server, "shape").await;
         script(&w, &file).await.unwrap();
-        // A dump leaves an empty search path in the session.
+        // The script of a dump leaves an empty search path in its session, so the test opens a new session.
         let w = connect(&server, "shape").await;
         run(&w, "INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i").await;
         run(&w, CHANGE).await;
@@ -187,8 +187,8 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
         for (what, _) in TABLES {
             assert_equal(&mut t, what).await;
         }
-        // The rows come later, without triggers: also those of the catalog, by which the tables are found
-        // again.
+        // The rows are restored later, with triggers disabled. The catalog's rows are among them, so the
+        // stream tables are found again.
         let data = server.directory().join("rows").display().to_string();
         tool(binaries, "pg_dump", &server, &["-a", "--disable-triggers", "--inserts", "-f", &data, "origin"]);
         run(&admin, "CREATE DATABASE whole").await;
@@ -203,7 +203,7 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
     });
 }
 
-/// Parts of a database that are dumped by themselves.
+/// A single table or a single schema is dumped and restored.
 #[test]
 fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
     each_version(async |binaries| {
@@ -220,7 +220,7 @@ fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
             all.extend(args);
             all.push("origin");
             tool(binaries, "pg_dump", &server, &all);
-            // The triggers are trickle's, and have no purpose here.
+            // Triggers of trickle are left out, since the dump lacks their functions.
             let list = server.directory().join("list").display().to_string();
             let out = Command::new(binaries.join("pg_restore")).args(["-l", &file]).output().unwrap();
             let listed = String::from_utf8(out.stdout).unwrap();
@@ -275,8 +275,8 @@ fn a_renamed_database_goes_on_and_a_copied_one_is_rebuilt() {
 /// Settings that archive the write-ahead log beside the data directory.
 const ARCHIVE: &[&str] = &["archive_mode=on", "archive_command=cp %p ../archived_%f"];
 
-/// A base backup, and the log up to a point: stream tables are as they were then, with their pending changes,
-/// and go on from there.
+/// A database is recovered from a base backup and the log up to a restore point. The stream tables have the
+/// rows and pending changes of that point, and are updated by deltas from there on.
 #[test]
 fn a_database_recovered_to_a_point_in_time_goes_on() {
     each_version(async |binaries| {
@@ -296,7 +296,7 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
         run(&w, CHANGE).await;
         run(&w, "SELECT pg_create_restore_point('here')").await;
         let rows = count(&w, "SELECT sum(hashtext(a::text)) FROM a").await;
-        // Recovery undoes these refreshes, and the drop of a stream table.
+        // The recovery stops before these changes, these refreshes, and the drop of a stream table.
         run(&w, CHANGE).await;
         for (what, _) in TABLES {
             refresh(&mut t, what).await;
@@ -345,7 +345,7 @@ async fn in_place(server: &Server, other: &Server, script: &str) {
     run(&connect(server, "postgres").await, &through).await;
 }
 
-/// Runs a program as the user that the servers run as; an error has its output.
+/// Runs a program as the owner of `directory`, the user of the servers. An error has the program's output.
 fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::CommandExt;
@@ -358,17 +358,17 @@ fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> 
     if status.success() { Ok(()) } else { Err(format!("{} {args:?}: {}", program.display(), said())) }
 }
 
-/// Returns whether the new server is a minor release from before November 2026 and the old one is not. Since
-/// then columns carry a version in `attoptions`, in a dump for `pg_upgrade` too, and only servers from then
-/// on know that option.
+/// Returns whether an upgrade failed because only the old server is a minor release of November 2026 or
+/// later. In these releases columns have a version in `attoptions`, also in a dump for `pg_upgrade`, and
+/// older releases reject that option.
 fn lacks_versions_of_columns(said: &str) -> bool {
     let log = said.lines().find(|l| l.starts_with("Consult the last few lines of"));
     let log = log.and_then(|l| l.split('"').nth(1)).map(|path| std::fs::read_to_string(path).unwrap());
     log.is_some_and(|log| log.contains(r#"unrecognized parameter "pg_attver""#))
 }
 
-/// Upgrades the same tables to a new system, where another server counts transactions. Returns the reason
-/// where PostgreSQL itself cannot upgrade.
+/// Upgrades the tests' tables to a newer version, whose system has another identifier and other transaction
+/// numbers. An error has the reason for which PostgreSQL itself cannot upgrade.
 async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     let server = start(old, "upgrade").await;
     let (dir, config) = (server.directory().to_owned(), server.config("postgres"));

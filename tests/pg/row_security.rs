@@ -1,22 +1,22 @@
-//! Row security that starts or stops applying to the owner of a stream table, in each way in which it can.
-//! Catches a stream table that still shows rows which its owner may not see any more, or lacks rows which the
-//! owner may see now. Roles, memberships, owners and views decide whom row security concerns, and none of
-//! them is the table.
+//! Row security starts or stops applying to the owner of a stream table, by each kind of change that can
+//! cause it. Catches a stream table that still shows rows which its owner may not see any more, or lacks rows
+//! which the owner may see now. Roles, memberships, owners and views decide which roles row security
+//! concerns, so the source itself need not change.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
 use trickle_client::Session;
 
-/// Everybody may see the rows of one tenant.
+/// A table with row security: every role may see only the rows of tenant `a`.
 const TABLE: &str = "
     CREATE TABLE t (id int PRIMARY KEY, tenant text NOT NULL);
     INSERT INTO t SELECT i, CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END FROM generate_series(1, 20) i;
     ALTER TABLE t ENABLE ROW LEVEL SECURITY;
     CREATE POLICY own ON t FOR SELECT USING (tenant = 'a');";
 
-/// A way in which visible rows change. `before` has a superuser's statements that come before there are
-/// stream tables. `change` has statements that change which rows their owner `APP` may see, and `back` undoes
-/// them. `BOSS` is another role.
+/// A kind of change of the visible rows. `before` has a superuser's statements before the creation of the
+/// stream tables. `change` has statements that change the rows that the stream tables' owner `APP` may see,
+/// and `back` has statements that undo the change. `BOSS` is another role.
 struct Way {
     name: &'static str,
     since: u32,
@@ -104,7 +104,7 @@ const STARTS: &[Way] = &[
     ),
 ];
 
-/// Row security is active throughout, and its policies change.
+/// Changes of policies, while row security is active all the time.
 const POLICIES: &[Way] = &[
     way(
         "a policy altered",
@@ -150,8 +150,7 @@ const POLICIES: &[Way] = &[
 
 const SECURED: &str = "ALTER TABLE t OWNER TO BOSS; GRANT SELECT ON t TO APP";
 
-/// A database with the two stream tables of a way: `by_delta`, kept by deltas where that is possible, and
-/// `whole`.
+/// A database with two stream tables: `by_delta`, in mode AUTO, and `whole`, in mode FULL.
 struct Case<'d> {
     db: &'d Db,
     admin: Session,
@@ -182,7 +181,7 @@ impl<'d> Case<'d> {
         case.app.does(&["init", "--quiet"]);
         let query = format!("SELECT id, tenant FROM {} WHERE id > 2", way.reads);
         for (name, mode) in [("by_delta", "auto"), ("whole", "full")] {
-            // A notice tells where the wished mode is not possible, and that is no failure.
+            // The program may print a notice about full refreshes, so the test checks only the exit code.
             let made = case.app.trickle(&["create", name, "--query", &query, "--mode", mode, "--quiet"]);
             assert_eq!(made.code, 0, "{}: {made:?}", way.name);
         }
@@ -195,8 +194,8 @@ impl<'d> Case<'d> {
             .await;
     }
 
-    /// Refreshes, compares both stream tables with the rows that their owner sees, and returns the program's
-    /// output.
+    /// Refreshes both stream tables, compares them with the rows that their owner sees, and returns the
+    /// program's output.
     async fn shows_what_its_owner_sees(&self, when: &str) -> String {
         let ran = self.app.trickle(&["refresh", "by_delta", "whole", "--json"]);
         assert_eq!(ran.code, 0, "{}, {when}: {}", self.way.name, ran.err);
@@ -269,7 +268,7 @@ fn other_policies_recompute_what_they_apply_to() {
     });
 }
 
-/// Writers keep no stream table for which they cannot tell the rows that its owner may see.
+/// A stream table cannot be IMMEDIATE if writers cannot decide which rows its owner may see.
 #[test]
 fn immediate_ends_where_row_security_begins() {
     todays_server(async |db| {

@@ -1,6 +1,6 @@
-//! Random GROUP BY clauses with grouping sets: the engine's reading of a clause, printed again, gives the
-//! same rows as the clause itself on the server. Catches sets that are expanded wrongly, and outputs that
-//! keep a value in a set without it.
+//! Random GROUP BY clauses with grouping sets. The engine parses a clause and prints it again; on the server
+//! the printed clause and the original give the same rows. Catches sets that are expanded wrongly, and output
+//! columns that are not NULL in a set without that column.
 
 use crate::support::{difference, todays_server};
 use std::sync::Arc;

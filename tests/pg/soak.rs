@@ -1,6 +1,6 @@
 //! Many writers, many stream tables, a migration a minute, and a refresher that is killed and started again
-//! at random. In the end all stream tables equal their queries, nothing waits in the buffers, no refresh has
-//! failed, and no lock is left. `TRICKLE_SOAK_SECONDS` sets the duration.
+//! at random. In the end all stream tables equal their queries, no change is pending, no refresh has failed,
+//! and no lock is left. `TRICKLE_SOAK_SECONDS` sets the duration.
 
 use crate::support::{Db, newest_server, run};
 use std::cell::Cell;
@@ -19,7 +19,8 @@ const TABLES: &str = "
     INSERT INTO b SELECT i, i % 25, i % 7, 'b' || i FROM generate_series(1, 300) i;
     INSERT INTO c SELECT i, 'c' || i % 9 FROM generate_series(1, 25) i;";
 
-/// Names and queries: chains, a diamond (d1 to d4), and queries that are kept by full refreshes.
+/// Names and queries of the stream tables: chains, a diamond (d1 to d4), and queries that need full
+/// refreshes.
 const VIEWS: [(&str, &str); 20] = [
     ("d1", "SELECT k, count(*) AS n, sum(v) AS s FROM a GROUP BY k"),
     ("d2", "SELECT k, s FROM d1 WHERE n > 5"),
@@ -43,10 +44,10 @@ const VIEWS: [(&str, &str); 20] = [
     ("j2", "SELECT id, v FROM a ORDER BY v DESC, id LIMIT 10"),
 ];
 
-/// Stream tables that are refreshed apart from their sources.
+/// Stream tables that are not linked to their sources.
 const APART: [&str; 4] = ["d3", "d4", "e2", "e3"];
 
-/// A sequence of numbers that look random (xorshift64*).
+/// A generator of pseudo-random numbers (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -82,7 +83,7 @@ fn statement(dice: &mut Dice) -> String {
     }
 }
 
-/// Runs one writer's transactions, some of which are rolled back and some stay open for a while.
+/// Runs the transactions of one writer. Some of them are rolled back, and some stay open for a while.
 async fn write(client: &Client, seed: u64, until: Instant, written: &Cell<u64>) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     while Instant::now() < until {
@@ -100,7 +101,7 @@ async fn write(client: &Client, seed: u64, until: Instant, written: &Cell<u64>) 
             text.push_str("SELECT pg_sleep(0.05);");
         }
         text.push_str(if dice.roll(7) == 0 { "ROLLBACK" } else { "COMMIT" });
-        // Deadlocks among writers are their own fault.
+        // Deadlocks among writers may fail a transaction, and are not trickle's fault.
         if client.batch_execute(&text).await.is_err() {
             client.batch_execute("ROLLBACK").await.unwrap();
         }
@@ -122,8 +123,8 @@ struct Life {
     killed: u32,
 }
 
-/// Starts refreshers, one after the other, and kills each at random: most after a second or two, some after
-/// two minutes.
+/// Starts refreshers one after the other, and kills each after a random time: most after a second or two,
+/// some after two minutes.
 async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
     let mut dice = Dice(77);
     while Instant::now() < until {
@@ -138,7 +139,7 @@ async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
     }
 }
 
-/// Migrations after which the writers' statements are still valid. The two of a pair alternate.
+/// Migrations after which the writers' statements are still valid. The two migrations of a pair alternate.
 const MIGRATIONS: [[&str; 2]; 10] = [
     ["ALTER TABLE a ADD COLUMN extra int DEFAULT 7", "ALTER TABLE a DROP COLUMN extra"],
     ["ALTER TABLE a ALTER v TYPE numeric(12, 2)", "ALTER TABLE a ALTER v TYPE numeric(10, 2)"],
@@ -158,8 +159,8 @@ const MIGRATIONS: [[&str; 2]; 10] = [
     ["TRUNCATE c", "ALTER TABLE a ADD CHECK (id >= 0); ALTER TABLE a DROP CONSTRAINT a_id_check"],
 ];
 
-/// Migrates as tools do: by a statement that waits only for a short time, and is tried again. Returns the
-/// number of migrations.
+/// Migrates as migration tools do: a statement waits only for a short time for its lock, and is tried again.
+/// Returns the number of migrations.
 async fn migrate(client: &Client, every: Duration, until: Instant) -> usize {
     client.batch_execute("SET lock_timeout = '500ms'").await.unwrap();
     let mut done = 0;
@@ -178,7 +179,8 @@ async fn migrate(client: &Client, every: Duration, until: Instant) -> usize {
     done
 }
 
-/// Refreshes since the last line: their number, and the lag of changes.
+/// A query for a line about the last minute: the numbers of refreshes, the lag of changes, and the size of
+/// the buffers.
 const LINE: &str = "
     SELECT format('%s refreshes, %s failed, lag %s / %s ms, at most %s; %s KiB of buffers', count(*) FILTER (WHERE status = 'COMPLETED'),
         count(*) FILTER (WHERE status = 'FAILED'), round(percentile_disc(0.5) WITHIN GROUP (ORDER BY lag_ms)),
@@ -187,10 +189,11 @@ const LINE: &str = "
             WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r'))
     FROM pgtrickle.pgt_refresh_history WHERE end_time > now() - interval '1 minute'";
 
-/// Limit of a refresher's memory, in KiB: several times as much as it needs.
+/// Limit of a refresher's memory, in KiB: several times as much as a refresher needs.
 const MEMORY: u64 = 128 << 10;
 
-/// Compares one stream table with its query each minute, while everything goes on, and prints a line.
+/// Each minute, while writers, migrations and refreshes run, compares one stream table with its query and
+/// prints a line.
 async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) {
     let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
     let (mut minute, mut before) = (0, 0);
@@ -219,8 +222,8 @@ async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) 
     }
 }
 
-/// Returns the memory of a process in KiB; nothing where it is gone, or the system does not tell. See
-/// proc(5).
+/// Returns the memory of a process in KiB (see proc(5)); None if the process is gone, or the system has no
+/// /proc.
 fn memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
@@ -261,9 +264,9 @@ fn all_is_equal_after_writers_and_kills() {
     });
 }
 
-/// Asserts that every stream table equals its query, that nothing waits in the buffers, and that no more
-/// applied changes are left than the segments in use hold. Asserts also that no refresh has failed, and that
-/// nobody holds a lock.
+/// Asserts that every stream table equals its query, that no change is pending, and that no buffer has a
+/// segment of 4 MiB or more. Asserts also that no refresh has failed, and that no client holds a lock on a
+/// table.
 async fn settled(t: &mut Trickle) {
     for (name, _) in VIEWS {
         let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
@@ -288,8 +291,8 @@ async fn settled(t: &mut Trickle) {
         let (name, bytes): (String, i64) = (row.get(0), row.get(1));
         assert!(bytes < 4 << 20, "{name} has {bytes} bytes");
     }
-    // Autovacuum locks the tables that it works on. Statements of a killed refresher end when the server
-    // notices its death.
+    // Locks of autovacuum do not count. The statements of a killed refresher end only when the server notices
+    // its death, so the test waits.
     let locks = "SELECT coalesce(string_agg(a.pid || ' ' || l.mode || ' ' || l.relation::regclass || ' ' || a.query, '; '), '')
         FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE pid <> pg_backend_pid() AND l.relation IS NOT NULL
         AND a.backend_type = 'client backend' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";

@@ -1,6 +1,7 @@
-//! Sources that a logical-replication subscription writes. Its worker applies changes by row, and fires no
-//! statement triggers; the first copy of a table fires both. Catches changes that arrive where no trigger
-//! looks, also on a table that joins a subscription after it was captured, itself or by a partition.
+//! Sources that a logical-replication subscription writes. The subscription's worker applies changes row by
+//! row, and fires no statement triggers; the initial copy of a table fires triggers of both kinds. Catches
+//! changes that fire no capture trigger, also on a table that was added to a subscription after it was
+//! captured, directly or by a partition.
 
 use crate::support::private::{connect, each_version, open, start};
 use crate::support::{assert_equal, count, create, refresh, run};
@@ -20,7 +21,7 @@ const VIEWS: [(&str, &str); 3] = [
     ("days", "SELECT day, count(*) AS n FROM ev GROUP BY day"),
 ];
 
-/// Waits until the subscriber has the publisher's rows; both answer a query with one number.
+/// Waits until the subscriber has the publisher's rows. The test compares one hash over all rows of each.
 async fn applied(publisher: &Session, subscriber: &Session) {
     let text = "SELECT coalesce(sum(hashtextextended(r, 0) / 1000), 0)::int8 FROM (SELECT 't' || t::text FROM t \
          UNION ALL SELECT 'l' || late::text FROM late UNION ALL SELECT 'e' || ev::text FROM ev) x(r)";
@@ -36,7 +37,7 @@ async fn applied(publisher: &Session, subscriber: &Session) {
     panic!("the subscriber does not catch up: {states}");
 }
 
-/// Changes by the publisher, one window each.
+/// Changes by the publisher. Each text is the window of one refresh.
 const CHANGES: &[&str] = &[
     "INSERT INTO t SELECT i, i % 3, i FROM generate_series(100, 120) i",
     "UPDATE t SET v = v + 1 WHERE k = 1; UPDATE late SET v = v * 2; INSERT INTO ev VALUES (50, 3), (51, 13)",
@@ -68,8 +69,8 @@ fn writes_of_a_subscription_are_captured() {
         )
         .await;
         let subscribe = async |name: &str| {
-            // One server is both sides, so the slot cannot be made by CREATE SUBSCRIPTION, which waits for
-            // all transactions.
+            // Publisher and subscriber are on one server. CREATE SUBSCRIPTION cannot make the slot there,
+            // since making a slot waits for all open transactions.
             run(&publisher, &format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"))
                 .await;
             let host = server.directory().display();
@@ -82,7 +83,7 @@ fn writes_of_a_subscription_are_captured() {
             )
             .await;
         };
-        // One table is subscribed before it is captured, and the others after.
+        // The table `t` is subscribed before it is captured, and `late` and `ev` after they are captured.
         subscribe("first").await;
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open(&server, "here", settings).await;
@@ -112,7 +113,7 @@ fn writes_of_a_subscription_are_captured() {
             }
         }
         assert!(!all_differential, "a TRUNCATE is applied as one");
-        // Writes on the subscriber too, and in a session that says it is a replica.
+        // Clients write on the subscriber too, also in a session with `session_replication_role` replica.
         run(&subscriber, "INSERT INTO t VALUES (5000, 2, 2); SET session_replication_role = replica; DELETE FROM t WHERE id = 1; UPDATE ev SET day = day + 1; RESET session_replication_role").await;
         for (what, _) in VIEWS {
             assert_equal(&mut t, what).await;

@@ -1,5 +1,5 @@
-//! Changes by every road that rows take into a table, through the library: each is captured once, in both
-//! trigger modes, logged and not. Also the cost of capture. Catches rows that arrive where no trigger looks.
+//! Changes by every kind of statement that writes a table are each captured once, in both trigger modes, with
+//! logged and unlogged buffers. Also the cost of capture. Catches changed rows that fire no capture trigger.
 
 use crate::support::{Db, assert_equal, count, create, each_server, mode, open, open_with, refresh, run};
 use futures_util::SinkExt;
@@ -40,9 +40,9 @@ const TABLES: [(&str, &str); 8] = [
     ),
 ];
 
-/// Changes, one window each. Keys are updated, swapped (in one statement where a key is checked at its end)
-/// and deleted; one of several equal rows without a key changes. Further every statement that writes, and
-/// both sides of a join by one cascade.
+/// Changes; each text is the window of one refresh. Keys are updated, deleted, and swapped, also within one
+/// statement if the key is checked at its end. One of several equal rows without a key changes. Every kind of
+/// statement writes, and one cascade changes both sides of a join.
 const CHANGES: &[&str] = &[
     "UPDATE p SET id = id + 1000",
     "UPDATE p SET id = CASE id WHEN 1001 THEN -1 WHEN 1002 THEN -2 ELSE id END WHERE id IN (1001, 1002);
@@ -119,7 +119,8 @@ fn every_road_into_a_table_unlogged() {
     each_server(async |db| every_road(db, CaptureOptions { mode: Mode::Statement, unlogged: true }).await);
 }
 
-/// A crash empties an unlogged buffer, with the row that says it was not emptied: this is noticed.
+/// A crash empties an unlogged buffer, together with the row that proves the buffer was not emptied. The next
+/// refresh notices that.
 #[test]
 fn an_unlogged_buffer_emptied_by_a_crash_is_noticed() {
     each_server(async |db| {
@@ -149,8 +150,7 @@ async fn segment(s: &Session, source: &str) -> String {
     s.client().query_one(text, &[&source]).await.unwrap().get(0)
 }
 
-/// A bulk UPDATE costs as much as it writes: one of ten times the rows touches ten times the pages of the
-/// buffer, and no more.
+/// A bulk UPDATE fires the capture trigger once, and writes two rows to the buffer for each changed row.
 #[test]
 fn capture_of_a_bulk_update_is_linear() {
     each_server(async |db| {
@@ -179,7 +179,7 @@ fn capture_of_a_bulk_update_is_linear() {
     });
 }
 
-/// Buffers do not grow while refreshes keep up, and a reader that lags loses nothing.
+/// Buffers do not grow while refreshes keep up with the changes, and a reader that lags loses no changes.
 #[test]
 fn buffers_are_drained_behind_the_slowest_reader() {
     each_server(async |db| {
@@ -216,8 +216,8 @@ fn buffers_are_drained_behind_the_slowest_reader() {
     });
 }
 
-/// Capture is switched off, and comes on again by `enable` or by a new stream table: no change in between is
-/// missed.
+/// Capture is switched off, and then on again by `enable`. No change in between is missed, also if a new
+/// stream table is created in between.
 #[test]
 fn changes_while_capture_is_off_are_not_missed() {
     each_server(async |db| {

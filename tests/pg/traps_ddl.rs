@@ -1,6 +1,6 @@
-//! Sources that change shape, name, rights or server under a stream table. It follows, is rebuilt, or is
-//! suspended with a reason, and its writers never meet a broken trigger. Catches plans that are run against
-//! another table than theirs.
+//! The columns, name, rights or server of a source change under a stream table. The stream table is planned
+//! again, rebuilt, or suspended with a reason, and writers never fail by a broken trigger. Catches a plan
+//! that runs over another table than the one it was made for.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
@@ -36,7 +36,7 @@ async fn prepared(db: &Db) -> (Driver, Session) {
     (t, w)
 }
 
-/// Pending changes, an alteration of the source, and more changes: the stream tables follow.
+/// A source has pending changes, is altered, and is changed again. The stream tables have all changes.
 #[test]
 fn sources_change_shape_and_are_followed() {
     each_server(async |db| {
@@ -86,7 +86,8 @@ async fn clean(t: &mut Driver, w: &Session) {
     run(w, "DROP TABLE IF EXISTS a, b, old_b CASCADE; DROP SCHEMA IF EXISTS elsewhere CASCADE").await;
 }
 
-/// The role that plans again may have other settings than the creator: the query keeps its meaning.
+/// A session that plans again may have other settings than the creator's session. The query keeps its
+/// meaning.
 #[test]
 fn settings_of_whoever_plans_it_anew_do_not_matter() {
     each_server(async |db| {
@@ -122,7 +123,8 @@ fn settings_of_whoever_plans_it_anew_do_not_matter() {
     });
 }
 
-/// A part that the query needs is gone: the stream table is suspended with the reason, and writers go on.
+/// When a column or table that the query needs is dropped, the stream table is suspended with the reason, and
+/// writers do not fail.
 #[test]
 fn sources_that_the_query_cannot_do_without() {
     each_server(async |db| {
@@ -140,7 +142,8 @@ fn sources_that_the_query_cannot_do_without() {
             run(&w, change).await;
             let e = try_refresh(&mut t, "joined").await.expect_err(change);
             assert!(e.message().contains("cannot be kept") && e.hint_text().is_some(), "{change}: {e:?}");
-            // With event triggers an alteration is followed at once, and a drop by the refresh.
+            // With the extension, event triggers note an alteration at once. A drop is noticed by the
+            // refresh, whose note is rolled back with the failed call.
             if Driver::notes_failures() || !change.starts_with("DROP") {
                 let entry = t.find(&name("joined")).await.unwrap();
                 assert_eq!(entry.status, trickle_client::Activity::Suspended, "{change}");
@@ -158,7 +161,7 @@ fn sources_that_the_query_cannot_do_without() {
                 );
             }
             run(&w, write).await;
-            // A stream table that does not read the altered source goes on.
+            // A stream table that does not read the altered source is still refreshed.
             run(&w, "UPDATE b SET w = w + 1").await;
             assert_equal(&mut t, "star").await;
             clean(&mut t, &w).await;
@@ -166,7 +169,7 @@ fn sources_that_the_query_cannot_do_without() {
     });
 }
 
-/// A writer that meets the altered table before any refresh does goes on, and its change is not lost.
+/// A writer that writes the altered table before any refresh does not fail, and its change is not lost.
 #[test]
 fn writers_of_a_renamed_column_go_on() {
     each_server(async |db| {
@@ -211,8 +214,8 @@ fn views_and_functions_are_replaced() {
     });
 }
 
-/// Rows are written through the parent or on the partition, and moved between partitions; partitions are
-/// attached and detached; inheritance too.
+/// Rows are written through the parent or on the partition, and moved between partitions. Partitions are
+/// attached and detached. The same is tested with inheritance.
 #[test]
 fn partitions_and_children_by_statement() {
     each_server(async |db| partitions_and_children(db, Mode::Statement).await);
@@ -288,7 +291,7 @@ fn after_a_full_refresh_a_small_change_is_a_delta_again() {
     });
 }
 
-/// The stored frontier of another server is not used.
+/// A stored frontier with the identifier of another server or database is not used.
 #[test]
 fn a_frontier_of_another_cluster_is_not_believed() {
     each_server(async |db| {
@@ -307,7 +310,7 @@ fn a_frontier_of_another_cluster_is_not_believed() {
             run(&w, "UPDATE a SET v = v + 1").await;
             run(&w, &format!("UPDATE pgtrickle.pgt_stream_tables SET frontier = frontier || jsonb_build_object('{key}',
                 CASE jsonb_typeof(frontier->'{key}') WHEN 'string' THEN to_jsonb('12345'::text) ELSE to_jsonb(12345) END)")).await;
-            // Changes that look consumed by this server's counters.
+            // By this server's transaction numbers, these changes may look as if they were applied already.
             run(&w, "UPDATE a SET v = v + 1").await;
             run(
                 &w,
@@ -324,8 +327,8 @@ fn a_frontier_of_another_cluster_is_not_believed() {
     });
 }
 
-/// A stream table shows only rows that its owner may see, buffers show nobody anything, and no role runs
-/// another one's query.
+/// A stream table shows only rows that its owner may see, no other role can read buffers, and no role runs
+/// another role's query.
 #[test]
 fn row_security_privileges_and_other_roles() {
     each_server(async |db| {
@@ -349,7 +352,7 @@ fn row_security_privileges_and_other_roles() {
         create(&mut t, "guarded", "SELECT id, w FROM b").await;
         let (m, reason) = mode(&t, "guarded").await;
         assert!(m == "FULL" && reason.contains("row-level security"), "{m} {reason}");
-        // A writer without any right on the buffers, whose search path has a schema before the server's own.
+        // A writer has no right on the buffers, and its search path has a schema before the server's own.
         let other = db.session().await;
         run(&other, &format!("SET SESSION AUTHORIZATION {role}_other; CREATE TABLE public.decoy (i int)"))
             .await;
@@ -362,7 +365,7 @@ fn row_security_privileges_and_other_roles() {
              WHERE n.nspname LIKE 'pgtrickle%' AND p.prosecdef \
              AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%') \
              AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname = 'pgtrickle_copy')";
-        // Functions that copy rows in C look nothing up.
+        // Functions that copy rows in C look up no names.
         assert_eq!(count(&admin, unpinned).await, 0);
         t.connection().client().batch_execute("SET row_security = on").await.unwrap();
         run(&admin, "UPDATE b SET w = w + 2").await;
@@ -371,14 +374,15 @@ fn row_security_privileges_and_other_roles() {
         }
         let seen = "SELECT count(*) FROM guarded WHERE w <= 5";
         assert_eq!(count(&admin, seen).await, 0);
-        // A superuser runs neither the owner's query nor functions of the owner's catalog with his own
-        // rights.
+        // When a superuser works with another role's catalog, the owner's query and functions do not run with
+        // the superuser's rights.
         create(&mut t, "whose", "SELECT k, current_user::text AS who, count(*) AS n FROM a GROUP BY k").await;
         let root = Trickle::open(db.session().await, Settings::default()).await;
         run(&admin, "UPDATE a SET v = v + 1").await;
         if Driver::refreshes_as_owner() {
             let mut root = Driver::of(root.unwrap());
-            // The connection's own path has no schema in which others may create.
+            // The search path of the connection has no schema in which other roles may create, so the name is
+            // qualified.
             try_refresh(&mut root, "public.whose").await.unwrap();
             let entry = root.find(&name("plain")).await.unwrap();
             assert!(root.check(&entry, 1).await.unwrap_err().is_input());
@@ -410,8 +414,8 @@ impl Connect for As<'_> {
     }
 }
 
-/// Runs a refresher as a role until it has refreshed the stream table `own`. Without `own` it ends once it
-/// has seen stream tables of others. Returns the names of these stream tables.
+/// Runs a refresher as a role until it has refreshed the stream table `own`; without `own`, until it has
+/// reported stream tables of other roles. Returns the names of the reported stream tables.
 async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<String> {
     let mut options = DaemonOptions::default();
     options.scheduler.reload = Duration::from_millis(50);
@@ -458,7 +462,7 @@ fn a_refresher_leaves_alone_what_others_own() {
         let mut root = Driver::open(db, Settings::default()).await;
         run(&admin, SOURCES).await;
         create(&mut root, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
-        // The stream table gets another owner, in the catalog of a superuser.
+        // The stream table gets another owner, while a superuser owns the catalog.
         run(&admin, &format!("ALTER TABLE plain OWNER TO {role}")).await;
         run(&admin, "CREATE TABLE of_root (id int PRIMARY KEY); INSERT INTO of_root VALUES (1)").await;
         create(&mut root, "roots", "SELECT id FROM of_root").await;
@@ -469,7 +473,8 @@ fn a_refresher_leaves_alone_what_others_own() {
         run(&admin, "UPDATE a SET v = v + 1; INSERT INTO of_root VALUES (2)").await;
         assert_eq!(refresher_as(db, None, Some("public.roots")).await, ["public.plain"]);
         assert_eq!((count(&admin, refreshes).await, count(&admin, stale).await), (before, 1));
-        // A role that may read the catalog has no right on its stream tables by that.
+        // Rights on the catalog's tables and functions do not give a role the right to refresh the stream
+        // tables.
         run(
             &admin,
             &format!(
@@ -489,8 +494,8 @@ fn a_refresher_leaves_alone_what_others_own() {
     });
 }
 
-/// Policies come, change and go under a stream table; over another role's table it shows only rows that its
-/// owner may see.
+/// Policies are created, altered and dropped under a stream table. Over another role's table, the stream
+/// table shows only rows that its owner may see.
 #[test]
 fn policies_come_and_go_under_a_stream_table() {
     each_server(async |db| {
@@ -544,7 +549,7 @@ fn policies_come_and_go_under_a_stream_table() {
     });
 }
 
-/// A stream table is a table to its users, and keeps their objects when it is replaced.
+/// To its users a stream table is a table, and it keeps their objects when it is replaced.
 #[test]
 fn replacing_keeps_indexes_grants_comments_and_views() {
     each_server(async |db| {

@@ -1,13 +1,14 @@
-//! Values whose text, equality or type is not what it seems, through the whole way. Catches results that
-//! depend on the settings of writers or refreshers, and columns that survive only while nobody compares them.
+//! Values with an unusual text form, equality or type, from the source to the stream table. Catches results
+//! that depend on the settings of writers or refreshers, and columns of types that cannot be compared and
+//! make a refresh fail.
 
 use crate::support::{
     Driver, assert_equal, assert_same_bag, count, create, each_server, mode, name, open, run,
 };
 use trickle_client::{Settings, Trickle};
 
-/// Time zone, formats of dates, floats and bytes, and the search path are those of the definition, under any
-/// settings of writers and refreshers.
+/// A stream table is computed with the time zone, the formats of dates, floats and bytes, and the search path
+/// of its creation, whatever the settings of writers and refreshers.
 #[test]
 fn settings_of_writers_and_refreshers_do_not_matter() {
     each_server(async |db| {
@@ -69,8 +70,8 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
     });
 }
 
-/// A constant of a query or a view keeps the meaning that it had for its author, also where the query is
-/// planned again under other settings.
+/// A constant in a query or a view keeps the meaning that it had under its author's settings, also when the
+/// query is planned again under other settings.
 #[test]
 fn constants_mean_the_same_under_all_settings() {
     each_server(async |db| {
@@ -132,7 +133,7 @@ fn constants_mean_the_same_under_all_settings() {
     });
 }
 
-/// Asserts that these stream tables are kept by full refreshes, and all others by deltas.
+/// Asserts that these stream tables get full refreshes, and that all others are updated by deltas.
 async fn assert_full(t: &Trickle, wanted: &[&str]) {
     let registry = t.registry().await.unwrap();
     let mut full: Vec<_> =
@@ -150,7 +151,8 @@ async fn u_session(db: &crate::support::Db) -> trickle_client::Session {
     s
 }
 
-/// Rows are told apart by value, with any byte in it, and columns that cannot be compared are no obstacle.
+/// Rows are distinguished by their values, whatever bytes the values contain. Columns of types without
+/// equality are allowed.
 #[test]
 fn any_byte_and_types_without_equality() {
     each_server(async |db| {
@@ -187,7 +189,8 @@ fn any_byte_and_types_without_equality() {
     });
 }
 
-/// Any name works: like those of trickle, like keywords, in quotes, of 63 bytes. NULL is not the empty text.
+/// Any name works: a name that trickle uses itself, a keyword, a quoted name, or a name of 63 bytes. NULL
+/// differs from the empty text.
 #[test]
 fn wide_tables_and_odd_names() {
     each_server(async |db| {
@@ -222,8 +225,8 @@ fn wide_tables_and_odd_names() {
     });
 }
 
-/// Columns that are computed, stored out of line or dropped, and types of every kind, those of extensions
-/// too.
+/// Columns may be generated, stored out of line or dropped, and may have types of every kind, also of
+/// extensions.
 #[test]
 fn generated_toasted_dropped_columns_and_types_of_every_kind() {
     each_server(async |db| {
@@ -284,20 +287,19 @@ fn generated_toasted_dropped_columns_and_types_of_every_kind() {
                 }
             }
         }
-        // Composites are compared field by field only.
+        // Composite values can only be compared field by field.
         assert_full(&t, &["pairs"]).await;
     });
 }
 
-/// A result shows an existing row. Under DISTINCT and in groups it shows one of the equal values that exist,
-/// and its text is the text of that value.
+/// A result shows an existing row. Under DISTINCT and in groups the result shows one of the equal values that
+/// exist, with the text of that value.
 #[test]
 fn equal_but_differently_written() {
     each_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
-        // A server may be built without ICU, or without its extensions, and has no such collation or type
-        // then.
+        // A server that was built without ICU or without its extensions lacks such a collation or type.
         let icu = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
         if w.client().batch_execute(icu).await.is_err() {
             run(&w, "CREATE COLLATION ci FROM \"C\"").await;
@@ -377,8 +379,8 @@ fn equal_but_differently_written() {
     });
 }
 
-/// Sums of numeric of fixed and of any scale, of intervals and of money: after thousands of small updates
-/// they have the same digits as computed afresh. Compared as text, since 1.50 equals 1.5.
+/// Sums of numeric with and without a fixed scale, of intervals and of money have, after thousands of small
+/// updates, the same digits as when computed afresh. The test compares texts, since 1.50 equals 1.5.
 #[test]
 fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     const QUERY: &str = "SELECT g, count(*) AS n, sum(c) AS c, avg(c) AS ac, sum(v) AS v, avg(v) AS av, sum(i) AS i, avg(i) AS ai,
@@ -414,8 +416,8 @@ fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     });
 }
 
-/// Large and small values alternate, and their sum depends on the order: a group is summed again as the query
-/// sums it.
+/// Large and small values alternate, so that their sum depends on the order. A refresh sums a whole group
+/// again, as the query does.
 #[test]
 fn float_sums_are_those_of_the_query() {
     each_server(async |db| {
@@ -451,8 +453,8 @@ fn float_sums_are_those_of_the_query() {
     });
 }
 
-/// Lists that a query puts together without an order are equal if their parts are: the order depends on how
-/// the server read the rows. A missing part is found.
+/// Lists that a query aggregates without an order count as equal if their elements are equal, since the order
+/// depends on how the server reads the rows. A missing element is found.
 #[test]
 fn lists_in_any_order_are_equal_by_their_parts() {
     each_server(async |db| {
@@ -508,9 +510,9 @@ fn lists_in_any_order_are_equal_by_their_parts() {
     });
 }
 
-/// A server adds floats in the order in which it reads them, and rounds after each. A group that is read
-/// through an index may end in other digits than the same group in a scan of the whole table. Other last
-/// digits are no difference; a wrong value is.
+/// A server adds floats in the order in which it reads the rows, and rounds after each addition. A group that
+/// is read through an index may end in other digits than the same group in a scan of the whole table.
+/// Different last digits do not count as a difference, and a wrong value does.
 #[test]
 fn sums_of_floats_are_equal_but_for_rounding() {
     each_server(async |db| {
@@ -527,7 +529,7 @@ fn sums_of_floats_are_equal_but_for_rounding() {
             create(&mut t, what, query).await;
             assert_eq!(mode(&t, what).await.0, "DIFFERENTIAL");
         }
-        // The rows change places, so the last digits of the stored sums come from another order.
+        // The updates move the rows within the table, so the stored sums were added in another order.
         run(&w, "UPDATE f SET v = v WHERE id % 7 = 0; UPDATE f SET v = v WHERE id % 5 = 1").await;
         let nudge = "UPDATE by_group SET s = s * (1 + 1e-13), a = a * (1 - 1e-14);
             UPDATE alone SET s = s * (1 - 1e-13); UPDATE derived SET s = s * (1 + 1e-14)";

@@ -1,4 +1,4 @@
-//! Changes that no trigger sees are noticed all the same.
+//! Refreshes notice changes that fired no capture trigger.
 
 use crate::support::{assert_equal, count, create, name, open, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
@@ -9,7 +9,7 @@ use trickle_core::refresh::Action;
 const SOURCE: &str =
     "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 50) i";
 
-/// Changes that the triggers do not see. Later writes are captured again.
+/// Changes that fire no capture trigger. Later writes are captured again.
 const UNSEEN: [(&str, &str); 4] = [
     (
         "triggers switched off for a load",
@@ -34,7 +34,8 @@ fn changes_that_no_trigger_sees_are_noticed() {
             create(&mut t, "st2", "SELECT sum(v) AS s FROM t").await;
             let writer = db.session().await;
             run(&writer, change).await;
-            // Both readers notice, though the first one makes the triggers again.
+            // The second reader notices the change too, although the refresh of the first one has made the
+            // triggers again.
             assert_equal(&mut t, "st").await;
             assert_equal(&mut t, "st2").await;
             run(&writer, "UPDATE t SET v = v + 3 WHERE id = 5").await;
@@ -61,7 +62,7 @@ fn every_reader_is_recomputed_after_a_crash_emptied_its_buffer() {
         }
         let writer = db.session().await;
         run(&writer, "UPDATE t SET v = 0 WHERE id < 20").await;
-        // A crash empties an unlogged table.
+        // The TRUNCATE has the effect of a crash, which empties an unlogged table.
         let segment = "SELECT c.oid::regclass::text FROM pg_class c WHERE relname LIKE 'changes%1' AND relpersistence = 'u'";
         let segment: String = t.connection().client().query_one(segment, &[]).await.unwrap().get(0);
         run(&writer, &format!("TRUNCATE {segment}")).await;
@@ -76,8 +77,9 @@ fn every_reader_is_recomputed_after_a_crash_emptied_its_buffer() {
     });
 }
 
-/// A statement fires only the statement triggers of the table that it names. Rows written through a parent
-/// are seen on the child all the same, also where the parent is captured too, or came later.
+/// A statement fires only the statement triggers of the table that it names. Rows that are written through a
+/// parent are captured for the child all the same, also if the parent is captured too, or became the parent
+/// later.
 #[test]
 fn writes_through_a_parent_are_seen_on_the_child() {
     todays_server(async |db| {

@@ -1,5 +1,5 @@
-//! A database of the previous release: its capture goes on. Catches an upgrade that leaves trigger functions
-//! of the earlier version at work, or loses changes that these captured.
+//! A database of the previous release is upgraded, and its capture continues. Catches an upgrade that leaves
+//! trigger functions of the earlier version in use, or loses changes that these functions captured.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::schema::VERSION;

@@ -1,7 +1,7 @@
-//! A stream table with foreign keys to it, triggers, publications or readers is watched: a refresh, by delta
-//! or recompute, writes the changed rows and no others. Catches foreign keys that a refresh violates for an
-//! instant, triggers that are told of unchanged rows, and readers that are recomputed because their source
-//! was.
+//! A stream table is watched if it has readers, triggers or publications, or if foreign keys refer to it. A
+//! refresh of a watched stream table, by delta or recompute, writes only the changed rows. Catches foreign
+//! keys that a refresh violates for an instant, triggers that fire for unchanged rows, and readers that are
+//! recomputed because their source was recomputed.
 
 use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, name, open, refresh, run, todays_server,
@@ -94,7 +94,7 @@ fn readers_go_on_by_deltas_after_a_full_refresh() {
     });
 }
 
-/// Unchanged rows are not written, even when the query changes.
+/// A refresh does not write unchanged rows, even after the query has changed.
 #[test]
 fn a_published_row_that_stays_is_not_written() {
     todays_server(async |db| {
@@ -115,16 +115,16 @@ fn a_published_row_that_stays_is_not_written() {
     });
 }
 
-/// Queries for which no plan knows that `id` is a key: the first computes it, and the others are kept by full
-/// refreshes as text or with equal rows.
+/// Queries whose plans cannot know that `id` is a key. The first query computes `id`, and the other two are
+/// in mode FULL; the last one has equal rows.
 const KEYLESS: [(&str, &str, RefreshMode); 3] = [
     ("computed", "SELECT id + 0 AS id, v * 2 AS v, j FROM s", RefreshMode::Auto),
     ("as_text", "SELECT id, v, j, pg_typeof(v)::text AS ty FROM s", RefreshMode::Full),
     ("repeated", "SELECT v % 7 AS id, j FROM s", RefreshMode::Full),
 ];
 
-/// A changed row is an UPDATE under a key that the user put on the result. Rows that refer to it stay,
-/// unchanged rows are not written, and equal rows are counted.
+/// With a key that the user declared on the stream table, a changed row is written by an UPDATE. Rows of
+/// other tables that refer to it stay, unchanged rows are not written, and equal rows keep their number.
 #[test]
 fn a_key_of_the_users_tells_which_rows_changed() {
     todays_server(async |db| {
@@ -182,7 +182,7 @@ fn a_key_of_the_users_tells_which_rows_changed() {
         }
         let children =
             "SELECT (SELECT count(*) FROM child_computed) * 1000 + (SELECT count(*) FROM child_as_text)";
-        // Children of 60, 40 and 41 are gone.
+        // The rows that referred to 60, 40 and 41 were deleted.
         assert_eq!(count(&w, children).await, 57_057);
         let seen = "SELECT count(*) FROM (SELECT of, op, count(*) AS n FROM seen GROUP BY 1, 2) x \
              WHERE (of, op, n) IN (('computed', 'UPDATE', 4), ('computed', 'DELETE', 3), ('computed', 'INSERT', 3), \
@@ -197,8 +197,8 @@ fn a_key_of_the_users_tells_which_rows_changed() {
     });
 }
 
-/// Rows exchange the values of a unique index, and a table has a rule, which PostgreSQL does not allow in a
-/// writing WITH statement: such rows are deleted and inserted.
+/// Rows exchange the values of a unique index, or the stream table has a rule, with which PostgreSQL does not
+/// allow a data-modifying WITH. Such rows are deleted and inserted.
 #[test]
 fn rows_that_no_update_can_change_are_written_too() {
     todays_server(async |db| {

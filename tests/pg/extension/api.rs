@@ -1,16 +1,17 @@
-//! The promises of the SQL API: the arguments and results of each function, errors that help a user who has
-//! SQL alone, and effects of every request.
+//! The promises of the SQL API: the arguments and results of each function, and errors whose hints a user can
+//! follow in SQL alone. Each argument has an effect or is refused.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{count, run, todays_server};
 use std::path::Path;
 use trickle_client::Session;
 
-/// A refused statement with texts that must be in its SQLSTATE, message, detail and hint.
+/// A refused call of a function: the call, its SQLSTATE, and texts that its message, DETAIL and HINT must
+/// contain.
 struct Refusal(&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// One refusal of each kind that a caller can provoke. `totals` is read by `over`, `halted` is suspended by
-/// an error.
+/// One refusal of each kind that a caller can provoke. The stream table `over` reads `totals`, and `halted`
+/// is suspended by an error.
 const REFUSALS: &[Refusal] = &[
     Refusal(
         "create_stream_table('totals', 'SELECT 1 AS x')",
@@ -119,7 +120,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal("resume_scheduler(ARRAY[NULL])", "22004", "argument names", "", "Give names"),
 ];
 
-/// Returns whether a text names commands of the program as if they could be typed in a session.
+/// Returns whether a text names a command of the program, which a user cannot type in a session.
 fn is_of_the_program(text: &str) -> bool {
     let plain =
         text.replace("he program's trickle ", "").replace("the program with trickle create --snapshots", "");
@@ -183,7 +184,7 @@ fn each_refusal_says_what_to_do_in_sql() {
                 assert!(!is_of_the_program(text), "{said}");
             }
         }
-        // The texts of `health_check` follow the same rule.
+        // The texts of `health_check` name no commands of the program either.
         run(&s, "SELECT pgtrickle.pause_scheduler(ARRAY['over'])").await;
         for row in rows(&s, "SELECT found, advice FROM pgtrickle.health_check() WHERE result <> 'ok'").await {
             for text in row.iter().flatten() {
@@ -225,14 +226,14 @@ fn arguments_of_the_sql_api_take_effect() {
         assert_eq!(rows(&s, standing).await, some(["ACTIVE", "FULL", "5m", "f"]));
         let why = rows(&s, "SELECT * FROM pgtrickle.explain_refresh_mode('totals')").await.concat();
         assert!(why.iter().flatten().any(|c| c == "FULL"), "{why:?}");
-        // NULL means the default.
+        // NULL as an argument means the default.
         run(
             &s,
             "SELECT pgtrickle.create_stream_table('plain', 'SELECT id FROM orders', refresh_mode => NULL, initialize => NULL, append_only => NULL); \
              SELECT pgtrickle.drop_stream_table('plain', NULL)",
         )
         .await;
-        // Another query, which has one column less and one new column.
+        // The new query lacks one column of the former query, and has one new column.
         let query = "SELECT customer, count(*) AS n, max(amount) AS most FROM orders GROUP BY customer";
         run(
             &s,
@@ -243,7 +244,7 @@ fn arguments_of_the_sql_api_take_effect() {
         .await;
         run(&s, "UPDATE orders SET amount = amount + 7 WHERE id % 3 = 0; SELECT pgtrickle.refresh_stream_table('totals')").await;
         assert_eq!(rows(&s, "TABLE totals").await, rows(&s, query).await);
-        // Returns whether a query can be kept by deltas.
+        // `validate_query` returns whether a stream table of this query can be updated by deltas.
         let valid = async |query: &str| {
             let ask =
                 format!("SELECT incremental, construct IS NULL FROM pgtrickle.validate_query($${query}$$)");
@@ -255,13 +256,13 @@ fn arguments_of_the_sql_api_take_effect() {
                 .await,
             [[Some("f".to_owned()), Some("f".to_owned())]]
         );
-        // Gives as many of the newest entries as the caller asks for.
+        // `get_refresh_history` returns the newest entries, as many as its second argument says.
         run(&s, "UPDATE orders SET amount = 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')")
             .await;
         let newest = "SELECT count(*), max(action), bool_and(refresh_id = (SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history)) \
              FROM pgtrickle.get_refresh_history('totals', 1)";
         assert_eq!(rows(&s, newest).await, [["1", "DIFFERENTIAL", "t"].map(|c| Some(c.to_owned()))]);
-        // With `cascade` the readers are dropped too.
+        // With `cascade`, `drop_stream_table` drops the readers too.
         run(&s, "SELECT pgtrickle.create_stream_table('over', 'SELECT customer, n FROM totals')").await;
         run(&s, "SELECT pgtrickle.drop_stream_table('totals', cascade => true)").await;
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname IN ('totals', 'over')").await, 0);
@@ -274,7 +275,7 @@ fn arguments_of_the_sql_api_take_effect() {
     });
 }
 
-/// No statement writes a stream table, not even one of its owner.
+/// No statement of a user writes a stream table, not even a statement of the stream table's owner.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nobody_writes_a_stream_table_by_himself() {
@@ -306,7 +307,7 @@ fn nobody_writes_a_stream_table_by_himself() {
     });
 }
 
-/// Lists what any role may do with the extension and its buffers without being granted anything.
+/// Lists the rights that every role has on the extension and its buffers without any grant.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn public_has_no_rights_and_definer_functions_pin_their_path() {
@@ -328,7 +329,7 @@ fn public_has_no_rights_and_definer_functions_pin_their_path() {
              WHERE n.nspname = 'pgtrickle_changes' AND a.grantee = 0";
         assert!(rows(&s, schema).await.is_empty());
         // A SECURITY DEFINER function that sets no search_path lets its caller choose the functions that it
-        // calls. Functions in C look nothing up.
+        // calls. Functions in C look up no names.
         let loose = "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
              WHERE p.prosecdef AND p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) \
              AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false) AND l.lanname <> 'pgtrickle_copy'";
@@ -336,11 +337,12 @@ fn public_has_no_rights_and_definer_functions_pin_their_path() {
     });
 }
 
-/// The complete list, for a reviewer who asks whether a role can call a function that it should not.
+/// The complete list of SECURITY DEFINER functions, for a reviewer who checks that no role can call more than
+/// it should.
 const DEFINERS: [&str; 5] =
     ["forget()", "mark_readers(oid,bigint[],text)", "on_alter()", "on_drop()", "stop_keeping(bigint)"];
 
-/// Functions that run with the rights of the catalog's owner, beside the ones that capture changes.
+/// Functions that run with the rights of the catalog's owner, without those that capture changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn security_definer_functions_are_listed() {
@@ -359,8 +361,8 @@ const SIGNATURES: &str = "SELECT format('%s(%s) → %s, %s%s', p.proname, pg_get
      WHERE p.pronamespace = 'pgtrickle'::regnamespace AND l.lanname = 'c' AND p.prorettype <> 'trigger'::regtype \
      AND p.prorettype <> 'event_trigger'::regtype";
 
-/// The functions, as people call them, with all their arguments. `TRICKLE_BLESS=1` writes the list anew: read
-/// the diff, and compare it with the documentation.
+/// The functions that users call, with all their arguments. `TRICKLE_BLESS=1` writes the list anew: read the
+/// diff, and compare it with the documentation.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_functions_are_those_that_are_promised() {
@@ -394,7 +396,7 @@ fn the_first_stream_table_of_the_documentation_is_made() {
     });
 }
 
-/// cargo-pgrx must have exactly the version of the crate.
+/// cargo-pgrx must have exactly the version of the crate `pgrx`.
 #[test]
 fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -410,7 +412,7 @@ fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
     assert!(named.len() == 3 && named.iter().all(|n| *n == version), "{named:?} {version}");
 }
 
-/// All unsafe code of the crate is in one module, so a reviewer of pointers has one place to read.
+/// All unsafe code of the crate is in one module, so a reviewer of pointers reads only that module.
 #[test]
 fn unsafe_code_is_in_one_module() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trickle-pgrx/src");

@@ -1,5 +1,6 @@
-//! Triggers that copy rows into a segment themselves write the same rows as the triggers in PL/pgSQL. Catches
-//! a row, a value or a right that gets lost because the copy bypasses the executor.
+//! The capture triggers in C, which copy rows into a segment, write the same rows as the triggers in
+//! PL/pgSQL. Catches a row, a value or a check of rights that is missing because the copy bypasses the
+//! executor.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{Db, count, is_todays, open, refresh, run, todays_server};
@@ -11,7 +12,7 @@ const TABLE: &str = "(id int, k smallint, big bigint, x float8, n numeric, t tex
      d email, m mood, b bool, at timestamptz, u uuid, p point, js json, g int GENERATED ALWAYS AS (id * 2) STORED, PRIMARY KEY (id))";
 const COLUMNS: &str = "id, k, big, x, n, t, f, c, a, j::text, d, m, b, at, u, p::text, js::text, g";
 
-/// Returns the columns and the SELECT of an INSERT that makes a row for each number.
+/// Returns the column list and the SELECT of an INSERT that makes one row for each number.
 fn made(numbers: &str) -> String {
     format!(
         "(id, k, big, x, n, t, f, c, a, j, d, m, b, at, u, p, js) SELECT i, i % 7, i * 10000000000, i / 3.0, i / 7.0, \
@@ -22,7 +23,7 @@ fn made(numbers: &str) -> String {
     )
 }
 
-/// Returns changes of a table named `$`, each of one statement or several.
+/// Returns changes of a table named `$`. Each change is one statement or several.
 fn changes() -> Vec<String> {
     let some = [
         "UPDATE $ SET n = n + 1 WHERE id % 3 = 0",
@@ -131,8 +132,8 @@ fn copied_rows_equal_the_rows_that_a_statement_writes() {
     });
 }
 
-/// An altered segment (another index, check, column or owner) is written by a statement, which honours the
-/// alteration.
+/// The trigger writes an altered segment (with another index, check, column or owner) by a statement, which
+/// honours the alteration.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_altered_segment_is_written_by_the_statement() {
@@ -172,7 +173,8 @@ fn an_altered_segment_is_written_by_the_statement() {
     });
 }
 
-/// No value of an altered source is read: its owner could have made a cast from the new type.
+/// The trigger reads no value of a source whose column has another type: the owner could have made a cast
+/// from that type.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_change_of_an_altered_source_is_marked_and_not_copied() {
@@ -188,7 +190,7 @@ fn a_change_of_an_altered_source_is_marked_and_not_copied() {
     });
 }
 
-/// A renamed column is the same column.
+/// A renamed column of a source is captured as before.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_renamed_column_is_copied_as_before() {
@@ -208,8 +210,8 @@ fn s_name(db: &Db) -> String {
     db.settings().rsplit('=').next().unwrap().to_owned()
 }
 
-/// Rows whose bytes cannot be copied as they are: rows of partitions that have the columns in another order,
-/// and generated columns that are computed when they are read.
+/// The trigger cannot copy the bytes of some rows unchanged: rows of partitions that have the columns in
+/// another order, and rows with virtual generated columns.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn reordered_partitions_and_virtual_columns_are_captured() {
@@ -246,7 +248,8 @@ fn reordered_partitions_and_virtual_columns_are_captured() {
     });
 }
 
-/// The extension can be dropped while its triggers are used, and takes the language with it.
+/// The extension can be dropped while sources have its capture triggers. DROP EXTENSION drops the language of
+/// these triggers too.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn triggers_go_on_where_the_extension_goes() {
@@ -255,7 +258,8 @@ fn triggers_go_on_where_the_extension_goes() {
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
         run(&s, "UPDATE orders SET amount = 3 WHERE id = 3").await;
-        // The program makes the next segment's function in this language while the extension is there.
+        // While the extension is installed, the program too makes the next segment's function in its
+        // language.
         let mut t = open(db).await;
         run(&s, "UPDATE orders SET amount = 4 WHERE id = 4").await;
         refresh(&mut t, "totals").await;

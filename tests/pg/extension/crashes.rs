@@ -1,7 +1,7 @@
-//! A process or the whole server dies, or a statement is ended, while it waits within a refresh, a creation
-//! or a captured write. The next refresh counts each committed change once. Of everything else nothing is
-//! left: no row, no lock, no half of a stream table. Catches work that is stored before all of it is done,
-//! and knowledge that only the dead process had.
+//! A process or the whole server dies, or a statement is ended, during a wait within a refresh, a creation or
+//! a captured write. The next refresh counts each committed change once. The work that died leaves no row, no
+//! lock and no half-made stream table. Catches work that is stored before all of it is done, and facts that
+//! only the memory of the dead process had.
 
 use super::deaths::{Death, ENDS, End};
 use super::installed;
@@ -15,8 +15,9 @@ use trickle_client::throwaway::Server;
 const REFRESH: &str =
     "SELECT pgtrickle.refresh_stream_table('public.large'), pgtrickle.refresh_stream_table('public.apart')";
 
-/// Sessions that write: each changes rows of its own.
+/// The number for writes of the user who refreshes. Writes with different numbers change different rows.
 const USER: u32 = 0;
+/// The number for writes of another session.
 const OTHER: u32 = 1;
 
 pub(super) async fn cast(server: &Server) -> Cast {
@@ -28,7 +29,8 @@ pub(super) async fn cast(server: &Server) -> Cast {
     .await
 }
 
-/// Asserts that nothing is missing, nothing counted twice, and nothing left.
+/// Refreshes, and asserts that no change is missing or counted twice, and that no transaction or lock is
+/// left.
 async fn settle(s: &Session) {
     assert_eq!(left(s).await, 0);
     run(s, REFRESH).await;
@@ -38,7 +40,7 @@ async fn settle(s: &Session) {
     assert_eq!(stored(s).await, wanted(s).await);
 }
 
-/// Has a server die at every place of a refresh, in one way after the other.
+/// Lets a server die at every stop of a refresh. The kinds of death take turns.
 async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
     let s = connect(server, "postgres").await;
     run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.change_buffer_unlogged = {unlogged}"))
@@ -50,7 +52,8 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
         run(&cast.writer, &writes(3 * n, OTHER)).await;
         let (process, open) = (pid(s.client()).await, connect(server, "postgres").await);
         let done = cast.stopped(&s, stop.block, REFRESH, async |at| {
-            // A session that begins to refresh looks at an unlogged buffer, and writes it.
+            // The first refresh of a session also checks an unlogged buffer and writes to it, so it may wait
+            // earlier.
             assert!(unlogged || at == stop.at, "{at:?}: {}", stop.block);
             if stop.open {
                 run(&cast.writer, &writes(3 * n + 1, OTHER)).await;
@@ -60,7 +63,7 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
         });
         assert!(done.await.is_err(), "{death:?}: {}", stop.block);
         let s = connect(server, "postgres").await;
-        // A write before any refresh has looked at the buffers.
+        // This write comes after the crash and before any refresh reads the buffers.
         run(&s, &writes(3 * n + 2, USER)).await;
         settle(&s).await;
     }
@@ -107,7 +110,7 @@ fn a_refresh_that_is_ended_leaves_nothing() {
         let cast = Cast::of(db).await;
         let mut n = 0;
         for end in ENDS {
-            // The server's own timeout of statements does not cover their commit.
+            // `statement_timeout` does not cover the commit of a statement.
             let covered = |s: &&Stop| end != End::StatementTimeout || s.at != At::Ending;
             for (nth, stop) in STOPS.iter().filter(covered).enumerate() {
                 if !is_todays(nth, 2) {
@@ -130,7 +133,7 @@ fn a_refresh_that_is_ended_leaves_nothing() {
     });
 }
 
-/// Changes that were made before the savepoint stay, and are counted with the others.
+/// Changes from before the savepoint stay, and a later refresh counts them with the other changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn ending_a_refresh_in_a_savepoint_keeps_the_transaction() {
@@ -161,8 +164,8 @@ fn ending_a_refresh_in_a_savepoint_keeps_the_transaction() {
     });
 }
 
-/// Places at which a captured statement waits: before its changes are in the buffer, while they are put
-/// there, after that, and before its commit.
+/// Places at which a captured statement waits: before the trigger writes to the buffer, during that write,
+/// after the write, and before the commit.
 const WRITES: [&str; 4] = [
     "SELECT pg_advisory_xact_lock(6)",
     "SELECT bar('a', 'EXCLUSIVE')",
@@ -174,7 +177,7 @@ const WAITING: &str = "CREATE TRIGGER aa AFTER UPDATE ON a EXECUTE FUNCTION wait
     CREATE TRIGGER zz AFTER UPDATE ON a EXECUTE FUNCTION waits('7');
     CREATE CONSTRAINT TRIGGER zzz AFTER UPDATE ON a DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION waits('8')";
 
-/// Refreshes go on while the statement waits, except where the buffer itself is locked.
+/// Refreshes run while the captured statement waits, except where the buffer itself is locked.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_captured_write_whose_process_dies_never_was() {
@@ -192,7 +195,8 @@ fn a_captured_write_whose_process_dies_never_was() {
     });
 }
 
-/// Has a statement that changes all of a source die at each of these places, in every way.
+/// Lets a statement that changes all rows of a source die at each of `blocks`: terminated, or by three kinds
+/// of death.
 async fn die_writing(
     server: &mut Server,
     blocks: &[&str],
@@ -225,14 +229,14 @@ async fn die_writing(
     }
 }
 
-/// Stream tables that triggers keep, over one source and over two.
+/// IMMEDIATE stream tables: one over one source, and one over two sources.
 const KEPT: [(&str, &str); 2] = [
     ("kept", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
     ("pairs", "SELECT a.id, b.id AS other, a.v, b.w FROM a JOIN b ON b.k = a.k"),
 ];
 
-/// Places at which a statement waits whose changes triggers apply: before the triggers, while each of two
-/// stream tables is written, after the triggers, and before its commit.
+/// Places at which a statement waits that writes a source of two IMMEDIATE stream tables: before the
+/// triggers, during the write of each stream table, after the triggers, and before the commit.
 const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(6)",
     "LOCK TABLE kept IN SHARE MODE",
@@ -241,7 +245,7 @@ const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(8)",
 ];
 
-/// Stream tables that triggers keep show the committed rows at each moment, without any refresh.
+/// IMMEDIATE stream tables show the result over the committed rows at each moment, without any refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_write_to_immediate_tables_that_dies_leaves_nothing() {
@@ -272,7 +276,7 @@ fn a_write_to_immediate_tables_that_dies_leaves_nothing() {
     });
 }
 
-/// Places at which a creation waits: before it begins, at its notes in the catalog, at an open writer, and
+/// Places at which a creation waits: at its first read, at its writes to the catalog, for an open writer, and
 /// during the fill.
 const CREATIONS: [&str; 8] = [
     "LOCK TABLE pgtrickle.pgt_catalog_version IN ACCESS EXCLUSIVE MODE",

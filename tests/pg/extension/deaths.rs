@@ -1,5 +1,5 @@
-//! Ways in which servers, processes and statements come to an end, for tests that end them while they wait at
-//! a stop.
+//! Kinds of death of servers, processes and statements, for tests that end a refresh or a write while it
+//! waits at a stop.
 
 use super::stops::{At, Cast};
 use super::workers::until;
@@ -13,24 +13,26 @@ fn signal(name: &str, process: &str) {
     assert!(Command::new("kill").args([name, process]).status().unwrap().success(), "{name} {process}");
 }
 
-/// The way in which a server dies.
+/// The kind of death of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Death {
-    /// One process is killed; the others follow, and the server recovers by itself.
+    /// One process is killed; the server ends its other processes and recovers by itself.
     Process,
-    /// The server's first process is killed alone; the others notice.
+    /// Only the server's first process is killed; the other processes notice its death and exit.
     Head,
-    /// All its processes are killed.
+    /// All processes of the server are killed.
     All,
-    /// The server is told to stop at once (SIGQUIT).
+    /// The server gets the signal to stop at once (SIGQUIT).
     Quit,
 }
 
 impl Death {
-    /// Has a server die while a process of it waits for `cast`, and waits until the server is there again.
+    /// Lets a server die while its process waits for the blocker of `cast`, and waits until the server is
+    /// ready again.
     pub(super) async fn of(self, server: &mut Server, process: i32, cast: &Cast) {
         if matches!(self, Death::Head | Death::Quit) {
-            // The supervisor watches a new server for a moment, and would take this death for a failed start.
+            // The supervisor watches a new server for about a second, and would take a death in that time for
+            // a failed start.
             until(
                 &cast.eye,
                 "SELECT count(*) WHERE clock_timestamp() - pg_postmaster_start_time() > '1s'",
@@ -59,7 +61,7 @@ impl Death {
             }
         }
         if matches!(self, Death::Quit) {
-            // The supervisor looks in this file for the process that was the server.
+            // The supervisor reads the process id of the dead server from `file`.
             std::fs::rename(&kept, &file).unwrap();
         }
         if !matches!(self, Death::Process) {
@@ -69,7 +71,7 @@ impl Death {
     }
 }
 
-/// The way in which a statement is ended without its server.
+/// The way in which a statement is ended while its server lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Terminated,
@@ -81,7 +83,7 @@ pub(super) enum End {
 pub(super) const ENDS: [End; 4] = [End::Terminated, End::Cancelled, End::StatementTimeout, End::LockTimeout];
 
 impl End {
-    /// Returns the settings of the session that is to be ended.
+    /// Returns the statement that sets the timeouts of the session whose statement is to be ended.
     fn setting(self) -> &'static str {
         match self {
             End::Terminated | End::Cancelled => "SELECT",
@@ -90,7 +92,7 @@ impl End {
         }
     }
 
-    /// Runs a call that is ended where it waits for a blocker; the blocker is gone after it.
+    /// Runs a call, ends it while it waits for a blocker, and then ends the blocker's transaction.
     pub(super) async fn of(
         self,
         cast: &Cast,

@@ -1,5 +1,6 @@
-//! Relations that somebody alters or drops in ordinary SQL: the extension follows them in the same
-//! transaction. Catches writers that meet triggers made for another table, and objects that are left behind.
+//! Relations that somebody alters or drops by ordinary SQL: the extension follows the alteration in the same
+//! transaction. Catches writers that fire triggers made for the table before its alteration, and objects that
+//! are left behind.
 
 use super::{installed, rows};
 use crate::partman::{EVENTS, MAINTENANCE, SUMS, is_there};
@@ -17,8 +18,7 @@ const MADE: &str = "
 const JOINED: &str = "SELECT a.id, b.id AS b, a.v, b.w FROM a JOIN b USING (k)";
 const TOPS: &str = "SELECT k, max(v) AS top FROM a GROUP BY k HAVING count(*) > 1";
 
-/// Number of relations, functions and triggers that trickle has for any stream table, and of rows in its
-/// catalog.
+/// Number of relations, functions, triggers and catalog rows that trickle has for any stream table.
 const LEFT: &str =
     "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace)
     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'pgtrickle_changes'::regnamespace)
@@ -36,7 +36,7 @@ async fn refresh(s: &Session, table: &str) {
     run(s, &format!("SELECT pgtrickle.refresh_stream_table('{table}')")).await;
 }
 
-/// Returns the reason why a stream table is suspended, if it is.
+/// Returns the reason for which a stream table is suspended, or None when it is not suspended.
 async fn suspended(s: &Session, table: &str) -> Option<String> {
     let told = format!(
         "SELECT last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{table}' AND status = 'SUSPENDED'"
@@ -61,13 +61,14 @@ fn a_stream_table_that_is_dropped_leaves_nothing() {
             assert_eq!(count(&s, LEFT).await, 0, "{drop}");
             run(&s, "DROP TABLE IF EXISTS a, b").await;
         }
-        // Nothing is cleaned up where the transaction is rolled back.
+        // The objects stay when the transaction of the DROP is rolled back.
         run(&s, MADE).await;
         run(&s, "BEGIN; DROP TABLE joined; ROLLBACK; UPDATE a SET v = v + 1; DELETE FROM b WHERE id = 2")
             .await;
         refresh(&s, "joined").await;
         assert_equal(&s, "joined", JOINED).await;
-        // Any role that may drop the table causes the cleaning up, whoever owns the objects.
+        // The extension drops its objects with the table also when the role that drops the table does not own
+        // the objects.
         run(&s, "DROP TABLE joined, tops, a, b; CREATE ROLE dropper; CREATE SCHEMA dropper AUTHORIZATION dropper; \
                  SELECT pgtrickle.grant_to('dropper'); SET ROLE dropper; SET search_path = dropper")
             .await;
@@ -101,9 +102,9 @@ fn a_stream_table_is_known_by_the_name_that_it_has() {
 /// The state of a stream table after an alteration of its sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It equals its query as the user typed it.
+    /// The stream table equals its query as the user typed it.
     Kept,
-    /// It equals its query with the new names.
+    /// The stream table equals its query with the new names.
     Followed,
     Suspended,
 }
@@ -230,10 +231,10 @@ fn a_partition_is_captured_from_when_it_is_one() {
     });
 }
 
-/// Number of recomputes by hand.
+/// Number of refreshes by hand that recomputed a stream table.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
 
-/// Ways in which an empty partition comes, and the writes after it.
+/// Statements that attach an empty partition, some with a write in the same transaction.
 const EMPTY: &[&str] = &[
     "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
     "CREATE TABLE p2 (LIKE p INCLUDING ALL); ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
@@ -245,7 +246,8 @@ const EMPTY: &[&str] = &[
     "CREATE TABLE p2 (LIKE p); INSERT INTO p2 VALUES (15, 5); TRUNCATE p2; ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
 ];
 
-/// A partition that comes without a row costs no reader a recompute, and is captured from its first row.
+/// Attaching an empty partition costs no reader a recompute, and the partition is captured from its first
+/// row.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_empty_partition_costs_its_readers_nothing() {
@@ -289,7 +291,7 @@ fn an_empty_partition_costs_its_readers_nothing() {
                 }
             }
             assert_eq!(count(&s, ANEW).await, before, "{mode}: {way}");
-            // A partition that goes is noticed.
+            // The readers notice that a partition was dropped.
             run(&s, "DROP TABLE p2; INSERT INTO p VALUES (5, 1)").await;
             refresh(&s, "kept").await;
             assert_equal(&s, "kept", QUERIES[1].1).await;
@@ -321,8 +323,8 @@ fn partitions_of_pg_partman_are_followed_at_no_cost() {
     });
 }
 
-/// A partition that was attached while event triggers were off does not count as new later, however empty it
-/// is.
+/// A partition that was attached while event triggers were off is not taken for a new empty partition later,
+/// even if it is empty at that time.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
@@ -344,7 +346,8 @@ fn a_partition_that_came_unseen_is_not_taken_for_an_empty_one() {
     });
 }
 
-/// Partitions come and go with their rows, and an IMMEDIATE stream table shows that when the command is done.
+/// Partitions are attached and detached with their rows, and an IMMEDIATE stream table is right at the end of
+/// each command.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn immediate_tables_follow_partitions_at_once() {
@@ -383,8 +386,8 @@ fn immediate_tables_follow_partitions_at_once() {
     });
 }
 
-/// The server shows no trigger a row that a MERGE moves to another partition. An IMMEDIATE stream table notes
-/// that, and its next refresh is right.
+/// The server shows no trigger the row that a MERGE moves to another partition. Such a MERGE leaves a mark
+/// for an IMMEDIATE stream table, and the next refresh recomputes the stream table.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn immediate_tables_note_a_merge_that_moves_rows() {
@@ -410,8 +413,7 @@ fn immediate_tables_note_a_merge_that_moves_rows() {
     });
 }
 
-/// An IMMEDIATE stream table is right again, without a refresh, as soon as the command that altered its
-/// source is done.
+/// An IMMEDIATE stream table is right at the end of the command that altered its source, without a refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn immediate_tables_are_rebuilt_by_the_command_that_alters() {
@@ -452,7 +454,7 @@ fn immediate_tables_are_rebuilt_by_the_command_that_alters() {
     });
 }
 
-/// A writer must not fail because a function is gone that only the triggers need.
+/// A writer must not fail because somebody dropped a function that only the triggers need.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn dropping_a_called_function_fails_no_writer() {

@@ -1,8 +1,8 @@
-//! Others write and commit between any two statements of a refresh through the SQL API. Each stream table
-//! equals its query at one moment, the same for all linked ones. It is the moment of the refresh's snapshot,
-//! or the caller's transaction with its own writes. Later changes are in the next refresh, once. Catches
-//! statements of a refresh that read another moment than the first, and changes that are counted by no
-//! refresh or by two.
+//! Other sessions write and commit between any two statements of a refresh through the SQL API. All linked
+//! stream tables equal their queries at one moment: the snapshot of the refresh, with the writes of the
+//! caller's own transaction. The next refresh counts each later change once. Catches statements of a refresh
+//! that read under another snapshot than the first statement, and changes that no refresh or two refreshes
+//! count.
 
 use super::stops::{ALL, At, Cast, SOURCES, STOPS, Stop, TABLES, make, stored, wanted, writes};
 use super::{installed, rows};
@@ -14,13 +14,15 @@ use trickle_client::Session;
 const REFRESH: &str = "SELECT pgtrickle.refresh_stream_table('public.large')";
 const APART: &str = "SELECT pgtrickle.refresh_stream_table('apart')";
 
-/// Fires the deferred triggers. A refresh is refused while triggers for the writes of an earlier refresh are
-/// still to fire.
+/// Fires the deferred triggers. A refresh is refused while deferred triggers for the writes of an earlier
+/// refresh have not fired.
 const AT_ONCE: &str = "SET CONSTRAINTS late IMMEDIATE";
 
-/// Sessions that write: each changes rows of its own.
+/// The number for writes of the user who refreshes. Writes with different numbers change different rows.
 const USER: u32 = 0;
+/// The number for writes of another session.
 const OTHER: u32 = 1;
+/// The number for writes of the session that makes a refresh wait.
 const BLOCKER: u32 = 2;
 
 struct Play {
@@ -40,7 +42,8 @@ impl Play {
         run(s, &writes(self.n.get(), party)).await;
     }
 
-    /// Refreshes, stopped at one place while others write, and returns how far the refresh was there.
+    /// Refreshes, while other sessions write at one stop of the refresh. Returns the place of the refresh at
+    /// that stop.
     async fn refresh(&self, s: &Session, stop: &Stop) -> At {
         let cast = &self.cast;
         let seen = Cell::new(None);
@@ -61,7 +64,7 @@ impl Play {
         seen.get().unwrap_or_else(|| panic!("nobody waits for {}", stop.block))
     }
 
-    /// Asserts that nothing is missing and nothing counted twice after another refresh.
+    /// Refreshes once more, and asserts that no change is missing or counted twice.
     async fn settle(&self, s: &Session) {
         run(s, &format!("{REFRESH}; {APART}")).await;
         for (name, query) in TABLES {
@@ -78,8 +81,8 @@ async fn user(db: &Db, way: &str) -> Session {
     s
 }
 
-/// Tests sessions that know nothing yet, and one that refreshed before: that one reads less, and takes other
-/// locks.
+/// Tests each stop with a new session, and with a session that refreshed before. The latter reads less of the
+/// catalog, and takes other locks.
 async fn between_statements(db: &Db, way: &str) {
     let play = Play::of(db).await;
     let known = user(db, way).await;
@@ -116,20 +119,19 @@ fn a_full_refresh_is_of_its_snapshot_wherever_others_write() {
     newest_server(async |db| between_statements(db, "full").await);
 }
 
-/// Places at which the first refresh of a transaction can be stopped, in a session that refreshed before or
-/// not.
+/// Stops of the first refresh in a transaction. The first component says whether the session refreshed
+/// before.
 fn within() -> impl Iterator<Item = (bool, &'static Stop)> {
     let stops = || STOPS.iter().filter(|s| s.at != At::Ending);
     stops().map(|s| (false, s)).chain(stops().map(|s| (true, s)))
 }
 
-/// Places at which the second refresh of a transaction can still be stopped: it has most locks already.
+/// Stops that also work for the second refresh in a transaction, whose session holds most locks already.
 fn again() -> impl Iterator<Item = &'static Stop> + Clone {
     STOPS.iter().filter(|s| s.block.contains("advisory") && s.at != At::Ending)
 }
 
-/// Two refreshes in a transaction whose every statement sees all commits before it, with writes of its own
-/// before each.
+/// Two refreshes in a READ COMMITTED transaction, which also writes before each refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_counts_its_own_writes_and_others_once() {
@@ -163,7 +165,7 @@ fn a_transaction_counts_its_own_writes_and_others_once() {
     });
 }
 
-/// Two refreshes in a transaction of one snapshot, with writes of its own.
+/// Two refreshes in a transaction that has one snapshot and writes itself.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_snapshot_stays_the_transactions_wherever_others_write() {
@@ -190,8 +192,8 @@ fn a_snapshot_stays_the_transactions_wherever_others_write() {
     });
 }
 
-/// The delta meets an error in the data, and the recompute in its place, stopped on its way, reads the same
-/// snapshot.
+/// A delta fails by an error in the data. The recompute in its place is stopped while another session writes,
+/// and still reads the snapshot of the delta.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_recompute_after_a_failed_delta_reads_the_same_snapshot() {
@@ -221,7 +223,8 @@ fn a_recompute_after_a_failed_delta_reads_the_same_snapshot() {
     });
 }
 
-/// A mark for a rebuild that is set while a refresh waits is heeded by that refresh, or kept for the next.
+/// If a mark for a rebuild is set while a refresh waits, that refresh or the next one rebuilds the stream
+/// table.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_mark_for_a_rebuild_is_not_lost() {
@@ -264,8 +267,8 @@ fn a_mark_for_a_rebuild_is_not_lost() {
     });
 }
 
-/// Locks of a refresh on objects that all refreshes share end with the refresh, also where the caller's
-/// transaction goes on. Such objects are history that is dropped, and unlogged buffers that are looked at.
+/// A refresh gives up its locks on objects that all refreshes share when it ends, although the caller's
+/// transaction goes on. A refresh takes such locks to delete old history and to check unlogged buffers.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn shared_locks_end_with_the_refresh_and_not_the_transaction() {
@@ -280,7 +283,7 @@ fn shared_locks_end_with_the_refresh_and_not_the_transaction() {
              SELECT pgt_id, now() - interval '60 days', 'FULL', 'COMPLETED', 'MANUAL' FROM pgtrickle.pgt_stream_tables";
         for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"] {
             run(&s, old).await;
-            // New sessions, which prune history with their first refresh.
+            // The first refresh of each new session deletes old history.
             let (a, b) = (db.session().await, db.session().await);
             run(&other, "INSERT INTO u SELECT coalesce(max(id), 0) + 1 FROM u; INSERT INTO p SELECT coalesce(max(id), 0) + 1 FROM p").await;
             run(&a, begin).await;
@@ -297,8 +300,8 @@ fn shared_locks_end_with_the_refresh_and_not_the_transaction() {
     });
 }
 
-/// A table that was rewritten looks empty to a snapshot from before that. A refresh over such a snapshot does
-/// not finish, though the alteration touched no column that the stream table reads.
+/// A rewritten table looks empty under a snapshot from before the rewrite. A refresh under such a snapshot
+/// fails, even if the stream table reads no altered column.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
@@ -324,9 +327,10 @@ fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
     });
 }
 
-/// A partition comes while a refresh has read the table for one stream table and not yet for the other. The
-/// refresh fails with a serialization failure, and the next one has all rows. Event triggers make an ATTACH
-/// wait for the refresh; in a session of replication they do not fire.
+/// A partition is attached after a refresh read the table for one stream table and before it read the table
+/// for the other. The refresh fails with a serialization failure, and the next one has all rows. Event
+/// triggers would make the ATTACH wait for the refresh. So the session that attaches has
+/// `session_replication_role` replica, in which event triggers do not fire.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_comes_within_a_refresh_is_not_half_read() {

@@ -13,8 +13,8 @@ fn whose(role: &str) -> &'static str {
     }
 }
 
-/// The stream tables belong to a role that was let in: with hidden state, kept by writers, over another one,
-/// captured in C and by row triggers.
+/// The stream tables belong to a role that was let in. They have hidden states, read another stream table, or
+/// are IMMEDIATE; their sources are captured by triggers in C and by row triggers.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_object_has_an_owner_rights_and_a_reason() {

@@ -25,7 +25,7 @@ const QUERIES: [(&str, &str); 3] = [
 
 const CHANGE: &str = "UPDATE a SET v = v + 7 WHERE id % 3 = 0; DELETE FROM a WHERE id = 2; INSERT INTO a SELECT max(id) + 1, 9, 200 FROM a";
 
-/// Returns a query for the number of rows in which a stream table and its query differ.
+/// Returns the text of a query for the number of rows in which a stream table and its query differ.
 fn differing(table: &str, query: &str) -> String {
     format!(
         "SELECT count(*) FROM ((({query}) EXCEPT ALL TABLE {table}) UNION ALL (TABLE {table} EXCEPT ALL ({query}))) x"
@@ -37,8 +37,8 @@ async fn moved(binaries: &Path, server: &Server) -> Session {
     let admin = connect(server, "postgres").await;
     run(&admin, "CREATE DATABASE one").await;
     run(&admin, "CREATE DATABASE two").await;
-    // Tables in the new database have other OIDs than in the old one, and some have OIDs that other tables
-    // had there.
+    // Two extra tables in `two` shift the OIDs. So a table in `two` has another OID than in `one`, and may
+    // have the OID that another table has in `one`.
     let two = connect(server, "two").await;
     run(&two, "CREATE TABLE first (id int); CREATE TABLE second (id int)").await;
     let one = connect(server, "one").await;
@@ -81,7 +81,7 @@ fn a_restored_catalog_is_unused_until_its_tables_are_found() {
         }
         let server = start(binaries, "rehome").await;
         let two = moved(binaries, &server).await;
-        // A table that is dropped here may have the OID that a stream table had.
+        // A table that is dropped here may have the OID of a stream table in the dumped database.
         run(&two, "DROP TABLE first, second").await;
         let refresh = "SELECT pgtrickle.refresh_stream_table(t) FROM unnest(ARRAY['over', 'kept']) t";
         let refused = two.client().batch_execute(refresh).await.unwrap_err();
@@ -104,7 +104,8 @@ fn a_restored_catalog_is_unused_until_its_tables_are_found() {
     });
 }
 
-/// Definitions first, then the data: CREATE EXTENSION has made a row of its own.
+/// The definitions are restored first, and then the data. By then CREATE EXTENSION has made a catalog row of
+/// its own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn definitions_and_data_restored_apart_are_found_again() {

@@ -1,7 +1,6 @@
-//! The owners of the objects that stream tables need, and the rights on them. Catches a role that gets at
-//! rows of others, or at more rights than it has, through a buffer, a hidden table, a trigger function or a
-//! setting. Catches also a stream table that nobody keeps any more, or that is in its writers' way, after a
-//! table changed its owner.
+//! The owners of the objects that stream tables need, and the rights on them. Catches a role that reads rows
+//! of others or gains rights through a buffer, a hidden table, a trigger function or a setting. Catches also
+//! a stream table that is no longer refreshed, or makes writers fail, after a table changed its owner.
 
 use super::rows;
 use super::workers::{scheduled, until};
@@ -12,7 +11,7 @@ use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
 /// Starts a server with the extension and a role `app` that is let in. The role has a table, a stream table
-/// that refreshes keep by way of a hidden state, and one that its writers keep.
+/// with a hidden state, and an IMMEDIATE stream table.
 async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     let server = scheduled(binaries, name).await;
     let admin = connect(&server, "postgres").await;
@@ -34,7 +33,7 @@ async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     (server, admin, app)
 }
 
-/// Opens a session with the role's own login: a session that came by SET ROLE may go back.
+/// Opens a session with the role's own login, since a session that took the role by SET ROLE could reset it.
 async fn session(server: &Server, user: &str) -> Session {
     Session::connect(server.config("postgres").user(user)).await.unwrap()
 }
@@ -57,8 +56,8 @@ async fn text(s: &Session, query: &str) -> String {
 const STALE: &str = "SELECT (SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x)
     + (SELECT count(*) FROM (SELECT k, sum(v) AS s FROM app.t GROUP BY k EXCEPT ALL TABLE app.kept) x)";
 
-/// Number of objects in the hidden schema that do not belong to the catalog's owner. Functions that keep an
-/// IMMEDIATE stream table belong to its owner and do not count.
+/// Number of objects in the hidden schema that do not belong to the catalog's owner. Trigger functions of an
+/// IMMEDIATE stream table belong to the stream table's owner and do not count.
 const FOREIGN: &str = "SELECT count(*) FROM (
     SELECT FROM pg_class c WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relowner <> 10
     UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> 10
@@ -131,8 +130,7 @@ fn hidden_objects_belong_to_the_catalogs_owner() {
             .await;
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, "SELECT count(*) FROM loot").await), (0, 0));
-        // Maintenance that the server does on hidden tables by itself (ANALYZE) runs no function of other
-        // roles.
+        // ANALYZE, which the server runs on hidden tables by itself, calls no function of another role.
         run(
             &app,
             "CREATE FUNCTION diff(a int, b int) RETURNS float8 LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM app.grab(); RETURN a - b; END'; \
@@ -145,7 +143,8 @@ fn hidden_objects_belong_to_the_catalogs_owner() {
              AND relnamespace = 'pgtrickle_changes'::regnamespace LOOP EXECUTE format('ANALYZE %s', t); END LOOP; END $$")
             .await;
         assert_eq!(count(&admin, "SELECT count(*) FROM loot").await, 0);
-        // A member of the owner role can work with the stream table, and comes to own none of its objects.
+        // A member of the owner role can repair the stream table, and does not become the owner of a hidden
+        // object.
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = app; UPDATE t SET v = 7 WHERE id = 3").await;
         run(&admin, "SELECT pgtrickle.grant_to('guest')").await;
@@ -175,7 +174,8 @@ fn a_setting_gives_nobody_a_right() {
         ] {
             assert_eq!(refused(&guest, sql).await.0, "55000", "{sql}");
         }
-        // The triggers that capture are made again with the table, whatever settings its owner has.
+        // After an alteration of the table its capture triggers are made again, whatever settings the table's
+        // owner has.
         run(&app, "SET pgtrickle.at_work = on; SET pgtrickle.refreshing = on").await;
         run(&app, "ALTER TABLE t ALTER v TYPE bigint").await;
         run(&app, "RESET pgtrickle.refreshing; INSERT INTO t VALUES (100, 1, 5000000000)").await;
@@ -186,7 +186,7 @@ fn a_setting_gives_nobody_a_right() {
             count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await,
             0
         );
-        // A role that does not own the catalog cannot let others in, and is told so.
+        // A role that does not own the catalog cannot let other roles in; the error names the reason.
         run(&admin, "CREATE ROLE other; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO app").await;
         for call in ["grant_to('other')", "revoke_from('other')"] {
             let (code, said) = refused(&app, &format!("SELECT pgtrickle.{call}")).await;
@@ -196,7 +196,7 @@ fn a_setting_gives_nobody_a_right() {
     });
 }
 
-/// Returns status and mode of a stream table, after comparing it with its query.
+/// Returns status, mode and number of consecutive errors of a stream table.
 async fn stands(admin: &Session, name: &str) -> Vec<Option<String>> {
     let query = format!(
         "SELECT status, refresh_mode, consecutive_errors FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{name}'"
@@ -210,7 +210,8 @@ fn a_stream_table_goes_on_under_another_owner() {
     todays_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "owner").await;
         run(&admin, "CREATE ROLE own1 LOGIN; CREATE ROLE own2 LOGIN; GRANT app TO own1; GRANT USAGE, CREATE ON SCHEMA app TO own1, own2").await;
-        // An owner who may do all that the owner of the sources may: deltas go on.
+        // The new owner `own1` is a member of the role that owns the sources, so the stream table is still
+        // updated by deltas.
         run(&admin, "ALTER TABLE app.counts OWNER TO own1; ALTER TABLE app.kept OWNER TO own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id < 9; DELETE FROM t WHERE id = 30").await;
         let (code, said) = refused(&app, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
@@ -229,7 +230,7 @@ fn a_stream_table_goes_on_under_another_owner() {
             assert_eq!(count(&admin, STALE).await, 0, "{call}");
         }
         assert_eq!(stands(&admin, "counts").await[1].as_deref(), Some("DIFFERENTIAL"));
-        // A process of the server refreshes too.
+        // A process of the server refreshes for the new owner too.
         run(&own1, "SELECT pgtrickle.alter_stream_table('app.counts', schedule => '1s')").await;
         run(&app, "INSERT INTO t VALUES (200, 2, 2)").await;
         until(&admin, STALE, 0).await;
@@ -238,8 +239,8 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&admin, "SET ROLE app; CREATE FUNCTION app.left_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; RESET ROLE; \
              CREATE TRIGGER left_over AFTER INSERT ON app.counts FOR EACH ROW EXECUTE FUNCTION app.left_over()").await;
         assert_eq!(count(&admin, told).await, 1);
-        // Nothing tells the extension that a role loses rights by leaving another role: writers go on all the
-        // same.
+        // The extension does not notice that a role loses rights by leaving another role. Writers do not fail
+        // all the same.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['app.counts']); REVOKE app FROM own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id = 8; DELETE FROM t WHERE id = 9").await;
         run(&admin, "GRANT app TO own1; SELECT pgtrickle.resume_scheduler(ARRAY['app.counts'])").await;
@@ -249,7 +250,8 @@ fn a_stream_table_goes_on_under_another_owner() {
         )
         .await;
         assert_eq!(count(&admin, STALE).await, 0);
-        // An owner who was not let in, and may only read the source: full refreshes.
+        // The new owner `own2` was not let in and may only read the source, so the stream table gets full
+        // refreshes.
         run(&admin, "GRANT SELECT ON app.t TO own2; REASSIGN OWNED BY own1 TO own2").await;
         run(&app, "UPDATE t SET k = 5 WHERE id = 8").await;
         let counts = "SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x";
@@ -274,7 +276,7 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         let (server, admin, app) = let_in(binaries, "former").await;
         run(&admin, "CREATE ROLE carol LOGIN; GRANT USAGE, CREATE ON SCHEMA app TO carol").await;
         let oid = text(&admin, "SELECT 'app.t'::regclass::oid").await;
-        // A statement that the session has prepared already.
+        // After three refreshes the session stores a prepared statement for the refresh.
         for _ in 0..3 {
             run(
                 &app,
@@ -299,8 +301,8 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         }
         assert_eq!(count(&admin, "SELECT (SELECT count(*) FROM app.counts WHERE k = 77) + (SELECT count(*) FROM app.kept WHERE k = 77)").await, 0);
         assert_ne!(stands(&admin, "kept").await[0].as_deref(), Some("ACTIVE"));
-        // An owner who may not read the source any more keeps nobody from writing it, and the stream table
-        // goes on when the owner may read it again.
+        // When the owner of a stream table may no longer read the source, writers of the source do not fail.
+        // When the owner may read the source again, the stream table is repaired.
         run(&admin, "ALTER TABLE app.t OWNER TO app; SELECT pgtrickle.repair_stream_table('app.kept'), pgtrickle.repair_stream_table('app.counts')").await;
         run(&app, "INSERT INTO t VALUES (501, 1, 1)").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;

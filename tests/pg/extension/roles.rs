@@ -15,7 +15,7 @@ async fn let_in(binaries: &std::path::Path, name: &str) -> (Server, Session, Ses
     run(&admin, "CREATE EXTENSION pg_trickle; CREATE ROLE app LOGIN; CREATE SCHEMA app AUTHORIZATION app")
         .await;
     run(&admin, "SELECT pgtrickle.grant_to('app')").await;
-    // A session with the role's own login: one that came by SET ROLE may go back.
+    // The session has the role's own login, since a session that took the role by SET ROLE could reset it.
     let app = Session::connect(server.config("postgres").user("app")).await.unwrap();
     run(
         &app,
@@ -59,7 +59,8 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
         until(&admin, STALE, 0).await;
         until(&admin, "SELECT count(*) FROM own WHERE v = 6", 1).await;
         until(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 20", 1).await;
-        // The refresh acts as the owner also where another role that has the right asks for it.
+        // The refresh acts as the stream table's owner also when another role with the right to refresh calls
+        // it.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['own'])").await;
         run(&app, "SELECT pgtrickle.pause_scheduler()").await;
         run(&app, "DELETE FROM t WHERE id > 10").await;
@@ -70,7 +71,7 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
         .await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 10").await, 1);
         assert_eq!(count(&admin, STALE).await, 0);
-        // A stream table that exists is altered by a role that may act as its owner, and keeps its owner.
+        // When a role that may act as the owner replaces a stream table, the stream table keeps its owner.
         let wider = "SELECT k, count(*) AS n, max(id) AS last FROM app.t GROUP BY k";
         run(&admin, &format!("SELECT pgtrickle.create_or_replace_stream_table('app.counts', '{wider}')"))
             .await;
@@ -86,8 +87,8 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
     });
 }
 
-/// A restored catalog finds tables by the names in it, and a role that was let in may write names into its
-/// own row.
+/// A restored catalog finds stream tables by the names in its rows. A role that was let in could have written
+/// another table's name into its own row.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_forged_catalog_name_leads_to_no_foreign_table() {
@@ -104,7 +105,7 @@ fn a_forged_catalog_name_leads_to_no_foreign_table() {
             let taken = format!(
                 "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'public', pgt_name = '{name}' WHERE pgt_name <> 'also'"
             );
-            // A role could write this that was let in by version 0.2.0.
+            // A role that was let in by version 0.2.0 could run this UPDATE.
             run(&admin, &taken).await;
             run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()")
                 .await;
@@ -114,7 +115,7 @@ fn a_forged_catalog_name_leads_to_no_foreign_table() {
             assert_eq!(count(&admin, &found).await, 0, "{name}");
         }
         assert_eq!(count(&admin, "SELECT count(*) FROM mine").await, 1);
-        // The role's own tables are found.
+        // `rehome` finds the role's own tables.
         run(&admin, "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'app', pgt_name = 'counts' WHERE pgt_name <> 'also'").await;
         run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()").await;
         run(&app, "UPDATE t SET k = 7 WHERE id < 9").await;
@@ -123,7 +124,7 @@ fn a_forged_catalog_name_leads_to_no_foreign_table() {
     });
 }
 
-/// Functions that a query calls, and that try everything to become another role, at once or later.
+/// Functions that a query calls. They try by every means to become another role, at once or later.
 const CLIMB: &str = "
 CREATE TABLE bait (id int);
 CREATE FUNCTION grab() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO secret.loot VALUES (current_user);
@@ -163,7 +164,8 @@ fn functions_of_a_query_have_only_the_owners_rights() {
                    TRUNCATE tried; UPDATE t SET k = 8 WHERE id = 8",
         )
         .await;
-        // A superuser's session, and a check that nothing was left behind in it.
+        // A superuser's session refreshes; the attempts must fail, and the session must still act as the
+        // superuser.
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.climbed')").await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 8").await, 1);
         let tried = rows(&admin, "SELECT DISTINCT what, state FROM app.tried ORDER BY 1").await;
@@ -174,7 +176,7 @@ fn functions_of_a_query_have_only_the_owners_rights() {
             rows(&admin, "SELECT current_user, session_user").await,
             [[Some("postgres".into()), Some("postgres".into())]]
         );
-        // A process of the server.
+        // A process of the server refreshes on schedule.
         run(&app, "SELECT pgtrickle.alter_stream_table('climbed', schedule => '1s'); TRUNCATE tried; UPDATE t SET k = 9 WHERE id = 8").await;
         until(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 9", 1).await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.tried WHERE state = 'done'").await, 0);
@@ -228,7 +230,8 @@ fn no_role_writes_catalog_rows_of_another() {
             let (code, said) = refused(&app, &refusal).await;
             assert!(["42501", "22023"].contains(&&*code), "{code} {said}: {refusal}");
         }
-        // A role that was not let in has no rights, and neither has one that was removed.
+        // A role that was not let in has no rights in the catalog, and neither has a role after
+        // `revoke_from`.
         run(&admin, "CREATE ROLE guest; CREATE SCHEMA guest AUTHORIZATION guest").await;
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = guest; CREATE TABLE g (id int PRIMARY KEY)").await;
@@ -245,8 +248,9 @@ fn no_role_writes_catalog_rows_of_another() {
     });
 }
 
-/// Two roles read one table. When one drains the buffer, the changes that the other has not counted stay.
-/// When one makes the triggers again, the stream table of the other is recomputed.
+/// Two roles read one table. When one role drains the buffer, the changes that the other role's stream table
+/// has not applied stay. When one role makes the triggers again, the stream table of the other role is
+/// recomputed.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn two_roles_that_read_one_table_lose_no_changes() {
@@ -332,8 +336,8 @@ fn a_role_with_maintain_may_refresh() {
     });
 }
 
-/// Event triggers act as the owner of the extension, and refreshes as the stream table's owner. They call
-/// nothing that the caller has in its temporary schema, or first in its search_path.
+/// Event triggers act as the owner of the extension, and refreshes as the stream table's owner. Both call no
+/// function that the caller has in its temporary schema, or first in its search_path.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn functions_first_in_the_callers_path_are_not_called() {
@@ -391,8 +395,8 @@ fn functions_first_in_the_callers_path_are_not_called() {
     });
 }
 
-/// A role that was let in may have functions that copy rows: they write only tables that their owner may
-/// write.
+/// A role with USAGE on the language `pgtrickle_copy` can create functions that copy rows. Such a function
+/// writes only tables that its owner may write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn copy_functions_write_only_tables_that_their_owner_may_write() {
@@ -444,7 +448,8 @@ fn copy_functions_write_only_tables_that_their_owner_may_write() {
     });
 }
 
-/// Operators and functions before the server's own in the search_path, each of which notes as whom it ran.
+/// Operators and functions that come before the server's own in the search_path. Each notes the role as which
+/// it ran.
 const SHADOWS: &str = r#"
 CREATE TABLE evil.ran (who text, what text); GRANT INSERT ON evil.ran TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC;
 DO $do$
@@ -471,8 +476,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// A role that may write a table makes its triggers run, with the rights of the catalog's owner. They never
-/// run the functions that the role put before the server's own.
+/// Writing a table fires its capture triggers, which run with the rights of the catalog's owner. The triggers
+/// never call functions that the writing role put before the server's own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn capture_runs_no_functions_first_in_the_writers_path() {
@@ -482,7 +487,7 @@ fn capture_runs_no_functions_first_in_the_writers_path() {
         run(&app, "GRANT USAGE ON SCHEMA app TO guest; GRANT SELECT, INSERT, UPDATE, TRUNCATE ON t TO guest")
             .await;
         run(&app, "SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', refresh_mode => 'IMMEDIATE')").await;
-        // A refresh on schedule at the same time would take segments away.
+        // A refresh on schedule would drop segments that the test alters.
         run(&app, "SELECT pgtrickle.pause_scheduler(ARRAY['counts'])").await;
         let guest = Session::connect(server.config("postgres").user("guest")).await.unwrap();
         run(&guest, SHADOWS).await;
@@ -496,12 +501,12 @@ fn capture_runs_no_functions_first_in_the_writers_path() {
             run(&guest, &format!("INSERT INTO app.t VALUES ({id}, 5); UPDATE app.t SET k = 6")).await;
         };
         write().await;
-        // A segment with an index is written by a statement.
+        // The trigger writes a segment that has an index by a statement.
         let index = "DO $$ BEGIN EXECUTE (SELECT format('CREATE INDEX ON %s (w)', c.oid::regclass) FROM pg_class c \
              WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' AND relname LIKE 'changes%' ORDER BY oid DESC LIMIT 1); END $$";
         run(&admin, index).await;
         write().await;
-        // A buffer at its limit is marked, by another statement.
+        // At the limit of the buffer the trigger marks the source instead, by another statement.
         run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = 1").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
         for _ in 0..3 {

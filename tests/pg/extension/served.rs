@@ -1,6 +1,6 @@
-//! A server and its databases, around refreshes on schedule: several refreshes at once, refreshes that fail,
-//! refreshes of tables that somebody drops meanwhile, and settings for their frequency. Catches a server that
-//! is hurt by them, and settings without effect.
+//! Refreshes on schedule in a server with several databases: several refreshes at once, refreshes that fail,
+//! refreshes of tables that somebody drops meanwhile, and settings for the frequency of refreshes. Catches a
+//! refresh that disturbs the server, and settings without effect.
 
 use super::rows;
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
@@ -13,7 +13,8 @@ use trickle_client::Session;
 const STANDING: &str = "SELECT (SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler' \
     AND datname = current_database()), pg_postmaster_start_time()";
 
-/// Sets a setting by ALTER SYSTEM. A setting in the command that starts the server could not be changed so.
+/// Sets a setting by ALTER SYSTEM. ALTER SYSTEM could not change a setting that is given in the server's
+/// start command.
 async fn set(s: &Session, setting: &str, value: &str) {
     run(s, &format!("ALTER SYSTEM SET pg_trickle.{setting} = '{value}'")).await;
     run(s, "SELECT pg_reload_conf()").await;
@@ -48,7 +49,7 @@ fn failing_refreshes_are_retried_less_often_in_the_same_process() {
     });
 }
 
-/// Starts a refresh, in a process of the server, that waits for an advisory lock.
+/// Makes a process of the server start a refresh that waits for an advisory lock.
 async fn in_the_middle(s: &Session, holder: &Session) {
     run(
         s,
@@ -87,7 +88,7 @@ fn a_database_is_dropped_in_the_middle_of_a_refresh() {
     });
 }
 
-/// DROP waits for a refresh that uses its object, as it does for any query.
+/// DROP waits for a refresh that uses the dropped object, as it waits for any query.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_extension_is_dropped_in_the_middle_of_a_refresh() {
@@ -133,7 +134,7 @@ fn two_databases_are_refreshed_at_once() {
             run(s, MADE).await;
             until(s, SCHEDULERS, 1).await;
         }
-        // A refresh that waits in one database does not concern the other.
+        // A refresh that waits in one database does not delay refreshes in the other database.
         let holder = connect(&server, "one").await;
         in_the_middle(&both[0], &holder).await;
         for round in 3..6 {
@@ -144,7 +145,7 @@ fn two_databases_are_refreshed_at_once() {
                 until(s, STALE, 0).await;
             }
         }
-        // Neither does a scheduler that ends.
+        // The end of the scheduler in one database does not affect the other database either.
         let standing = rows(&both[1], STANDING).await;
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE backend_type = 'pg_trickle scheduler' AND datname = current_database()";
@@ -187,7 +188,7 @@ fn the_shortest_period_and_the_interval_of_looks_are_kept() {
         set(&s, "min_schedule_seconds", "0.01").await;
         let often = refreshed().await;
         assert!((1..=4).contains(&seldom) && often > 12, "{seldom}, then {often}");
-        // A new stream table is found at the next look.
+        // The scheduler finds a new stream table only when it next looks at the catalog.
         run(&s, "SELECT pgtrickle.drop_stream_table('counts', cascade => true)").await;
         set(&s, "scheduler_interval_ms", "3600000").await;
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,12 +1,12 @@
-//! Several owners share the refreshers of a database. Catches one owner whose refreshes never end, and which
-//! so keep the stream tables of all others from being refreshed.
+//! Several owners share the refreshers of a database. Catches an owner whose endless refreshes occupy all
+//! refreshers, so that the stream tables of other owners are not refreshed.
 
 use super::workers::{scheduled, until};
 use crate::support::private::{connect, newest_version};
 use crate::support::{count, run};
 use trickle_client::Session;
 
-/// Refreshes of this stream table wait as long as a session holds the lock.
+/// A source, and a function that makes refreshes wait as long as a session holds advisory lock 77.
 const STUCK: &str = "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (1, 1);
     CREATE FUNCTION wait(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(77); RETURN k; END $$";
 

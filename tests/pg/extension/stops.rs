@@ -1,6 +1,6 @@
-//! Places at which a refresh through the SQL API can be made to wait, for tests that do something meanwhile.
-//! A session holds a lock that the next statement of the refresh needs, so none of its code is touched, and
-//! its locks tell how far it is.
+//! Places at which a refresh through the SQL API can be made to wait, for tests in which other sessions act
+//! during the wait. A session holds a lock that the next statement of the refresh needs, so the code of the
+//! refresh is not changed. The locks of the refreshing process tell which place the refresh has reached.
 
 use super::rows;
 use crate::support::{Db, count, pid, run};
@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Long enough for every machine; a longer wait is a hang.
+/// Limit for a wait, long enough for every machine; a longer wait is a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two sources, and functions that make a process wait for an advisory lock (a "door"): within a query, in a
@@ -26,7 +26,8 @@ pub(super) const SOURCES: &str = "
             FROM pgtrickle.pgt_buffers, jsonb_array_elements(segments) s WHERE source_relid = source
         LOOP EXECUTE format('LOCK TABLE pgtrickle_changes.%I IN %s MODE', segment, mode); END LOOP; END $$";
 
-/// A stream table over a join, one that reads it, and one that only shares a source with them.
+/// A stream table over a join, a reader of that stream table, and a stream table that only shares a source
+/// with these two.
 pub(super) const TABLES: [(&str, &str); 3] = [
     (
         "total",
@@ -43,30 +44,30 @@ const TRIGGERS: &str = "
     CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE OR DELETE ON total DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION waits('5')";
 
-/// The place that a refresh has reached.
+/// The step that a refresh has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum At {
-    /// It reads the list of stream tables to refresh.
+    /// The refresh reads the list of stream tables to refresh.
     Looking,
-    /// It locks stream tables.
+    /// The refresh locks stream tables.
     Locking,
-    /// It locks their rows in the catalog.
+    /// The refresh locks the catalog rows of stream tables.
     Holding,
-    /// Its snapshot is taken, and changes are counted.
+    /// The refresh has its snapshot, and counts changes.
     Deciding,
-    /// It brings the first stream table up to date.
+    /// The refresh brings the first stream table up to date.
     First,
-    /// It brings the second one up to date.
+    /// The refresh brings the second stream table up to date.
     Second,
-    /// It stores the frontier.
+    /// The refresh stores the frontier.
     Storing,
-    /// It writes history.
+    /// The refresh writes history.
     Recording,
-    /// It cleans up, or commits.
+    /// The refresh cleans up, or commits.
     Ending,
 }
 
-/// All places, in the order in which a refresh passes them.
+/// All steps, in the order in which a refresh takes them.
 pub(super) const ALL: [At; 9] = [
     At::Looking,
     At::Locking,
@@ -79,15 +80,15 @@ pub(super) const ALL: [At; 9] = [
     At::Ending,
 ];
 
-/// A lock that a refresh is made to wait for.
+/// A lock for which a test makes a refresh wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
     /// The statement that takes the lock, in a transaction that stays open.
     pub(super) block: &'static str,
-    /// How far the refresh is then, in a session that knows nothing yet. In one that refreshed before it may
-    /// be at [`At::Deciding`] instead of [`At::Looking`].
+    /// The step at which the first refresh of a session waits for the lock. A later refresh of the session
+    /// may wait at [`At::Deciding`] instead of [`At::Looking`].
     pub(super) at: At,
-    /// Whether others can write the sources meanwhile.
+    /// Whether other sessions can write the sources while the lock is held.
     pub(super) open: bool,
 }
 
@@ -122,8 +123,8 @@ pub(super) const STOPS: &[Stop] = &[
     stop(At::Ending, true, "SELECT pg_advisory_xact_lock(5)"),
 ];
 
-/// Tells from the locks that a process holds and waits for how far its refresh is, as a position in `ALL`; -1
-/// while it waits for nothing.
+/// The step of a process's refresh, as a position in `ALL`, found from the locks that the process holds or
+/// waits for; -1 while the process waits for no lock.
 const WAITS: &str = "
 WITH l AS (SELECT locktype, objid AS door, mode, granted, coalesce(relation::regclass::text, '') AS name FROM pg_locks WHERE pid = $1),
     w AS (SELECT * FROM l WHERE NOT granted), h AS (SELECT * FROM l WHERE granted AND mode = 'RowExclusiveLock')
@@ -140,7 +141,7 @@ SELECT CASE
     WHEN EXISTS (SELECT FROM w WHERE locktype = 'relation') THEN 3
     ELSE 2 END";
 
-/// A process of the extension that waits for another.
+/// A process of the extension that waits for a lock of another process.
 const WORKER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'pg\\_trickle %' \
     AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0 LIMIT 1";
 
@@ -154,24 +155,24 @@ pub(super) async fn make(s: &Session) {
     run(s, TRIGGERS).await;
 }
 
-/// Returns the query of a stream table, written over sources alone.
+/// Returns the query of a stream table, written so that it reads no other stream table.
 pub(super) fn flat(name: &str) -> String {
     let query = |name| TABLES.iter().find(|(n, _)| *n == name).unwrap().1;
     query(name).replace("FROM total t", &format!("FROM ({}) t", query("total")))
 }
 
-/// Returns the rows that the linked stream tables hold.
+/// Returns the stored rows of the two linked stream tables.
 pub(super) async fn stored(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, "TABLE total").await, rows(s, "TABLE large").await]
 }
 
-/// Returns the rows that they should hold, as this session sees the sources.
+/// Returns the rows that the two linked stream tables should have, as this session sees the sources.
 pub(super) async fn wanted(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, &flat("total")).await, rows(s, &flat("large")).await]
 }
 
-/// Returns the `n`th changes of both sources: rows come, change their join key, go. Different values of
-/// `party` touch different rows.
+/// Returns the `n`th changes of both sources: inserts, updates of the join key and of values, and deletes.
+/// Different values of `party` touch different rows.
 pub(super) fn writes(n: u32, party: u32) -> String {
     let id = |n: u32| 999 + 3 * n + party;
     let (new, old, older) = (id(n), id(n.saturating_sub(1)), id(n.saturating_sub(4)));
@@ -183,7 +184,7 @@ pub(super) fn writes(n: u32, party: u32) -> String {
     )
 }
 
-/// Sessions: one makes a refresh wait, one looks at it, and one writes meanwhile.
+/// Sessions of a test: one makes a refresh wait, one observes the refresh, and one writes during the wait.
 pub(super) struct Cast {
     pub(super) blocker: Session,
     pub(super) eye: Session,
@@ -202,8 +203,8 @@ impl Cast {
         Cast { blocker, eye, writer }
     }
 
-    /// Runs a call until it waits at a stop, then `meanwhile`, which lets it go on or ends it. Returns the
-    /// result of the call.
+    /// Runs a call until it waits at a stop. Then runs `meanwhile`, which ends the wait or the call. Returns
+    /// the result of the call.
     pub(super) async fn stopped(
         &self,
         s: &Session,
@@ -244,11 +245,12 @@ impl Cast {
         panic!("nobody waits for {block}");
     }
 
-    /// Waits until a process waits for a lock; `None` where its call came to its end instead.
+    /// Waits until a process waits for a lock, and returns the step of its refresh; `None` if its call ended
+    /// without waiting.
     ///
-    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first tells of the
-    /// wait can lack a lock that was granted just before it. Only the second reading counts: a process that
-    /// waits takes no more locks.
+    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first shows the
+    /// wait can lack a lock that was granted just before the wait. Only the second reading counts, since a
+    /// waiting process takes no more locks.
     async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {
         let began = Instant::now();
         let mut waited = false;
@@ -264,7 +266,8 @@ impl Cast {
     }
 }
 
-/// Returns the number of open transactions of others, and of locks that they hold or wait for.
+/// Returns the number of other sessions' open transactions and of the locks that these sessions hold or wait
+/// for.
 pub(super) async fn left(s: &Session) -> i64 {
     count(
         s,

@@ -1,6 +1,6 @@
-//! A catalog that an ordinary role made, and that a superuser takes over so that the extension adopts it.
-//! Catches code of the former owner that would be run with a superuser's rights, and stream tables that are
-//! rebuilt or do not go on.
+//! A catalog that an ordinary role made. A superuser takes the catalog over, so that the extension adopts it.
+//! Catches code of the former owner that runs with a superuser's rights, and stream tables that are rebuilt
+//! or are no longer refreshed.
 
 use super::rows;
 use crate::support::private::{connect, start, todays_version};
@@ -23,7 +23,7 @@ async fn attached(server: &Server, user: &str) -> Driver {
     Driver::of(Trickle::attach(session(server, user).await, settings).await.unwrap())
 }
 
-/// Starts a server where the role `app`, no superuser, has made the catalog and a stream table.
+/// Starts a server where the role `app`, which is no superuser, has made the catalog and two stream tables.
 async fn made(binaries: &Path, name: &str) -> (Server, Session, Driver) {
     let server = start(binaries, name).await;
     let admin = connect(&server, "postgres").await;
@@ -48,13 +48,14 @@ fn program(server: &Server, user: &str, args: &[&str]) -> Output {
     planted::output(planted::program().args(args).args(["--database-url", &to]))
 }
 
-/// OID, file and owner of the role's tables.
+/// OID, file and owner of each relation in the role's schema.
 const STORED: &str =
     "SELECT oid, relfilenode, relowner::regrole FROM pg_class WHERE relnamespace = 'app'::regnamespace";
 
 const CHANGE: &str = "UPDATE app.t SET k = (k + 1) % 4 WHERE id % 5 = 0; DELETE FROM app.t WHERE id = (SELECT min(id) FROM app.t)";
 
-/// Asserts that the role can work with its stream tables by the functions of the extension.
+/// Asserts that the role can write and refresh by the functions of the extension, and that its stream tables
+/// equal their queries.
 async fn follows(app: &Session) {
     run(app, CHANGE).await;
     run(app, "SELECT pgtrickle.refresh_stream_table('many')").await;
@@ -80,7 +81,7 @@ fn the_catalog_of_an_ordinary_role_is_taken_over_and_adopted() {
         let told: serde_json::Value =
             serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
         assert_eq!(told["taken_over_from"], serde_json::json!(["app"]));
-        // A second take-over has nothing to do.
+        // A second take-over changes nothing and succeeds.
         assert!(program(&server, "postgres", &["init", "--take-over"]).status.success());
         run(&admin, "CREATE EXTENSION pg_trickle").await;
         follows(&app).await;
@@ -93,8 +94,8 @@ fn the_catalog_of_an_ordinary_role_is_taken_over_and_adopted() {
         assert_eq!(count(&admin, anew).await, 0);
         run(&app, "SELECT pgtrickle.create_stream_table('more', 'SELECT id FROM t'); SELECT pgtrickle.drop_stream_table('more')").await;
         run(&admin, "SELECT pgtrickle.release_catalog(); DROP EXTENSION pg_trickle").await;
-        // The hidden objects belong to the superuser, so the role's program can do nothing; the extension
-        // goes on again.
+        // The hidden objects belong to the superuser, so the program cannot refresh as the role. The
+        // extension can adopt the catalog again.
         let ran = program(&server, "app", &["refresh", "many"]);
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(!ran.status.success() && said.contains("belongs to"), "{said}");
@@ -122,8 +123,8 @@ fn taking_over_an_older_catalog_upgrades_it() {
     });
 }
 
-/// Objects that the owner of the catalog could leave in it, the message about each, and a statement that
-/// removes it.
+/// Objects that the catalog's owner could leave in the catalog. Each has the text that names it in the error,
+/// and a statement that removes it.
 const LEFT: [(&str, &str, &str); 12] = [
     (
         "CREATE TRIGGER evil BEFORE UPDATE ON pgtrickle.pgt_stream_tables FOR EACH ROW EXECUTE FUNCTION app.evil()",
@@ -183,12 +184,12 @@ const LEFT: [(&str, &str, &str); 12] = [
     ),
 ];
 
-/// The owners of the catalog.
+/// The roles that own an object of the catalog.
 const OWNERS: &str = "SELECT DISTINCT o::regrole::text FROM (SELECT nspowner FROM pg_namespace WHERE nspname LIKE 'pgtrickle%' \
     UNION SELECT relowner FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace \
     UNION SELECT proowner FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace) x(o)";
 
-/// The functions of the catalog with their rights.
+/// The definitions of the catalog's functions.
 const FUNCTIONS: &str =
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace";
 
@@ -216,7 +217,7 @@ fn nothing_of_its_former_owner_is_run_by_a_superuser() {
             assert_eq!(rows(&admin, OWNERS).await, [[Some("app".to_owned())]], "{left}");
             run(&app, undo).await;
         }
-        // A catalog row that the role forged, with its query beside a table of another role.
+        // The role forges a catalog row: the row names a table of another role as the role's stream table.
         run(&admin, "CREATE TABLE public.mine (k int, n bigint)").await;
         let forged = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = CASE WHEN pgt_relid = $1 THEN $2 ELSE $1 END WHERE pgt_name = 'many'";
         let oid = async |table| {
@@ -227,7 +228,7 @@ fn nothing_of_its_former_owner_is_run_by_a_superuser() {
         let refused = s.take_catalog().await.unwrap_err();
         assert!(refused.detail_text().unwrap_or_default().contains("public.mine"), "{refused}");
         app.client().execute(forged, &[&many, &mine]).await.unwrap();
-        // Function bodies are made again, and rights are those that grant_to gives.
+        // A take-over makes the bodies of functions again, and leaves only the rights that `grant_to` gives.
         run(
             &app,
             "CREATE OR REPLACE FUNCTION pgtrickle.home() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN PERFORM app.f(1); RETURN 'x'; END $$; \

@@ -1,6 +1,6 @@
 //! ALTER EXTENSION pg_trickle UPDATE from earlier versions. Catches differences between an updated extension
-//! and a created one, changes that are lost between the new library and the update, and functions that the
-//! library no longer has.
+//! and a created one, changes that are lost after the library was replaced and before the update, and
+//! functions that the new library lacks.
 
 use super::rows;
 use super::workers::{SCHEDULERS, scheduled, until};
@@ -21,8 +21,8 @@ const STALE: &str =
     + (SELECT count(*) FROM (SELECT k FROM t GROUP BY k HAVING count(*) > 10 EXCEPT ALL TABLE many) x)
     + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x)";
 
-/// All members of the extension: functions as they are declared, columns, constraints, indexes, triggers,
-/// policies, rights and comments, and the part of it that is dumped.
+/// All members of the extension, with their definitions, rights and comments, and the condition under which
+/// pg_dump dumps their rows. Tables have their columns, constraints, indexes, triggers and policies.
 const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.oid),
         coalesce(p.proacl::text, c.relacl::text), obj_description(d.objid, d.classid::regclass::name),
         (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -63,7 +63,7 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
         run(&s, "CREATE EXTENSION pg_trickle VERSION '0.1.0'").await;
         assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 1);
         assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
-        // The library has no functions of the earlier version: only the update is possible.
+        // The library lacks functions of the earlier version. Until the update their calls fail with a hint.
         for call in ["create_stream_table('x', 'SELECT 1')", "alter_stream_table('x', status => 'ACTIVE')"] {
             let refused = s.client().batch_execute(&format!("SELECT pgtrickle.{call}")).await.unwrap_err();
             let hint = refused.as_db_error().and_then(|e| e.hint()).unwrap_or_default();
@@ -79,8 +79,8 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
     });
 }
 
-/// The catalog is of the first version: changes that writers make before the update are captured, and applied
-/// after it.
+/// With a catalog of the first version, the changes of writers before the update are captured, and are
+/// applied after the update.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn changes_before_an_extension_update_are_applied_after_it() {
@@ -90,7 +90,7 @@ fn changes_before_an_extension_update_are_applied_after_it() {
         run(&s, "CREATE EXTENSION pg_trickle").await;
         run(&s, MADE).await;
         until(&s, SCHEDULERS, 1).await;
-        // The state that the first version left.
+        // The following statements turn the extension into the state of its first version.
         let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
         run(&s, AS_BEFORE).await;
         run(
@@ -115,7 +115,8 @@ fn changes_before_an_extension_update_are_applied_after_it() {
         assert!(s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('counts')").await.is_err());
         assert_ne!(count(&s, STALE).await, 0);
         run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
-        // An IMMEDIATE stream table is kept again from its next refresh on.
+        // After the update, writers bring an IMMEDIATE stream table up to date again from its next refresh
+        // on.
         run(&s, "SELECT pgtrickle.refresh_stream_table('kept')").await;
         run(&s, "UPDATE t SET k = 5 WHERE id = 9").await;
         until(&s, STALE, 0).await;
@@ -140,7 +141,7 @@ const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     DROP FUNCTION pgtrickle.is_at_work()";
 
-/// Gives the buffers and states of a role that was let in to that role, as version 0.2.0 did.
+/// Makes the role `app` the owner of its buffers and states, as version 0.2.0 did.
 const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
     GRANT CREATE ON SCHEMA pgtrickle_changes TO app;
     FOR what IN SELECT format('ALTER %s %s OWNER TO app', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass) AS sql
@@ -149,8 +150,8 @@ const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
         WHERE pronamespace = 'pgtrickle_changes'::regnamespace
     LOOP EXECUTE what.sql; END LOOP; END $$";
 
-/// Objects that a role put into its buffers are gone after the update, and are not run during it. Buffers
-/// that were not altered are kept with their changes.
+/// The update removes objects that a role attached to its buffers, and does not run their code. Buffers that
+/// were not altered stay, with their changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_update_gives_hidden_objects_to_the_catalogs_owner() {

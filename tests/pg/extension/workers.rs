@@ -1,5 +1,5 @@
-//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay where
-//! they are not wanted, and that stand in a user's way.
+//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay in a
+//! database without the extension, or that obstruct a user.
 
 use super::crashes::cast;
 use super::deaths::Death;
@@ -23,7 +23,7 @@ pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     start_with(binaries, name, &settings).await
 }
 
-/// Processes and stream tables with their states, for the message of a wait in vain.
+/// The processes, stream tables, newest history and leases, for the message of a wait that timed out.
 const STANDING: &str = "SELECT concat_ws(E'\\n',
     (SELECT string_agg(concat_ws(' ', backend_type, application_name, state, wait_event, now() - backend_start, left(query, 80)), E'\\n')
         FROM pg_stat_activity WHERE backend_type LIKE 'pg_trickle%'),
@@ -53,7 +53,7 @@ pub(super) const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id i
     SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10', 'calculated')";
 
-/// Number of rows that a stream table lacks or has too many.
+/// Number of missing and surplus rows in the stream tables.
 pub(super) const STALE: &str =
     "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM t GROUP BY k) EXCEPT ALL TABLE counts) x";
 
@@ -69,13 +69,14 @@ fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
         until(&s, STALE, 0).await;
         let by = "SELECT count(DISTINCT initiated_by) FROM pgtrickle.get_refresh_history('counts') WHERE initiated_by = 'SCHEDULER'";
         assert_eq!(count(&s, by).await, 1);
-        // Committed changes are there after all processes died and came back, and are counted once.
+        // After all processes died and were started again, committed changes are applied, and each is counted
+        // once.
         run(&s, "UPDATE t SET k = 2 WHERE id % 2 = 0").await;
         server.crash().unwrap();
         server.ready().await.unwrap();
         let s = connect(&server, "postgres").await;
         until(&s, STALE, 0).await;
-        // A scheduler that is killed is started again.
+        // The server starts a killed scheduler again.
         let killed = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler'";
         assert_eq!(count(&s, killed).await, 1);
         run(&s, "DELETE FROM t WHERE k = 1").await;
@@ -105,7 +106,7 @@ fn a_failing_stream_table_is_suspended_and_delays_no_other() {
         assert!(told[0][2].as_deref().is_some_and(|m| m.contains("division by zero")), "{told:?}");
         run(&s, "UPDATE t SET k = 3 WHERE id = 5; SELECT pgtrickle.resume_stream_table('bad')").await;
         until(&s, "SELECT count(*) FROM bad WHERE id = 5 AND r = -2", 1).await;
-        // The query of a role that was not let in is not run with anybody's rights.
+        // The server does not run the query of a stream table whose owner was not let in.
         run(&s, "CREATE ROLE other; ALTER TABLE ratio OWNER TO other; UPDATE t SET k = 2").await;
         until(&s, STALE, 0).await;
         assert_ne!(count(&s, "SELECT count(*) FROM ratio WHERE r = 5").await, 30);
@@ -113,8 +114,8 @@ fn a_failing_stream_table_is_suspended_and_delays_no_other() {
     });
 }
 
-/// A statement that runs too long is cancelled, counts as a failure, and gives its reason. The statements
-/// after it are not hurt by it.
+/// A statement that runs too long is cancelled, counts as a failure, and its reason is recorded. Later
+/// statements run as usual.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_statement_that_takes_too_long_is_cancelled_and_told() {
@@ -143,8 +144,8 @@ fn a_statement_that_takes_too_long_is_cancelled_and_told() {
     });
 }
 
-/// A stream table with a schedule of milliseconds costs no transactions where nobody writes, and is fresh
-/// soon after a write. Writes in another database do not concern it.
+/// A stream table with a schedule of milliseconds costs few transactions while nobody writes, and is up to
+/// date soon after a write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn idle_schedulers_start_few_transactions() {
@@ -157,13 +158,13 @@ fn idle_schedulers_start_few_transactions() {
             run(&s, &format!("UPDATE t SET k = {round} WHERE id < 10")).await;
             until(&s, STALE, 0).await;
         }
-        // Changes that the writing transaction has itself counted are not new either.
+        // A transaction that writes and then refreshes leaves no new changes for the scheduler.
         run(
             &s,
             "BEGIN; UPDATE t SET k = 1 WHERE id < 9; SELECT pgtrickle.refresh_stream_table('many'); COMMIT",
         )
         .await;
-        // The scheduler first empties buffers without new changes.
+        // The scheduler first empties buffers that have no new changes, which takes transactions too.
         let empty = "SELECT count(*) FROM pgtrickle.change_buffer_sizes() WHERE bytes > 0";
         until(&s, empty, 0).await;
         let ended =
@@ -176,14 +177,14 @@ fn idle_schedulers_start_few_transactions() {
         assert!(after - before < 60, "{} transactions, of 200 looks", after - before);
         run(&s, "UPDATE t SET k = 4 WHERE id < 10").await;
         until(&s, STALE, 0).await;
-        // A commit of two phases counts as a commit.
+        // The scheduler also notices a COMMIT PREPARED.
         run(&s, "BEGIN; UPDATE t SET k = 5 WHERE id < 10; PREPARE TRANSACTION 'two'").await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         run(&s, "COMMIT PREPARED 'two'").await;
         until(&s, STALE, 0).await;
         assert_eq!(count(&s, "SELECT n FROM counts WHERE k = 5").await, 9);
-        // A stream table that is looked at less often than the catalog: the look at the catalog does not tell
-        // whether it has changes.
+        // With this schedule the scheduler checks the stream table less often than it reads the catalog.
+        // Reading the catalog does not show whether the stream table has changes.
         run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '1s')").await;
         let seen = seen_after(&s, 7, 150).await;
         assert!(seen.iter().all(|d| *d < Duration::from_secs(4)), "{seen:?}");
@@ -192,8 +193,8 @@ fn idle_schedulers_start_few_transactions() {
 }
 
 /// Returns the times from the commits of changes until they were visible, the shortest first. The pause
-/// between two commits grows by `step` milliseconds, up to a second, so that they come at every place of the
-/// scheduler's round.
+/// between two commits grows by `step` milliseconds, up to a second, so that the commits fall at different
+/// points of the scheduler's round.
 async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     let mut all = Vec::new();
     for n in 0..commits {
@@ -207,9 +208,9 @@ async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     all
 }
 
-/// The schedule of the stream table makes the scheduler notice a commit, and not only the look at the
-/// catalog. The median of many times is compared, since the machine also does other work. A time of 25
-/// periods is still a twentieth of the interval of looks at the catalog.
+/// The scheduler notices a commit at the period of the stream table's schedule, and not only when it reads
+/// the catalog. The median of many times is compared, since the machine also does other work. The limit is 25
+/// periods, a twentieth of the interval between two readings of the catalog.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
@@ -218,7 +219,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
         let server = start_with(binaries, "soon", &preload).await;
         let s = connect(&server, "postgres").await;
         run(&s, &MADE.replace("1s", "20ms")).await;
-        // The scheduler knows of the stream table once it has looked at the catalog.
+        // The scheduler refreshes the stream table only after it has read the catalog.
         let looked = "SELECT count(*) WHERE EXISTS (SELECT FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
         run(&s, "UPDATE t SET k = 5 WHERE id < 3").await;
         until(&s, looked, 1).await;
@@ -255,14 +256,14 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
             run(&s, &format!("UPDATE t SET k = 9 WHERE id = {id}")).await;
             until(&s, STALE, 0).await;
         }
-        // One of two refreshers is killed: another one does its work.
+        // One of two refreshers is killed, and a new refresher does its work.
         let killed = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted LIMIT 1) x";
         assert_eq!(count(&s, killed).await, 1);
         until(&s, both, 2).await;
         run(&holder, "SELECT pg_advisory_unlock(42)").await;
         until(&s, "SELECT count(*) FROM (TABLE slow_a UNION ALL TABLE slow_b) x", 2).await;
-        // One refresh after the other, where the setting says so, with the same result.
+        // With `parallel_refresh_mode` off, refreshes run one after the other, with the same result.
         run(&s, "ALTER SYSTEM SET pg_trickle.parallel_refresh_mode = off").await;
         run(&s, "SELECT pg_reload_conf()").await;
         run(&holder, "SELECT pg_advisory_lock(42)").await;
@@ -280,7 +281,8 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
-/// A migration waits only for a moment and not for the whole refresh, which begins again after it.
+/// A migration does not wait for the end of a long refresh: the refresh gives way, and begins again after the
+/// migration.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_gives_way_to_a_migration_and_comes_back() {
@@ -305,7 +307,8 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted";
         for change in ["ADD more int", "DROP more", "ADD more int"] {
             until(&s, at_work, 1).await;
-            // Without that it would wait for ever: nobody gives up the lock that the refresh waits for.
+            // If the refresh did not give way, ALTER TABLE would wait for ever, since nobody releases the
+            // lock that the refresh waits for.
             run(&s, &format!("ALTER TABLE a {change}")).await;
         }
         let gave_way = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -323,7 +326,7 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
     });
 }
 
-/// At most so many groups are refreshed at a time as the setting says, however many are due.
+/// At most `max_concurrent_refreshes` groups are refreshed at the same time, however many are due.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn no_more_than_so_many_are_refreshed_at_a_time() {
@@ -365,8 +368,8 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
     });
 }
 
-/// A stream table that is refreshed apart from its source waits for that source, and for no other reader of
-/// the source.
+/// A stream table that is not linked to its source waits for that source, and for no other reader of the
+/// source.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn server_refreshes_unlinked_tables_after_their_own_sources() {
@@ -406,7 +409,7 @@ fn server_refreshes_unlinked_tables_after_their_own_sources() {
             rows(&s, "SELECT name FROM pgtrickle.pgt_status() WHERE status <> 'ACTIVE'").await.len(),
             0
         );
-        // Linked with its sources again: one transaction, one state.
+        // The stream tables are linked again, so one transaction refreshes all of them, at one snapshot.
         run(&s, "SELECT pgtrickle.alter_stream_table(name, diamond_consistency => 'atomic') FROM pgtrickle.pgt_status()")
             .await;
         run(&s, "UPDATE t SET v = 6").await;
@@ -418,7 +421,8 @@ fn server_refreshes_unlinked_tables_after_their_own_sources() {
     });
 }
 
-/// A process of the server can take any role, and the functions that a query calls must not change its role.
+/// A process of the server could take any role, so functions that a query calls must not change the role of
+/// the process.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn functions_of_a_query_cannot_change_the_workers_role() {
@@ -443,7 +447,7 @@ fn functions_of_a_query_cannot_change_the_workers_role() {
     });
 }
 
-/// The owner of a database can choose the schemas that every session in it searches first.
+/// The owner of a database can set the search_path of every session in that database.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
@@ -522,7 +526,7 @@ fn schedulers_follow_extension_setting_and_database() {
     });
 }
 
-/// Returns a query for the number of rows that stream tables lack or have too many.
+/// Returns the text of a query for the number of missing and surplus rows in the stream tables.
 fn stale() -> String {
     let differ =
         |name| format!("(TABLE {name} EXCEPT ALL {0}) UNION ALL ({0} EXCEPT ALL TABLE {name})", flat(name));
@@ -606,7 +610,7 @@ fn trickle_run_takes_over_when_the_servers_scheduler_stops() {
     });
 }
 
-/// `trickle bench --latency --extension` has the server refresh, and no program.
+/// `trickle bench --latency --extension` measures refreshes by the server, without the program.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn bench_measures_the_latency_of_the_servers_workers() {
@@ -635,7 +639,7 @@ fn an_unplannable_table_stays_suspended_after_the_error() {
         let failed = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('kept')").await;
         assert!(failed.is_err());
         until(&s, &standing("kept"), 1).await;
-        // The transaction stays open, and the planner is not started yet.
+        // While the transaction is open, the planner is not started yet.
         let caught = "BEGIN; DO $$ BEGIN PERFORM pgtrickle.refresh_stream_table('caught'); RAISE 'no error'; \
              EXCEPTION WHEN undefined_table THEN NULL; END $$";
         run(&s, caught).await;
@@ -643,7 +647,7 @@ fn an_unplannable_table_stays_suspended_after_the_error() {
         assert_eq!(count(&other, &standing("caught")).await, 0);
         run(&s, "COMMIT").await;
         until(&other, &standing("caught"), 1).await;
-        // The planner waits only for a short time, and can be ended.
+        // The planner waits only for a short time for a lock, and can be terminated.
         let planners = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'";
         until(&other, planners, 0).await;
         run(&s, "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;

@@ -1,4 +1,4 @@
-//! The actions of histories, and how a seed chooses them.
+//! The actions of histories, and the choice of actions by a seed.
 
 use std::fmt;
 use trickle_client::RefreshMode;
@@ -42,7 +42,7 @@ const QUERIES: [&str; 16] = [
     "SELECT w, string_agg(v::text, ',' ORDER BY v) AS l FROM a GROUP BY w",
 ];
 
-/// Queries over other stream tables; `$` is the name of one.
+/// Queries over another stream table, whose name stands for `$`.
 const ABOVE: [&str; 3] = [
     "SELECT count(*) AS n FROM $",
     "SELECT DISTINCT x.* FROM $ x",
@@ -53,7 +53,7 @@ const TABLES: [&str; 4] = ["a", "b", "c", "p"];
 const COLUMNS: [&str; 5] = ["id", "k", "v", "w", "x"];
 const NAMES: [&str; 4] = ["s1", "s2", "s3", "s4"];
 
-/// Statements that write. `$t` is a table, `$c` a column, `$n` a number, `$m` another.
+/// Statements that write. `$t` stands for a table, `$c` for a column, `$n` and `$m` for two numbers.
 const WRITES: [&str; 14] = [
     "INSERT INTO $t (id, k, v) VALUES ($n, $m % 5, $m) ON CONFLICT DO NOTHING",
     "INSERT INTO $t (k, v) VALUES ($m % 5, $n)",
@@ -72,7 +72,7 @@ const WRITES: [&str; 14] = [
      WHEN NOT MATCHED THEN INSERT (id, k, v) VALUES (s.id, 1, s.v)",
 ];
 
-/// Statements that alter sources. Many do not apply at their time, and then change nothing.
+/// Statements that alter sources. Many statements fail at their time in a history, and then change nothing.
 const ALTERS: [&str; 61] = [
     "ALTER TABLE $t ADD $c int",
     "ALTER TABLE $t ADD $c int DEFAULT $m",
@@ -179,14 +179,14 @@ const OF_STREAM_TABLES: [&str; 11] = [
     "CREATE TABLE under_$s (r int REFERENCES $s)",
 ];
 
-/// An action during a refresh of all stream tables, over a connection of its own.
+/// An action that another connection does during a refresh of all stream tables.
 #[derive(Clone, Debug)]
 pub(super) enum Beside {
     /// Another refresh of all stream tables.
     Refresh,
-    /// A statement.
+    /// A statement that alters a source.
     Alter(String),
-    /// The end of the refresher's session.
+    /// The termination of the refreshing session.
     Kill,
 }
 
@@ -210,15 +210,15 @@ pub(super) enum Action {
         name: Option<&'static str>,
         full: bool,
     },
-    /// A refresh of all stream tables, and another action so many milliseconds later.
+    /// A refresh of all stream tables, and another action that begins the given number of milliseconds later.
     Race(u64, Beside),
-    /// The session of a writer is ended.
+    /// The session of the writer with this number is terminated.
     Kill(usize),
-    /// The refresher gets a new connection.
+    /// The refreshing session is replaced by a new connection.
     Reconnect,
-    /// The server dies and comes up again.
+    /// The server dies and is started again.
     Crash,
-    /// The database is dumped, restored under another name, and used there.
+    /// The database is dumped and restored under another name. Later actions use the restored database.
     Dump,
     /// A move from the program to the extension, or back.
     Move,
@@ -287,7 +287,7 @@ fn chosen(c: &mut Choice, from: &[&'static str]) -> String {
     filled(c, template)
 }
 
-/// Chooses an action that is rare, and takes its time.
+/// Chooses a rare action, most of which are slow.
 fn rare(c: &mut Choice) -> Action {
     match c.below(12) {
         0..2 => Action::Kill(c.below(2)),

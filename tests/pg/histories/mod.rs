@@ -1,10 +1,11 @@
-//! Random histories, in any order: of writers, prepared transactions, roles, migrations of sources, changes
-//! of the stream tables themselves, and refreshes. Refreshers are killed, or meet each other or a migration.
-//! The server dies, dumps are restored, and the catalog moves between program and extension.
+//! Random histories of actions: writes, prepared transactions, changes of roles, migrations of sources,
+//! changes of the stream tables themselves, and refreshes. Refreshes are killed, or run at the same time as
+//! another refresh or a migration. The server dies, dumps are restored, and the catalog moves between program
+//! and extension.
 //!
-//! After each refresh every stream table equals its query or says why it is suspended. No statement of a
-//! writer fails because of trickle, and nothing is left behind at the end. A history that breaks this is made
-//! shorter, and printed as a script. `just histories N` makes many.
+//! After each refresh every stream table equals its query or says why it is suspended. Trickle makes no
+//! statement of a writer fail, and at the end of a history all hidden objects are dropped. A history that
+//! breaks one of these rules is made shorter, and printed as a script. `just histories N` makes many.
 
 mod actions;
 mod play;
@@ -33,10 +34,11 @@ async fn wrong(server: &mut Server, history: &History) -> Option<String> {
     }
 }
 
-/// Most tries to leave out an action of a history.
+/// Greatest number of tries to leave out an action of a history.
 const TRIES: usize = 120;
 
-/// Removes the actions without which the history still goes wrong.
+/// Removes actions from a history as long as the history still shows a fault. Returns the shorter history
+/// with its fault.
 async fn shorter(server: &mut Server, mut history: History, mut why: String) -> (History, String) {
     let mut tries = 0;
     let mut i = history.actions.len();

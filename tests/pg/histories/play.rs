@@ -1,4 +1,4 @@
-//! Plays a history on a server of its own, and tells the fault after an action.
+//! Plays a history on a private server, and reports the fault that an action shows.
 
 use super::actions::{Action, Beside, History, WORLD};
 use crate::support::private::connect;
@@ -18,9 +18,9 @@ use trickle_client::{
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// Numbers of compared results, and of refreshes that failed with a reason. A run in which little is compared
-/// shows nothing.
+/// Number of compared results in all histories so far. A run that compares few results proves little.
 pub(super) static COMPARED: Tally = Tally::new();
+/// Number of refreshes and checks in all histories so far that failed for an accepted reason.
 pub(super) static EXCUSED: Tally = Tally::new();
 
 pub(super) struct Tally(AtomicU64);
@@ -37,10 +37,10 @@ impl Tally {
     }
 }
 
-/// A wait for a lock ends soon, since one thread plays all sessions.
+/// Makes waits for locks short, since one thread plays all sessions.
 const SHORT: &str = "SET lock_timeout = '150ms'";
 
-/// The role that is no superuser, and has the rights that the others are given too.
+/// Creates the role of the histories, which is no superuser.
 const ROLE: &str = "DO $$ BEGIN IF to_regrole('h_app') IS NULL THEN CREATE ROLE h_app; END IF; END $$";
 
 /// Rolls back the prepared transactions of this database.
@@ -118,7 +118,7 @@ impl<'s> Play<'s> {
         self.reconnect().await
     }
 
-    /// Does one action; an error is the fault that it showed.
+    /// Does one action. An error names the fault that the action showed.
     pub(super) async fn act(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::Write(n, sql) => blamed(self.writers[*n].session.client().batch_execute(sql).await, sql),
@@ -160,7 +160,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Dumps the database, and goes on in the restored one.
+    /// Dumps the database, restores it under another name, and continues in the restored database.
     async fn dumped(&mut self) -> Result<(), String> {
         for w in &mut self.writers {
             *w = writer(self.server, &self.database).await;
@@ -184,8 +184,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Goes on with the extension, or with the program. A run by the program alone may find an extension of
-    /// another build in the server, and does not use it.
+    /// Moves the catalog from the program to the extension, or back. A run for the program alone never moves:
+    /// the server may have an extension of another build.
     async fn moved(&mut self) -> Result<(), String> {
         if !sql_api::is_meant() {
             return Ok(());
@@ -211,8 +211,9 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Refreshes all stream tables, and does another action after a time. The place of the refresh at that
-    /// time is left to chance, which is the point. A refusal is right then, unless it is an internal error.
+    /// Refreshes all stream tables, and does another action after the given time. The step that the refresh
+    /// has reached by that time is left to chance on purpose. Both may be refused, but not with an internal
+    /// error.
     async fn race(&mut self, after: Duration, beside: &Beside) -> Result<(), String> {
         let options = RefreshOptions::default();
         let pid = pid(self.t.connection().client()).await;
@@ -225,7 +226,8 @@ impl<'s> Play<'s> {
                         self.admin.client().query("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await;
                     ended.map(drop).map_err(|e| e.to_string())
                 };
-                // Tests do not expect a connection to break; here one does.
+                // The driver panics when its connection breaks, as other tests expect; this test breaks the
+                // connection on purpose.
                 let refreshed = AssertUnwindSafe(refreshed).catch_unwind();
                 let (_, killed) = tokio::join!(refreshed, kill);
                 killed?;
@@ -253,11 +255,11 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Refreshes one stream table, or each by itself, and compares each with its query.
+    /// Refreshes one stream table, or all in separate calls, and compares each with its query.
     async fn refreshed(&mut self, only: Option<&str>, full: bool) -> Result<(), String> {
         let registry = match self.t.registry().await {
             Ok(registry) => registry,
-            // The server does not give the text of a view while a session has locked one of its tables.
+            // The server cannot return the text of a view while a session has locked a table of the view.
             Err(e) if e.is_busy() => return Ok(()),
             Err(e) => return Err(format!("the catalog cannot be read: {e:?}")),
         };
@@ -280,8 +282,8 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// Decides whether a refresh may fail: because of another session in its way, or because the query fails
-    /// too. It may also fail where the query has no meaning any more, and then says so.
+    /// Accepts an error of a refresh or a check in three cases. Another session held a lock or a conflicting
+    /// change, the query itself fails too, or the error says that the query no longer fits its sources.
     async fn may_fail(&mut self, of: &Entry, e: &Error) -> Result<(), String> {
         EXCUSED.add(1);
         let shown = shown(of);
@@ -306,7 +308,8 @@ impl<'s> Play<'s> {
         Err(format!("{shown} ({}) fails: {e:?}", of.query))
     }
 
-    /// Drops everything; an error names the objects that are left.
+    /// Drops all stream tables. An error names a stream table that cannot be dropped, or the number of
+    /// objects that remain.
     pub(super) async fn end(mut self) -> Result<(), String> {
         self.act(&Action::Kill(0)).await?;
         self.act(&Action::Kill(1)).await?;
@@ -351,7 +354,8 @@ async fn connected(
     Ok(t)
 }
 
-/// A session with its process id, which a session in an aborted transaction cannot tell.
+/// A session with its process id, since a session in an aborted transaction cannot be queried for its process
+/// id.
 struct Writer {
     session: Session,
     pid: i32,
@@ -364,7 +368,7 @@ async fn writer(server: &Server, database: &str) -> Writer {
 
 async fn waiting_shortly(server: &Server, database: &str) -> Session {
     let mut config = server.config(database);
-    // RESET ALL goes back to these settings.
+    // RESET ALL restores these settings, since they are set when the connection begins.
     config.options("-c lock_timeout=150ms -c statement_timeout=20s");
     Session::connect(&config).await.unwrap()
 }
@@ -380,9 +384,8 @@ fn tool(server: &Server, tool: &str, args: &[&str]) -> Result<(), String> {
     if out.status.success() { Ok(()) } else { Err(format!("{tool} {args:?}: {told}")) }
 }
 
-/// Decides whether a writer's statement failed because of trickle. It may fail for reasons of its own, for an
-/// error that the query of an IMMEDIATE stream table raises, and where others wrote its sources; not in
-/// trickle's triggers.
+/// Returns an error if a writer's statement failed because of trickle. The statement may fail for reasons of
+/// its own, by a data error in the query of an IMMEDIATE stream table, or by a conflict with another session.
 fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), String> {
     let Err(e) = done else { return Ok(()) };
     let Some(db) = e.as_db_error() else { return Err(format!("{sql}: {e:?}")) };
@@ -394,13 +397,13 @@ fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), Stri
     }
 }
 
-/// Accepts a command that is refused with a reason, and never an internal error.
+/// Accepts the refusal of a command, unless it is an internal error.
 fn excused(e: &Error) -> Result<(), String> {
     let inside = e.message().contains("internal") || e.sqlstate() == Some("XX000") || e.is_stale();
     if inside { Err(format!("{e:?}")) } else { Ok(()) }
 }
 
-/// Accepts also a refresh that finds its source altered again and again.
+/// Accepts what `excused` accepts, and a refresh whose source was altered again and again.
 fn met(e: &Error) -> Result<(), String> {
     if e.is_stale() { Ok(()) } else { excused(e) }
 }

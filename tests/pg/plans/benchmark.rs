@@ -1,5 +1,5 @@
-//! Whole benchmarks: no delta of their queries reads more rows than a change touches, nor many more where the
-//! tables have ten times the rows.
+//! Whole benchmarks: no scan in a delta of their queries reads more than a few rows, and deltas read few more
+//! rows when the tables are ten times as large.
 
 use super::explained::{Delta, Scan, Tables, update};
 use crate::support::{Db, is_todays, newest_server};
@@ -7,30 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tokio_postgres::Client;
 
-/// A sequential scan of at most so many rows reads a page or two.
+/// Number of rows up to which a sequential scan reads only a page or two.
 const SMALL: f64 = 250.0;
-/// Greatest factor by which a delta may read more rows of a relation where all tables have ten times as many,
-/// beyond `SOME` rows. More rows are read since a row finds more partners, and since the server chooses other
-/// plans.
+/// Greatest factor by which a delta may read more rows of a relation when all tables have ten times as many
+/// rows; up to `SOME` rows any factor is allowed. A delta then reads more rows because a row has more
+/// partners, and because the server chooses other plans.
 const GROWTH: f64 = 3.0;
 const SOME: f64 = 3_000.0;
 
-/// A benchmark: its queries, and the changes under them.
+/// A benchmark: its queries, and the changes of their tables.
 pub(crate) struct Benchmark {
     pub(crate) schema: &'static str,
     /// Names and texts of the queries.
     pub(crate) queries: &'static [(&'static str, &'static str)],
-    /// Tables, and for each a condition for a few of its rows and an update of them. `:scale` is the factor
-    /// of the number of rows: 1 or 10.
+    /// Tables, each with a condition that selects a few of its rows and an update of these rows. `:scale`
+    /// stands for the factor of the number of rows: 1 or 10.
     pub(crate) changes: &'static [(&'static str, &'static str, &'static str)],
-    /// Most rows that a scan may read, which are few beside those of the larger tables.
+    /// Greatest number of rows that a scan may read. This number is small compared with the larger tables.
     pub(crate) most: f64,
     pub(crate) reviewed: &'static [Reviewed],
 }
 
-/// Reads that are accepted beyond the limit: queries, changed tables, relations that are read, and the
-/// reason. Each of the first three is words with spaces between them. A word that ends in an underscore is
-/// the beginning of the names of states.
+/// Accepted reads beyond the limit: names of queries, of changed tables and of relations that are read, and
+/// the reason. Names are separated by spaces. A name that ends in an underscore is the common beginning of
+/// the names of states.
 pub(crate) struct Reviewed(
     pub(crate) &'static str,
     pub(crate) &'static str,
@@ -38,14 +38,14 @@ pub(crate) struct Reviewed(
     pub(crate) &'static str,
 );
 
-/// The deltas of each query and changed table.
+/// The deltas of a benchmark, by query and changed table.
 type Deltas = BTreeMap<(&'static str, &'static str), Delta>;
-/// Words of the reviewed entries, by the positions of the entries.
+/// Names in reviewed entries, each with the position of its entry.
 type Words = BTreeSet<(usize, &'static str)>;
 
 impl Benchmark {
-    /// Asserts that no delta reads too much. `fill` makes the tables and fills them, with a number of rows
-    /// that its argument multiplies.
+    /// Asserts that no delta reads too many rows. `fill` makes and fills the tables; its argument multiplies
+    /// the number of rows.
     pub(crate) fn reads_what_a_change_touches(&self, fill: impl AsyncFn(&Client, usize) + Sync) {
         let seen = Mutex::new((0, Words::new()));
         newest_server(async |db| {
@@ -75,7 +75,8 @@ impl Benchmark {
             seen.1.extend(needed);
         });
         let (servers, needed) = seen.into_inner().unwrap();
-        // A read of one server version need not happen on another.
+        // Another server version may not need every reviewed entry, so unused entries are reported only over
+        // all servers.
         if servers > 1 {
             let mut idle = Vec::new();
             for (i, Reviewed(queries, changed, read, why)) in self.reviewed.iter().enumerate() {
@@ -86,7 +87,7 @@ impl Benchmark {
         }
     }
 
-    /// Returns all deltas over tables of a size, and the tables.
+    /// Returns all deltas over tables of the size `scale`, and the tables.
     async fn deltas(&self, db: &Db, fill: &impl AsyncFn(&Client, usize), scale: usize) -> (Deltas, Tables) {
         let session = db.session().await;
         let clear = "DROP SCHEMA IF EXISTS public, pgtrickle_changes CASCADE; CREATE SCHEMA public";
@@ -95,7 +96,7 @@ impl Benchmark {
         session.client().batch_execute("ANALYZE; SET random_page_cost = 1.1").await.unwrap();
         let tables = Tables::of(db, session, self.schema).await;
         let mut deltas = Deltas::new();
-        // A test of a day has half of the queries, the same half for both sizes of the tables.
+        // Each day the test has half of the queries, the same half for both sizes of the tables.
         for (_, (query, sql)) in self.queries.iter().enumerate().filter(|(i, _)| is_todays(*i, 2)) {
             let kept = tables.keep(sql).await;
             for t in kept.sources() {
@@ -109,7 +110,8 @@ impl Benchmark {
         (deltas, tables)
     }
 
-    /// Returns the words of the entries that allow a delta to read a relation; none if no entry does.
+    /// Returns the names in the entries that allow a delta to read a relation; empty if no entry allows the
+    /// read.
     fn allowing(&self, query: &str, changed: &str, relation: &str) -> Words {
         let word = |words: &'static str, fits: &dyn Fn(&str) -> bool| words.split(' ').find(|w| fits(w));
         let mut found = Words::new();

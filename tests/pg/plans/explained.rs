@@ -14,11 +14,12 @@ use trickle_core::sql::ast::{Param, Statement};
 use trickle_core::sql::{Profile, print};
 use trickle_core::stream_table::{Options, Refresh, StreamTable};
 
-/// The times between which a delta over the clock is computed: ten seconds.
+/// The earlier of the two times between which a delta over the clock is computed; ten seconds lie between
+/// them.
 const THEN: &str = "'2025-06-01 00:00:00+00'";
 const NOW: &str = "'2025-06-01 00:00:10+00'";
 
-/// A database with tables, and with a buffer for each that was never analysed.
+/// A database with tables, each with a buffer that was never analysed.
 pub(crate) struct Tables {
     session: Session,
     major: u32,
@@ -34,7 +35,7 @@ impl Tables {
         Tables::of(db, session, ddl).await
     }
 
-    /// Takes a session whose database has the tables already.
+    /// Uses a session whose database has the tables already, and makes their buffers.
     pub(super) async fn of(db: &Db, session: Session, ddl: &str) -> Tables {
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
         let tables = Tables { session, major: db.major(), catalog };
@@ -75,7 +76,8 @@ impl Tables {
         self
     }
 
-    /// Makes a stream table as for a server of this version, fills and analyses it.
+    /// Makes a stream table with the plan for a server of this version, fills the stream table and analyses
+    /// it.
     pub(super) async fn keep(&self, query: &str) -> Kept<'_> {
         let mut options = Options::new("public", "result");
         options.profile = Profile::postgres(self.major);
@@ -95,7 +97,7 @@ impl Tables {
     }
 }
 
-/// Returns the name of the buffer of a table's changes.
+/// Returns the name of a table's buffer.
 pub(super) fn buffer(table: &TableDef) -> String {
     format!("pgtrickle_changes.changes_{}", table.id)
 }
@@ -112,19 +114,19 @@ pub(super) fn update(table: &TableDef, rows: &str, change: &str) -> String {
     )
 }
 
-/// A stream table, filled.
+/// A filled stream table.
 pub(super) struct Kept<'a> {
     tables: &'a Tables,
     table: StreamTable,
 }
 
 impl Kept<'_> {
-    /// Returns the tables that it reads.
+    /// Returns the tables that the stream table reads.
     pub(super) fn sources(&self) -> Vec<Arc<TableDef>> {
         self.table.sources().into_iter().map(|(t, _)| t).collect()
     }
 
-    /// Runs the delta after `changes`, rolls both back, and returns the plan and its scans.
+    /// Runs `changes` and then the delta, rolls both back, and returns the delta's plan and scans.
     pub(super) async fn delta(&self, changed: &BTreeSet<TableId>, changes: &str) -> Delta {
         let client = self.tables.client();
         let begin = format!("BEGIN; {changes}");
@@ -176,10 +178,11 @@ fn bound(statement: &Statement, then: &str, now: &str, pending: &BTreeMap<TableI
     text
 }
 
-/// Name in the place of a relation's for pairs that a join refused.
+/// The name under which pairs that a join refused are counted, instead of a relation's name.
 const REFUSED: &str = "pairs_refused";
 
-/// A scan of a plan, and the rows that it read in all its loops; or a join, and the pairs that it refused.
+/// A scan of a plan with the number of rows that it read in all its loops, or a join with the number of pairs
+/// that it refused.
 pub(super) struct Scan {
     pub(super) node: String,
     pub(super) relation: String,
@@ -192,10 +195,10 @@ impl std::fmt::Display for Scan {
     }
 }
 
-/// A delta that ran.
+/// The plan and the scans of a delta that ran.
 pub(super) struct Delta {
     pub(super) scans: Vec<Scan>,
-    /// The plan for people, one node a line: expected rows, found rows, and loops.
+    /// The plan as text, one node a line, with the expected rows, the found rows and the loops.
     plan: String,
     text: String,
 }
@@ -210,8 +213,8 @@ impl Delta {
         rows
     }
 
-    /// Returns the scans that read too much, if any do, under a heading; with TRICKLE_PG_SHOW set, the plan
-    /// and the statement too.
+    /// Returns the scans that read too many rows, under a heading, or None if no scan does. With
+    /// TRICKLE_PG_SHOW set, the text has the plan and the statement too.
     pub(super) fn beyond(&self, what: &str, too_much: impl Fn(&Scan) -> bool) -> Option<String> {
         let read: Vec<String> = self.scans.iter().filter(|s| too_much(s)).map(ToString::to_string).collect();
         let shown = match std::env::var_os("TRICKLE_PG_SHOW") {
@@ -238,7 +241,7 @@ impl Delta {
             let seen = found + number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
             push(relation, loops * seen);
         }
-        // A join may try many pairs in vain though it read the rows only once.
+        // A join may try many pairs without a match, although its scans read each row only once.
         let refused = loops * number("Rows Removed by Join Filter");
         if refused > 0.0 {
             push(REFUSED, refused);

@@ -1,11 +1,11 @@
-//! Linked stream tables over each other: the number of rows that one wrote is the number that the next
-//! expects.
+//! A linked stream table reads another: its delta expects as many changed rows as the delta of the other has
+//! written.
 
 use crate::support::{assert_equal, create, name, newest_server, open, run};
 use serde_json::Value;
 use trickle_client::{Plans, RefreshOptions};
 
-/// Returns the rows that sequential scans of a plan read, from tables that are no buffers.
+/// Returns the number of rows that sequential scans of a plan read from tables other than buffers.
 fn scanned(plan: &Value) -> f64 {
     let is_buffer = plan["Relation Name"].as_str().is_some_and(|r| r.starts_with("changes_"));
     let own = match plan["Node Type"].as_str() {
@@ -19,8 +19,8 @@ fn scanned(plan: &Value) -> f64 {
     own + plan["Plans"].as_array().into_iter().flatten().map(scanned).sum::<f64>()
 }
 
-/// This holds also for buffers with many old changes, from whose size the server estimates the number of new
-/// ones.
+/// The expected number of rows is right also for buffers with many old changes, although the server would
+/// estimate the number of new changes from the size of the buffer.
 #[test]
 fn a_change_down_a_chain_is_looked_up_by_key_in_each_table() {
     newest_server(async |db| {

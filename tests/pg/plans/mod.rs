@@ -1,4 +1,5 @@
-//! A refresh reads only rows that the change touches: EXPLAIN counts rows, not time.
+//! A refresh reads only rows that the change touches. The tests compare numbers of rows from EXPLAIN, and no
+//! times.
 
 mod benchmark;
 mod explained;
@@ -16,7 +17,7 @@ const TABLES: &str = "
 CREATE TABLE customers (id int PRIMARY KEY, region int, name text);
 CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int NOT NULL, note text);";
 
-/// 20,000 customers, five orders for every other one; buffers that were never analysed.
+/// Data: 20,000 customers, and five orders for every other customer.
 const DATA: &str = "
 INSERT INTO customers SELECT i, nullif(i % 20000, 0), 'c' || i FROM generate_series(1, 20000) i;
 INSERT INTO orders SELECT i, nullif(i % 10001, 0), i % 100, 'n' || i FROM generate_series(1, 50000) i;
@@ -64,7 +65,8 @@ const QUERIES: &[(&str, &str)] = &[
     ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 
-/// Most rows that one scan of a plan may read: the rows with equal hash, or those of a group, are a few.
+/// Greatest number of rows that one scan of a plan may read. Rows with an equal hash, or of one group, are
+/// few.
 const MOST: f64 = 100.0;
 
 #[test]
@@ -92,8 +94,8 @@ fn a_refresh_reads_what_the_change_touches() {
     });
 }
 
-/// A changed row costs at most one lookup of its old version and one write, in tables of 50,000 rows. For a
-/// join both versions of the row are looked up.
+/// In tables of 50,000 rows, a changed row costs at most one lookup of its old version and one write. A join
+/// looks up both versions of the row.
 #[test]
 fn a_changed_row_is_looked_up_once_and_written_once() {
     const TABLES: &str = "CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
@@ -127,11 +129,12 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
     });
 }
 
-/// Keys that may be NULL are hashed or looked up like others. The test has 1,000 groups of a result of
-/// 100,000, and the partners of 1,000 rows among 100,000 where NULL meets NULL.
+/// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 groups of 100,000,
+/// and 1,000 rows whose partners are sought among 100,000 rows with NULL equal to NULL.
 ///
-/// IS NOT DISTINCT FROM, which PostgreSQL can only try pair by pair, would try 100,000,000 pairs. So would a
-/// plan for the one row that the server expects in a buffer that it found empty.
+/// With IS NOT DISTINCT FROM, for which PostgreSQL can only try all pairs, the delta would try 100,000,000
+/// pairs. A plan that expects one row would do the same; the server expects one row from a buffer that was
+/// empty when it was analysed.
 #[test]
 fn groups_of_a_large_result_are_looked_up_by_nullable_keys() {
     const TABLES: &str = "CREATE TABLE f (id int PRIMARY KEY, k int, l int, v int NOT NULL);

@@ -1,4 +1,4 @@
-//! Recursions over trees.
+//! Deltas of recursive queries over trees.
 
 use super::MOST;
 use super::explained::{Tables, buffer, update};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const TREE: &str = "CREATE TABLE tree (id int PRIMARY KEY, parent int, name text);";
 
-/// A tree of 100,000 rows, ten below each, five levels deep.
+/// A tree of 100,000 rows, with ten children below each row and five levels.
 const TREE_ROWS: &str = "
 INSERT INTO tree SELECT i, nullif((i + 8) / 10, 0), 'n' || i FROM generate_series(1, 100000) i;
 CREATE INDEX ON tree (parent);
@@ -34,8 +34,8 @@ const RECURSIVE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A leaf is inserted, and under UNION ALL also deleted and moved; each change is one row with a few ways to
-/// it.
+/// A leaf is inserted, and under UNION ALL also deleted and moved. Each change is one row, which a few paths
+/// of the recursion reach.
 #[test]
 fn a_leaf_of_a_tree_is_followed_alone() {
     newest_server(async |db| {
@@ -55,8 +55,8 @@ fn a_leaf_of_a_tree_is_followed_alone() {
         let mut found = Vec::new();
         for (name, query) in RECURSIVE {
             let kept = tables.keep(query).await;
-            // Where a row may be reached in several ways, the rows that are derived again after a delete are
-            // joined to the whole tree. PostgreSQL expects many rows from a recursion.
+            // Under UNION a row may be reached by several paths. After a delete its rows are derived again by
+            // a join with the whole tree, since PostgreSQL expects many rows from a recursion.
             let told = if query.contains("UNION ALL") { 3 } else { 1 };
             for (what, changes) in windows.iter().take(told) {
                 let delta = kept.delta(&BTreeSet::from([tree.id]), changes).await;

@@ -1,4 +1,4 @@
-//! Deltas of the clock.
+//! Deltas of queries over the clock.
 
 use super::MOST;
 use super::explained::Tables;

@@ -1,4 +1,4 @@
-//! Window frames of a few rows, over partitions of many rows.
+//! Deltas of window functions with frames of a few rows, over partitions of many rows.
 
 use super::explained::{Tables, update};
 use crate::support::newest_server;
@@ -8,7 +8,7 @@ const READINGS: &str = "
 CREATE TABLE readings (id int PRIMARY KEY, device int, at timestamp NOT NULL, value int);
 CREATE TABLE devices (id int PRIMARY KEY, name text);";
 
-/// Readings of three devices, and of none, 20,000 each; buffers that were never analysed.
+/// 20,000 readings of each of three devices, and 20,000 readings without a device.
 const ROWS: &str = "
 INSERT INTO readings SELECT i, nullif(i % 4, 0), timestamp '2026-01-01' + i * interval '1 minute', i % 7
     FROM generate_series(1, 80000) i;
@@ -39,7 +39,8 @@ const NEAR: &[(&str, &str)] = &[
     ),
 ];
 
-/// Most rows that one scan may read: those of some hours, by whichever index, also of the other devices.
+/// Greatest number of rows that one scan may read: rows of some hours, also of the other devices if the
+/// server uses the index on the time.
 const MOST: f64 = 400.0;
 
 #[test]

@@ -1,6 +1,5 @@
-//! `trickle apply`: the stream tables that a directory declares are created and changed, step by step, and
-//! nothing else is touched. Catches readers, indexes and rows that get lost on the way, and drops that nobody
-//! allowed.
+//! `trickle apply` creates and changes the stream tables that a directory declares, step by step, and touches
+//! no other table. Catches readers, indexes and rows that are lost in a step, and drops that nobody allowed.
 
 use super::Role;
 use crate::support::{Db, count, newest_server, run};
@@ -8,7 +7,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use trickle_client::Session;
 
-/// A directory of declarations.
+/// A directory with declarations of stream tables.
 pub(super) struct Declarations(PathBuf);
 
 impl Declarations {
@@ -31,7 +30,7 @@ impl Declarations {
         self.0.display().to_string()
     }
 
-    /// Applies them, and returns the exit code and the planned steps, as words and names.
+    /// Applies the declarations. Returns the exit code and the planned steps, each as a verb and a name.
     pub(super) fn apply(&self, app: &Role, more: &[&str]) -> (i32, Vec<(String, String)>) {
         let dir = self.path();
         let args = [&["--json", "apply", &dir][..], more].concat();
@@ -62,7 +61,7 @@ async fn begun(db: &Db) -> (Role, Session, Declarations) {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
     let files = Declarations::new(&app);
-    // By the order of names, the reader comes before its source.
+    // In the order of file names the reader comes before its source.
     files.put("large.sql", LARGE);
     files.put("totals.sql", TOTALS);
     files.put("notes.txt", "not SQL");
@@ -87,13 +86,14 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
         );
         assert_eq!(files.apply(&app, &[]), (0, made));
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // Only the schedule changes: the layout of a query is not part of its meaning.
+        // The declaration changes the schedule and the layout of the query. Only the schedule is set, since
+        // the layout has no meaning.
         files.put("totals.sql", &TOTALS.replace("5m", "10m").replace(" FROM", "\n  FROM"));
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("set", "totals")])));
         let schedule =
             "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals' AND schedule = '10m'";
         assert_eq!(count(&s, schedule).await, 1);
-        // A new column; the reader, the view and the index stay.
+        // The query gets a new column. The reader, the view and the index stay.
         run(&s, "CREATE VIEW shown AS SELECT region, total FROM totals; CREATE INDEX mine ON totals (total)")
             .await;
         let before = oid(&s, "totals").await;
@@ -106,7 +106,8 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
         );
         assert_ne!(oid(&s, "mine").await, 0);
         app.does(&["check", "--quiet"]);
-        // A stream table that was created by hand belongs to the declarations once it is declared.
+        // When a file declares a stream table that was created by hand, the stream table belongs to the
+        // declarations.
         files.put("by_hand.sql", "SELECT id FROM customers");
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("take", "by_hand")])));
         files.remove("by_hand.sql");
@@ -115,7 +116,7 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
         assert_eq!(files.apply(&app, &["--allow-drop", "--dry-run"]), (0, steps(&[("drop", "by_hand")])));
         assert_ne!(oid(&s, "by_hand").await, 0);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("drop", "by_hand")])));
-        // Readers are dropped first.
+        // Readers are dropped before their sources.
         files.remove("large.sql");
         files.remove("totals.sql");
         run(&s, "DROP VIEW shown").await;
@@ -126,8 +127,8 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
     });
 }
 
-/// A program can ask whether a run would do anything; a table that somebody dropped is created again; a
-/// message tells of subdirectories, which are not read.
+/// A dry run with an exit code shows whether a run would do anything. A stream table that somebody dropped is
+/// created again. A message names subdirectories, which are not read.
 #[test]
 fn a_dropped_table_is_made_again_and_programs_can_ask() {
     newest_server(async |db| {
@@ -155,7 +156,7 @@ fn a_dropped_table_is_made_again_and_programs_can_ask() {
     });
 }
 
-/// A column that its query no longer has, and the user's objects on it.
+/// The new query lacks a column that has objects of the user.
 #[test]
 fn a_column_goes_where_that_is_allowed_alone() {
     newest_server(async |db| {
@@ -186,7 +187,7 @@ fn a_column_goes_where_that_is_allowed_alone() {
             count(&s, "SELECT count(n) FROM totals").await,
             count(&s, "SELECT count(*) FROM totals").await
         );
-        // Not even where the loss shows only after its source is created.
+        // The column is not dropped either when the loss shows only after a new source was created.
         files.put("regions.sql", "SELECT region, sum(amount) AS total FROM orders o JOIN customers c ON c.id = o.customer GROUP BY region");
         files.put("totals.sql", "SELECT region, total FROM regions");
         let refused = app.trickle(&["apply", &files.path()]);
@@ -212,7 +213,7 @@ fn a_file_that_has_another_name_renames() {
         let before = oid(&s, "totals").await;
         let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) WHERE pgt_name IN ('totals', 'sums') AND action <> 'NO_DATA'";
         let refreshes = count(&s, history).await;
-        // A reader that keeps its query would lose its source.
+        // A rename is refused while a reader's query names the former name.
         files.remove("totals.sql");
         files.put("sums.sql", &TOTALS.replace("5m", "1h"));
         let dir = files.0.display().to_string();
@@ -221,7 +222,7 @@ fn a_file_that_has_another_name_renames() {
             refused.code == 2 && refused.err.contains("public.large reads it by its name"),
             "{refused:?}"
         );
-        // Not even if the reader gets another name itself.
+        // The rename is refused also when the reader is renamed too, with its query unchanged.
         files.remove("large.sql");
         files.put("larger.sql", LARGE);
         let refused = app.trickle(&["apply", &dir]);
@@ -240,7 +241,8 @@ fn a_file_that_has_another_name_renames() {
         run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0").await;
         app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);
-        // The stream table's own indexes are renamed too, so that another query finds them.
+        // The indexes that trickle made for the stream table are renamed too, since a new query needs to find
+        // them.
         files.put("sums.sql", "SELECT id, amount FROM orders");
         let dir = files.0.display().to_string();
         let kept = app.trickle(&["apply", &dir]);
@@ -267,7 +269,7 @@ fn apply_remakes_incompatible_tables_only_with_allow_drop() {
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
         app.does(&["check", "--quiet"]);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // A query that raises an error leaves the former stream table.
+        // When the new query raises an error, the former stream table stays.
         let before = oid(&s, "totals").await;
         files.put(
             "totals.sql",
@@ -277,15 +279,15 @@ fn apply_remakes_incompatible_tables_only_with_allow_drop() {
         assert!(raised.code == 1 && raised.err.contains("division by zero"), "{raised:?}");
         assert_eq!(oid(&s, "totals").await, before);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
-        // A view on it leaves the former stream table too. A run that ended half-way is continued by the
-        // next.
+        // When a view reads the former stream table, it stays too. The next run continues a run that ended
+        // half-way.
         run(&s, "CREATE VIEW readers AS SELECT n FROM totals").await;
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
         let read = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
         assert!(read.code != 0 && read.err.contains("readers"), "{read:?}");
         assert_eq!(oid(&s, "totals").await, before);
         run(&s, "DROP VIEW readers").await;
-        // A stream table that reads it stays, and is planned again.
+        // A stream table that reads the replaced one stays, and is planned again.
         files.put("large.sql", "SELECT region FROM totals WHERE n > 6");
         let both = steps(&[("remake", "totals"), ("create", "large")]);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, both));
@@ -305,7 +307,7 @@ fn apply_remakes_incompatible_tables_only_with_allow_drop() {
         assert_eq!(count(&s, indexes).await, 1);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
-        // A table of another role is not touched.
+        // `apply` does not touch a table of another role.
         run(&s, "CREATE TABLE theirs (id int)").await;
         files.put("theirs.sql", "SELECT id FROM customers");
         let dir = files.0.display().to_string();
@@ -342,7 +344,7 @@ fn apply_reports_faults_of_files_before_the_first_step() {
             assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0, "{text}");
         }
         assert_eq!(app.trickle(&["apply", "/nonexistent"]).code, 2);
-        // Declarations that read each other.
+        // Three declarations read each other in a circle.
         files.put("wrong.sql", "SELECT region, total FROM large");
         files.put("totals.sql", "SELECT region, total FROM wrong");
         let refused = app.trickle(&["apply", &dir]);
@@ -357,7 +359,7 @@ fn apply_reports_faults_of_files_before_the_first_step() {
     });
 }
 
-/// The plan names the steps that cannot be done: a dry run that succeeds can be done.
+/// The plan reports the steps that cannot be done, so a plan whose dry run succeeds can be done.
 #[test]
 fn apply_reports_what_blocks_its_plan_before_the_first_step() {
     newest_server(async |db| {
@@ -388,7 +390,8 @@ fn apply_reports_what_blocks_its_plan_before_the_first_step() {
             ("more.sql", None, "public.by_hand reads public.more, which is not declared any more"),
             ("totals.sql", None, "public.large reads public.totals"),
         ] {
-            // Steps that could be done are not done either.
+            // The change of `totals` alone would be possible; it must not be done, because another step of
+            // the plan is impossible.
             files.put("totals.sql", totals);
             match text {
                 Some(text) => files.put(file, text),
@@ -407,7 +410,8 @@ fn apply_reports_what_blocks_its_plan_before_the_first_step() {
     });
 }
 
-/// Every setting in the comments takes effect, and can be taken back.
+/// Every setting in the comments of a declaration takes effect, and loses its effect when the comment is
+/// removed.
 #[test]
 fn settings_in_comments_of_declarations_take_effect() {
     newest_server(async |db| {
@@ -445,8 +449,8 @@ fn settings_in_comments_of_declarations_take_effect() {
     });
 }
 
-/// The program has one role in a database: objects made by another role would not belong to the catalog's
-/// owner.
+/// The program works as one role in a database, since objects that another role made would not belong to the
+/// catalog's owner.
 #[test]
 fn a_role_that_was_let_in_declares_nothing_by_program() {
     newest_server(async |db| {
@@ -472,7 +476,7 @@ fn a_role_that_was_let_in_declares_nothing_by_program() {
     });
 }
 
-/// A column that nobody reads any more can be dropped, and one that has a reader cannot.
+/// A column of a stream table can be dropped when no reader is left that reads the column, and not before.
 #[test]
 fn a_column_that_a_reader_gave_up_goes() {
     newest_server(async |db| {
@@ -482,13 +486,13 @@ fn a_column_that_a_reader_gave_up_goes() {
         assert_eq!(files.apply(&app, &[]).0, 0);
         files.put("large.sql", LARGE);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "large")])));
-        // The changes of the column are still captured, for no reader.
+        // The changes of the dropped column were still captured, although no reader needed them.
         files.put("totals.sql", &TOTALS.replace("AS total", "AS total, min(o.id) AS least"));
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "totals")])));
         run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0; ALTER TABLE totals ADD CHECK (total >= 0)").await;
         app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);
-        // A reader that changes too, and still reads the dropped column.
+        // The reader's declaration changes too, but still reads the dropped column.
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
         files.put("large.sql", "SELECT region, total FROM totals WHERE total > 1000");
         let refused = app.trickle(&["apply", &files.path(), "--dry-run"]);
@@ -507,7 +511,7 @@ fn a_column_that_a_reader_gave_up_goes() {
     });
 }
 
-/// A query of the same text has another meaning when another table, or another function, has the name.
+/// A query with an unchanged text has another meaning when its name is the name of another table or function.
 #[test]
 fn the_same_text_over_another_table_is_a_change() {
     newest_server(async |db| {
@@ -536,8 +540,8 @@ fn the_same_text_over_another_table_is_a_change() {
     });
 }
 
-/// A query is read under the search path of the role that declares it, also where others may create in a
-/// schema of that path.
+/// The names in a query are looked up under the search path of the declaring role, also where other roles may
+/// create in a schema of that path.
 #[test]
 fn a_changed_query_is_found_where_others_may_create() {
     newest_server(async |db| {

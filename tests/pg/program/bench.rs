@@ -1,5 +1,5 @@
-//! `trickle bench`, small: every scenario is measured in each of its ways, gives the result of its query, and
-//! leaves nothing behind.
+//! `trickle bench` with small data: it measures every scenario in each of its modes, checks the results, and
+//! leaves no objects behind.
 
 use super::{Role, keys};
 use crate::support::{newest_server, planted};
@@ -29,7 +29,8 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
         assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 
-        // A catalog that was there stays, and a schema of this name that somebody else made is not touched.
+        // An existing catalog stays. The benchmark does not touch a schema `trickle_bench` that somebody else
+        // made.
         app.trickle(&["init"]);
         app.trickle(&[
             "bench",
@@ -52,7 +53,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
     });
 }
 
-/// Every write is captured, in each way; nothing is left.
+/// Every write is captured, by each kind of triggers, and no objects are left behind.
 #[test]
 fn capture_is_measured_beside_an_experts_triggers() {
     newest_server(async |db| {
@@ -74,7 +75,8 @@ fn capture_is_measured_beside_an_experts_triggers() {
     });
 }
 
-/// Every query of TPC-H gives the same result as a recompute, its plan is kept, and nothing is left.
+/// Every query of TPC-H gives the same result as a recompute, its plan is shown, and no objects are left
+/// behind.
 #[test]
 fn tpch_is_measured_and_its_plans_are_kept() {
     newest_server(async |db| {
@@ -101,7 +103,7 @@ fn tpch_is_measured_and_its_plans_are_kept() {
     });
 }
 
-/// Stream tables over stream tables give the same result as a recompute, and nothing is left.
+/// Stream tables over stream tables give the same result as a recompute, and no objects are left behind.
 #[test]
 fn chains_and_graphs_are_measured() {
     newest_server(async |db| {
@@ -121,7 +123,7 @@ fn chains_and_graphs_are_measured() {
     });
 }
 
-/// A look at one stream table and a look at many are measured, and nothing is left.
+/// Checks of one stream table and of many are measured, and no objects are left behind.
 #[test]
 fn looks_at_what_is_idle_are_measured() {
     newest_server(async |db| {
@@ -142,7 +144,7 @@ fn looks_at_what_is_idle_are_measured() {
     });
 }
 
-/// Two runs are compared cell by cell; a file that is no run is refused.
+/// Two runs are compared cell by cell, and a file that is not the output of a run is refused.
 #[test]
 fn runs_are_compared() {
     newest_server(async |db| {
@@ -171,13 +173,15 @@ fn runs_are_compared() {
     });
 }
 
-/// Each way of learning of changes is measured under writers, and so is the cost of an idle refresher.
+/// The latency of each way of reading changes is measured while writers write, and so is the cost of an idle
+/// refresher.
 #[test]
 fn latency_is_measured_from_commit_to_visible() {
     latency(&[]);
 }
 
-/// Measures the latency, with more options, and returns the part about an idle database.
+/// Measures the latency with these additional options, and returns the part of the output about an idle
+/// database.
 pub(crate) fn latency(more: &[&str]) -> Value {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();
     let args = ["bench", "--private", "--latency", "--rate", "200", "--seconds", "1", "--json"];

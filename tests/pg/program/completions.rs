@@ -1,4 +1,4 @@
-//! Completions of a shell offer names of the database.
+//! Completions in a shell offer names from the database.
 
 use super::{Ran, Role};
 use crate::support::newest_server;
@@ -29,7 +29,7 @@ fn names_of_stream_tables_and_sources_are_completed() {
         ] {
             app.does(&["create", name, "--query", query, "--quiet"]);
         }
-        // A name that a shell or the program would take for another is not offered.
+        // A name is not offered if the shell or the program would read it as another name.
         let all = ["public.sales", "sales", "shop.sales"];
         for command in
             ["refresh", "status", "check", "pause", "resume", "drop", "alter", "history", "explain", "wait"]
@@ -48,10 +48,10 @@ fn names_of_stream_tables_and_sources_are_completed() {
             assert_eq!(offered(&app, None, &[command, "p"]), ["parts", "public.parts"], "{command}");
             assert_eq!(offered(&app, None, &[command, "shop."]), ["shop.lines"], "{command}");
         }
-        // Where no server answers nothing is offered, and nothing is printed.
+        // When no server answers, no name is offered and no error is printed.
         assert!(offered(&app, Some("host=/nowhere"), &["refresh", "sa"]).is_empty());
-        // Nothing is offered either where the line names another database, or a superuser would look into
-        // another role's catalog.
+        // No name is offered either when the line names another database, or when the catalog of a
+        // superuser's database belongs to another role.
         assert!(
             offered(&app, None, &["--database-url", "postgres", ":", "//h/shop", "refresh", "shop.s"])
                 .is_empty()

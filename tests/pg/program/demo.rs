@@ -1,5 +1,5 @@
-//! `trickle demo`, small: every stream table is kept by deltas and equals its query, and every fact about
-//! each is printed.
+//! `trickle demo` with small data: every stream table is updated by deltas and equals its query, and the demo
+//! prints every fact about each stream table.
 
 use super::keys;
 use crate::support::planted;
@@ -38,7 +38,8 @@ fn the_demo_shows_every_stream_table_and_verifies_it() {
     }
 }
 
-/// Every command that the demo prints works as it is printed: to explore, and to stop the server.
+/// Every command that the demo prints works as printed: the commands for exploring, and the command that
+/// stops the server.
 #[test]
 fn a_demo_that_is_kept_can_be_explored_and_stopped() {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();

@@ -1,4 +1,4 @@
-//! `trickle doctor` finds faults in trickle's objects in a database, and its advice helps.
+//! `trickle doctor` finds faults in trickle's objects in a database, and following its advice repairs them.
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
@@ -6,7 +6,7 @@ use crate::support::{newest_server, pid, run};
 use serde_json::Value;
 use trickle_client::Session;
 
-/// Returns the exit code, and the result, finding and advice of a check.
+/// Runs `doctor`, and returns its exit code with the result, the finding and the advice of one check.
 fn check(role: &Role, name: &str) -> (i32, String, String) {
     let ran = role.trickle(&["doctor", "--json"]);
     let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.err));
@@ -74,7 +74,8 @@ fn doctor_finds_faults_and_its_advice_helps() {
         says(&app, "triggers", 0, "ok", &[]);
         app.does(&["check", "--quiet"]);
 
-        // A pretended low limit: the next refresh gives the triggers the real one.
+        // The catalog gets a wrong low limit of a buffer; the next refresh makes triggers with the real
+        // limit.
         app.run_sql(
             db,
             "INSERT INTO orders VALUES (99998, 1, 10, 'more'); UPDATE pgtrickle.pgt_buffers SET limit_bytes = 1",
@@ -84,7 +85,8 @@ fn doctor_finds_faults_and_its_advice_helps() {
         app.does(&["refresh", "--quiet"]);
         says(&app, "buffers", 0, "ok", &[]);
 
-        // A partition that came later has no triggers until its parent's readers are planned again.
+        // A partition that is created later has no triggers until the readers of its parent are planned
+        // again.
         app.run_sql(db, "CREATE TABLE events_2 PARTITION OF events FOR VALUES FROM (10) TO (20)").await;
         says(&app, "triggers", 1, "problem", &["missing on public.events_2"]);
         says(&app, "sources", 1, "warning", &["public.per_day", "trickle refresh public.per_day"]);
@@ -99,7 +101,7 @@ fn doctor_finds_faults_and_its_advice_helps() {
         says(&app, "guards", 0, "ok", &[]);
         says(&app, "refresher", 0, "warning", &["1 on schedule", "trickle run"]);
 
-        // A source that a stream table does not fit any more: the advice works.
+        // A source loses a column that a stream table needs; following the advice repairs the stream table.
         app.run_sql(db, "CREATE TABLE visits (id int, day int)").await;
         let per_day = "SELECT day, count(*) AS n FROM visits GROUP BY day";
         app.does(&["create", "visited", "--query", per_day, "--no-schedule", "--quiet"]);
@@ -122,7 +124,7 @@ fn doctor_finds_faults_and_its_advice_helps() {
     });
 }
 
-/// A user who looks for the cause of a wait must not wait in the same queue.
+/// `doctor` must not wait for locks, since a user runs it to find the cause of such a wait.
 #[test]
 fn doctor_and_status_take_no_locks_and_name_the_blocker() {
     newest_server(async |db| {
@@ -139,7 +141,7 @@ fn doctor_and_status_take_no_locks_and_name_the_blocker() {
         let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND database = \
              (SELECT oid FROM pg_database WHERE datname = current_database())";
         until(&db.session().await, waits).await;
-        // With this timeout a wait would be an error.
+        // With this timeout a wait for a lock would be an error.
         app.settings += " options='-c lock_timeout=2s'";
         let standing = app.trickle(&["status", "--json"]).json();
         assert_eq!(standing[0]["pending_changes"], 18, "9 rows, as they were and as they are: {standing}");

@@ -1,6 +1,6 @@
-//! Queries change under readers: the result of a new query is built beside, and replaces the former one in
-//! one step. Catches a moment in which a reader sees neither, changes that get lost in the exchange, and
-//! objects that a client that died leaves behind.
+//! Queries change while readers read. The result of a new query is built beside the former result, and
+//! replaces it in one step. Catches a moment in which a reader sees neither result, changes that are lost in
+//! the exchange, and objects that a dead client leaves behind.
 
 use super::apply::Declarations;
 use super::refresher::{Refresher, until};
@@ -46,10 +46,10 @@ fn applying(app: &Role, files: &Declarations) -> Child {
     app.command(&["apply", &dir, "--quiet", "--allow-drop"]).spawn().unwrap()
 }
 
-/// Number of stream tables that an interrupted run left beside.
+/// Number of stream tables that an interrupted run was building beside others.
 const LEFT: &str = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'pgtrickle_changes'";
 
-/// Number of hidden tables whose stream table does not exist.
+/// Number of hidden tables that belong to no existing stream table.
 const ORPHANS: &str = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' \
     AND relname ~ '^(new|state)_' AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables \
     WHERE pgt_id::text = split_part(c.relname, '_', 2))";
@@ -66,7 +66,7 @@ fn the_former_query_stays_until_the_new_one_is_built() {
         let mut applying_now = applying(&app, &files);
         until(&s, &WAITING.replace("count(*)", "count(*) = 1")).await;
         assert_eq!(rows(&s).await, before);
-        // A refresh meanwhile keeps the former stream table fresh.
+        // While the new result is built, a refresh brings the former stream table up to date.
         let other = db.session().await;
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
@@ -80,7 +80,7 @@ fn the_former_query_stays_until_the_new_one_is_built() {
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
         app.does(&["check", "totals", "--quiet"]);
-        // The next run begins again.
+        // The next run builds the new result from the beginning.
         run(&s, "SELECT pg_advisory_unlock(42)").await;
         assert_eq!(files.apply(&app, &[]).0, 0);
         assert_eq!(count(&s, oid).await, table);
@@ -110,8 +110,8 @@ fn a_reader_sees_the_former_or_the_new_rows() {
         let total = "sum(o.amount)::float8 AS total";
         let joined = "FROM orders o JOIN customers c ON c.id = o.customer";
         for query in [
-            // In this order: one more column; another type; another key; no key at all; one row; states;
-            // IMMEDIATE; no deltas; another order of columns.
+            // The queries have, in this order: one more column, another type, another key, no key, one row,
+            // states, mode IMMEDIATE, no deltas, and another order of columns.
             format!(
                 "SELECT c.region, count(*) AS orders, sum(o.amount) AS total, max(o.id) AS last {joined} GROUP BY 1"
             ),
@@ -155,7 +155,7 @@ fn a_reader_sees_the_former_or_the_new_rows() {
     });
 }
 
-/// Where the columns stay, a changed query writes only the rows that differ.
+/// A changed query with the same columns writes only the rows that differ.
 #[test]
 fn a_changed_query_writes_only_the_rows_that_differ() {
     newest_server(async |db| {
@@ -177,8 +177,8 @@ fn a_changed_query_writes_only_the_rows_that_differ() {
     });
 }
 
-/// A new column is filled by the difference of the two results. Rows in which it is NULL are not written, the
-/// others are updated in place, and readers of other columns have nothing to do.
+/// A new column is filled by the difference of the two results. Rows in which the column is NULL are not
+/// written, and other rows are updated in place. Readers of other columns get no changes.
 #[test]
 fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     newest_server(async |db| {
@@ -216,7 +216,7 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
              WHERE t.pgt_name = 'above' AND h.refresh_id > {last} AND action = 'REINITIALIZE'"
         );
         assert_eq!(count(&s, &anew).await, 0, "whoever reads it is computed anew");
-        // A value that changes in the same step reaches its readers as a change like any other.
+        // A value of another column that changes in the same step reaches the readers as an ordinary change.
         files.put("single.sql", "SELECT id, CASE WHEN id = 7 THEN 0 ELSE amount END::numeric(10,2) AS amount, 1 AS hundred, id AS again FROM orders");
         files.apply(&app, &[]);
         app.does(&["refresh", "--quiet"]);
@@ -228,7 +228,8 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     });
 }
 
-/// A table built beside by a client that died is dropped by a refresher, five minutes later.
+/// A client dies while it builds a new result beside the former. A refresher drops the unfinished table five
+/// minutes later.
 #[test]
 fn a_refresher_drops_tables_that_dead_clients_built_beside() {
     newest_server(async |db| {
@@ -253,14 +254,14 @@ fn a_refresher_drops_tables_that_dead_clients_built_beside() {
     });
 }
 
-/// Returns the number of rows that a refresh says it wrote.
+/// Returns the number of written rows that a refresh reports.
 fn written(refreshed: &Value) -> i64 {
     let rows = ["rows_inserted", "rows_updated", "rows_deleted"];
     rows.iter().filter_map(|name| refreshed[name].as_i64()).sum()
 }
 
-/// A source is altered so that the stored rows have other types, or another key: nobody sees columns without
-/// values.
+/// A source is altered so that the stream table has columns of other types, or another key. No reader sees
+/// columns without values.
 #[test]
 fn former_rows_stay_until_an_altered_source_is_recomputed() {
     newest_server(async |db| {
@@ -303,7 +304,8 @@ fn former_rows_stay_until_an_altered_source_is_recomputed() {
     });
 }
 
-/// An error of the query over the altered source is a failure of a refresh, and the next refresh may succeed.
+/// When the query raises an error over the altered source, the refresh fails, and a later refresh may
+/// succeed.
 #[test]
 fn a_failed_recompute_over_an_altered_source_keeps_the_rows() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A refresher with several hosts: the primary dies, and a standby takes its place. Catches a catalog that
-//! takes the promoted standby for another database, and changes that are lost or counted twice on the way.
-//! Catches also a refresher that stays with a host that cannot be written.
+//! A refresher connects to one of several hosts. The primary dies, and a standby is promoted. Catches a
+//! promoted standby that is taken for another database, and changes that are lost or counted twice at the
+//! promotion. Catches also a refresher that stays with a host that cannot be written.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, SHOP};
@@ -9,14 +9,15 @@ use crate::support::{count, run};
 use std::process::Command;
 use trickle_client::throwaway::Server;
 
-/// Kills the server as if the machine were gone, and leaves it so: its processes end when they notice.
+/// Kills the server's first process, and does not start the server again. The other processes end when they
+/// notice the death.
 fn kill(server: &Server) {
     let pid = std::fs::read_to_string(server.directory().join("data/postmaster.pid")).unwrap();
     let told = Command::new("kill").args(["-KILL", pid.lines().next().unwrap()]).status().unwrap();
     assert!(told.success());
 }
 
-/// Returns a URL that names these hosts, by their sockets.
+/// Returns a URL that names these hosts by the directories of their sockets.
 fn url(hosts: &[&Server], more: &str) -> String {
     let hosts = hosts.iter().map(|s| s.directory().display().to_string().replace('/', "%2F"));
     format!("postgres://app@{}/shop?{more}", hosts.collect::<Vec<_>>().join(","))
@@ -26,7 +27,7 @@ fn app(settings: String) -> Role {
     Role { name: "app".to_owned(), settings }
 }
 
-/// Number of refreshes that brought the stream table up to date by a recompute.
+/// Number of refreshes that recomputed a stream table.
 const ANEW: &str =
     "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action NOT IN ('DIFFERENTIAL', 'NO_DATA')";
 
@@ -46,7 +47,7 @@ fn a_refresher_goes_on_where_the_primary_is_now() {
         let hosts = app(url(&[&first, &second], "target_session_attrs=read-write"));
         hosts.does(&["init", "--quiet"]);
         hosts.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
-        // A standby is passed over, wherever it stands in the list.
+        // The program passes over a standby at any position in the list.
         for more in
             ["target_session_attrs=read-write", "target_session_attrs=primary&load_balance_hosts=random"]
         {
@@ -59,7 +60,7 @@ fn a_refresher_goes_on_where_the_primary_is_now() {
             until(&p, &holds("by_region", BY_REGION)).await;
         }
         let anew = count(&p, ANEW).await;
-        // A change that is committed and copied when the primary dies, refreshed or not.
+        // The change is committed and replicated when the primary dies; a refresh may have applied it or not.
         run(&p, "UPDATE customers SET region = 'moved' WHERE id = 3").await;
         until(&s, "SELECT EXISTS (SELECT FROM customers WHERE region = 'moved')").await;
         kill(&first);

@@ -1,12 +1,12 @@
-//! Deployments: a refresh gives way to a migration, and stream tables are paused meanwhile. Catches
-//! migrations that wait for a refresh, refreshes that count as failed because they gave way, and stream
-//! tables that are back on schedule too soon.
+//! Deployments: a refresh gives way to a migration, and stream tables can be paused during a migration.
+//! Catches migrations that wait for a refresh, refreshes that count as failed because they gave way, and
+//! paused stream tables that a refresher refreshes.
 
 use super::refresher::{Refresher, until};
 use super::{BY_REGION, Role};
 use crate::support::{count, newest_server, run};
 
-/// A refresh whose query calls this function takes as long as a session holds the lock.
+/// A function that makes a refresh wait as long as another session holds lock 42.
 const SLOW: &str = "CREATE FUNCTION slow(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
 
@@ -35,7 +35,8 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
         };
         for change in ["ADD extra int", "ADD more int", "DROP extra"] {
             until(&w, AT_WORK).await;
-            // Otherwise it would wait for ever: nobody gives up the lock that the refresh waits for.
+            // If the refresh did not give way, ALTER TABLE would wait for ever, since nobody releases the
+            // lock that the refresh waits for.
             app.run_sql(db, &format!("ALTER TABLE customers {change}")).await;
         }
         let gave_way = "SELECT count(*) >= 3 FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -78,7 +79,8 @@ fn a_refresh_that_gives_way_to_nobody_is_finished_first() {
     });
 }
 
-/// A setting of capture applies to later captures, and to triggers that are made again.
+/// A setting of capture applies to sources that are captured later, and to triggers that `rebuild` makes
+/// again.
 #[test]
 fn triggers_are_made_anew_as_the_settings_say() {
     newest_server(async |db| {
@@ -119,7 +121,8 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         let told = app.does(&["status"]);
         assert!(told.contains("SUSPENDED") && told.contains("paused: trickle resume public.made"), "{told}");
         app.run_sql(db, "UPDATE customers SET region = 'moved' WHERE id < 9").await;
-        // Writers go on keeping the IMMEDIATE stream table; nothing else is refreshed.
+        // Writers still bring the paused IMMEDIATE stream table up to date, and the other stream table is not
+        // refreshed.
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'moved'").await, 8);
         let all = app.trickle(&["refresh", "--all"]);
         assert!(
@@ -136,7 +139,7 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         app.run_sql(db, "UPDATE customers SET region = 'again' WHERE id < 9").await;
         until(&w, "SELECT count(*) = 1 FROM made WHERE region = 'again'").await;
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'again'").await, 8);
-        // A check does not resume a stream table that errors suspended.
+        // A check does not resume a stream table that was suspended after errors.
         run(&w, "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = 5, last_error_message = 'none of ours' \
                  WHERE pgt_name = 'made'").await;
         app.does(&["check", "--quiet", "made"]);

@@ -1,6 +1,6 @@
-//! Several refreshers of one database: one works, the others wait for its lease. Catches two that refresh the
-//! same change, and a lease that nobody takes after its holder was killed, stopped or cut off. Catches also a
-//! commit by a refresher that lost its lease.
+//! Several refreshers of one database: one works, and the others wait for the lease. Catches two refreshers
+//! that apply the same change, and a lease that no refresher takes after its holder was killed, stopped or
+//! cut off. Catches also a commit by a refresher that lost its lease.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -11,18 +11,18 @@ use trickle_client::Session;
 
 const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
 
-/// Number of times that a change was applied.
+/// Number of refreshes on schedule that applied changes.
 const APPLIED: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
      AND status = 'COMPLETED' AND delta_row_count > 0";
 
-/// Number of times that the lease was taken.
+/// Number of times that a refresher took the lease.
 const FENCE: &str = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
 
-/// The server process of a refresher that waits for a lock.
+/// The process id of the server process of a refresher that waits for a lock; 0 if none waits.
 const BLOCKED: &str = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
      AND datname = current_database() AND wait_event_type = 'Lock'";
 
-/// Makes a shop with a stream table, and a role that starts refreshers of it.
+/// Makes a shop with a stream table, and a role that starts refreshers.
 async fn shop(db: &Db) -> (Role, Session) {
     shop_of(db, Role::owner(db).await).await
 }
@@ -43,7 +43,7 @@ async fn led(w: &Session, n: i64) {
     until(w, &format!("SELECT ({FENCE}) = {n}")).await;
 }
 
-/// Writes a change, and asserts that it is applied once.
+/// Writes a change, waits until it is visible, and asserts that it was applied once.
 async fn followed(db: &Db, app: &Role, w: &Session) {
     let before = count(w, APPLIED).await;
     app.run_sql(db, WRITE).await;
@@ -62,7 +62,7 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
             followed(db, &app, &w).await;
         }
         assert_eq!(count(&w, FENCE).await, 1);
-        // The first refresher is killed: its lease ends by itself.
+        // The first refresher is killed, and its lease ends by itself.
         let ago = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
         let killed = count(&w, ago).await;
         first.signal("-KILL");
@@ -71,13 +71,13 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
         let took = count(&w, taken).await - killed;
         assert!((0..15_000).contains(&took), "{took} ms");
         followed(db, &app, &w).await;
-        // The connections are cut off: the refresher connects again, under the same lease.
+        // The connections of the refresher are terminated; it connects again under the same lease.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
         assert!(count(&w, cut).await > 0);
         followed(db, &app, &w).await;
         assert_eq!(count(&w, FENCE).await, 2);
-        // The refresher is told to stop: it gives the lease up.
+        // The refresher is told to stop, and gives the lease up.
         drop((second, third));
         first = refresher(&app);
         until(&w, "SELECT max(fence) > 2 FROM pgtrickle.pgt_leases").await;
@@ -90,7 +90,8 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
     });
 }
 
-/// Starts a refresher that is stopped within a refresh, and another one that takes over.
+/// Starts a refresher, stops its process within a refresh (SIGSTOP), and starts a second refresher, which
+/// takes over.
 async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     let (app, w) = shop_of(db, app).await;
     let user = db.session().await;
@@ -108,7 +109,8 @@ async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     (app, w, first, second)
 }
 
-/// No byte goes to or from the first refresher any more, within a refresh, and nobody closes its connections.
+/// Within a refresh, the line to the first refresher goes dead: no byte passes, and no end closes the
+/// connections.
 #[test]
 fn a_refresher_with_dead_connections_is_replaced_in_seconds() {
     newest_server(async |db| {
@@ -132,7 +134,7 @@ fn a_refresher_with_dead_connections_is_replaced_in_seconds() {
         assert!(cut.elapsed() < Duration::from_secs(15), "{:?}", cut.elapsed());
         until(&w, &holds("by_region", BY_REGION)).await;
         assert_eq!(count(&w, APPLIED).await, before + 1);
-        // The messages that were under way arrive late, and have no effect.
+        // After `mend` the delayed messages arrive, and have no effect.
         line.mend();
         for _ in 0..2 {
             followed(db, &app, &w).await;
@@ -142,13 +144,13 @@ fn a_refresher_with_dead_connections_is_replaced_in_seconds() {
     });
 }
 
-/// Nobody waits for ever for the locks of a refresher that is stopped within a refresh.
+/// A refresher that is stopped within a refresh (SIGSTOP) does not hold its locks for ever.
 #[test]
 fn a_stopped_refresher_holds_its_locks_for_seconds_only() {
     newest_server(async |db| stands_still(db, Role::owner(db).await).await);
 }
 
-/// Tests the same for any way to the database.
+/// Tests that a stopped refresher loses its locks, for a role with any kind of connection to the database.
 pub(super) async fn stands_still(db: &Db, app: Role) {
     let (app, w, first, _second) = two(db, app).await;
     until(&w, &holds("by_region", BY_REGION)).await;
@@ -158,8 +160,8 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
     app.does(&["check", "--quiet"]);
 }
 
-/// A refresher that lost the lease fails at its commit, under whichever snapshot it asks. A lease whose end
-/// is further off than its length counts as ended.
+/// The commit of a refresher that lost the lease fails, whatever the snapshot of its check. A lease whose end
+/// lies further in the future than the length of a lease counts as ended.
 #[test]
 fn a_lease_is_held_by_its_number_and_survives_no_clock_change() {
     newest_server(async |db| {
@@ -195,8 +197,8 @@ fn a_lease_is_held_by_its_number_and_survives_no_clock_change() {
     });
 }
 
-/// A refresher that is stopped within a refresh, while another takes over, rolls the refresh back when it
-/// goes on.
+/// A refresher is stopped within a refresh (SIGSTOP), and another refresher takes over. When the first one
+/// continues, it rolls its refresh back.
 #[test]
 fn a_refresh_under_a_lost_lease_is_not_committed() {
     newest_server(async |db| {
@@ -218,7 +220,7 @@ fn a_refresh_under_a_lost_lease_is_not_committed() {
     });
 }
 
-/// Each role has a lease of its own, and refreshes by hand need none.
+/// Each role has a lease of its own, and refreshes by hand need no lease.
 #[test]
 fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
     newest_server(async |db| {

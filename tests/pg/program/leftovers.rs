@@ -1,12 +1,14 @@
-//! Code of a stream table's owner that leaves something in the session of a refresher. It is gone after the
-//! refresh, and does not meet the next stream table that is refreshed there.
+//! Code of a stream table's owner can leave locks, cursors, settings or temporary objects in the session of a
+//! refresher. These leftovers must be gone after the refresh, before the session refreshes another stream
+//! table.
 
 use super::Role;
 use super::refresher::{Refresher, until};
 use crate::support::{Db, count, newest_server};
 use trickle_client::Session;
 
-/// The parts of a session that outlive transactions, as text: a part is `-` where the session has none of it.
+/// A query for the parts of a session that outlive transactions, as text. A part that the session lacks is
+/// `-`.
 const HELD: &str = "SELECT concat_ws(' ', \
      (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711), \
      coalesce((SELECT string_agg(name, ',') FROM pg_cursors WHERE is_holdable), '-'), \
@@ -16,11 +18,11 @@ const HELD: &str = "SELECT concat_ws(' ', \
      current_setting('extra_float_digits'), current_setting('mine.own', true), session_user = current_user, \
      current_setting('client_connection_check_interval'), current_setting('application_name'))";
 
-/// The text of a session that is as the refresher made it.
+/// The result of `HELD` in a session without leftovers.
 const CLEAN: &str = "0 - - - - 1  t 1s trickle run";
 
-/// Makes two stream tables: the trigger and function of one leave everything behind that they can, and the
-/// trigger of the other notes the state of its session.
+/// Makes two stream tables. The trigger and the function of `noisy` leave all kinds of leftovers in their
+/// session, and the trigger of `quiet` notes the state of its session.
 pub(super) async fn made(db: &Db, app: &Role, leaves: &str) {
     let functions = format!(
         "CREATE TABLE a (id int PRIMARY KEY, v int); CREATE TABLE b (id int PRIMARY KEY);
@@ -43,7 +45,7 @@ pub(super) async fn made(db: &Db, app: &Role, leaves: &str) {
     app.run_sql(db, triggers).await;
 }
 
-/// Statements that leave everything behind that a function can leave.
+/// Statements that leave all kinds of leftovers that a function can leave.
 pub(super) const ALL: &str = "PERFORM pg_advisory_lock(4711), pg_advisory_lock_shared(4711), set_config('extra_float_digits', '3', false);
      EXECUTE 'DECLARE left_cursor CURSOR WITH HOLD FOR SELECT 1'; EXECUTE 'LISTEN left_channel';
      EXECUTE 'CREATE TEMPORARY TABLE left_table AS SELECT 1 AS x'; EXECUTE 'PREPARE left_statement AS SELECT 1'";
@@ -51,7 +53,7 @@ pub(super) const ALL: &str = "PERFORM pg_advisory_lock(4711), pg_advisory_lock_s
 const LOCKED: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 \
      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Waits until each has been refreshed once more, the quiet one after the noisy one.
+/// Writes both sources, and waits until first `noisy` and then `quiet` has been refreshed once more.
 pub(super) async fn round(db: &Db, app: &Role, w: &Session, n: i32) {
     let seen = |who: &str| format!("SELECT count(*) = {n} FROM met WHERE who = '{who}'");
     app.run_sql(db, &format!("INSERT INTO a VALUES ({n}, {n})")).await;
@@ -72,13 +74,13 @@ fn leftovers_of_a_refresh_are_gone_from_its_session() {
         let w = db.session().await;
         made(db, &app, ALL).await;
         let _refresher = Refresher::start(app.command(&["run", "--quiet", "--parallel-refresh-mode", "off"]));
-        // So many rounds that statements are kept prepared: an object that was left behind would be created
-        // twice, which is an error.
+        // After a few rounds the refresher keeps its statements prepared. A leftover object would be created
+        // a second time, which is an error.
         for n in 1..6 {
             round(db, &app, &w, n).await;
         }
         let met = texts(&w, "SELECT held FROM met WHERE who = 'noisy'").await;
-        // The session would listen only after the commit.
+        // The text lacks the channel of LISTEN, which takes effect only at the commit.
         let left = "2 left_cursor - left_table left_statement 3 left t 1s trickle run";
         assert!(met.iter().all(|held| held == left), "{met:?}");
         let met = texts(&w, "SELECT held FROM met WHERE who = 'quiet'").await;
@@ -111,7 +113,7 @@ fn leftovers_of_a_failed_refresh_are_gone_from_its_session() {
     });
 }
 
-/// Catches a refresher that relies on statements which code of others can drop.
+/// Catches a refresher that relies on prepared statements, which code of stream tables' owners can drop.
 #[test]
 fn a_refresh_that_drops_prepared_statements_goes_on() {
     newest_server(async |db| {

@@ -1,5 +1,5 @@
-//! The program against real servers, as an ordinary role that owns its database: everything works without
-//! superuser.
+//! The program with real servers. It works as an ordinary role that owns its database, without the rights of
+//! a superuser.
 
 mod apply;
 pub(crate) mod bench;
@@ -28,7 +28,7 @@ use crate::support::{Db, planted};
 use serde_json::Value;
 use std::process::Command;
 
-/// Tables of an ordinary shop, large enough that a delta is the cheaper way.
+/// Tables of an ordinary shop, large enough that a delta costs less than a recompute.
 const SHOP: &str = "
     CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, region text);
     CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount numeric(10,2), note text);
@@ -55,7 +55,7 @@ impl Ran {
         Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
     }
 
-    /// Returns standard output as the one JSON document that it must be, after success.
+    /// Asserts success, and returns standard output, which must be one JSON document.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.err);
@@ -70,8 +70,8 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Creates a role without any right. Roles belong to the whole server, so its name contains the
-    /// database's.
+    /// Creates a role without any right. Roles belong to the whole server, so the role's name contains the
+    /// name of the database.
     pub(crate) async fn create(db: &Db, name: &str) -> Role {
         let s = db.session().await;
         let database: String = s.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0);
@@ -80,7 +80,7 @@ impl Role {
         Role { settings: format!("{} user={name}", db.settings()), name }
     }
 
-    /// Returns the superuser who made the test's servers.
+    /// Returns the superuser of the test's servers.
     pub(crate) fn superuser(db: &Db) -> Role {
         Role { name: "postgres".to_owned(), settings: db.settings() }
     }
@@ -97,7 +97,7 @@ impl Role {
         role
     }
 
-    /// Runs statements as this role.
+    /// Runs statements in a session of this role.
     pub(crate) async fn run_sql(&self, db: &Db, sql: &str) {
         let s = db.session().await;
         s.client().batch_execute(&format!("SET SESSION AUTHORIZATION {}", self.name)).await.unwrap();
@@ -116,7 +116,7 @@ impl Role {
         Ran::of(&mut self.command(args))
     }
 
-    /// Runs the program where success is expected, with nothing on standard error.
+    /// Runs the program, and asserts success without any text on standard error. Returns standard output.
     #[track_caller]
     pub(crate) fn does(&self, args: &[&str]) -> String {
         let ran = self.trickle(args);
@@ -125,12 +125,13 @@ impl Role {
     }
 }
 
-/// Returns the names in an object, in order.
+/// Returns the names of the members of a JSON object, in order.
 fn keys(object: &Value) -> Vec<&str> {
     object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().map(String::as_str).collect()
 }
 
-/// Returns counts of the objects in a database, for tests that nothing was left or changed.
+/// Returns the numbers of objects in a database, for tests that compare these numbers before and after a
+/// command.
 async fn inventory(db: &Db) -> Vec<i64> {
     let s = db.session().await;
     let mut counts = Vec::new();

@@ -1,5 +1,5 @@
-//! Stream tables of another role, and a catalog of another role. Catches a way in which the program runs a
-//! query, or code of the query's owner, with rights other than the owner's: above all a superuser's.
+//! Stream tables of another role, and a catalog of another role. Catches a command that runs a query, or code
+//! of the query's owner, with rights of another role than the owner, above all of a superuser.
 
 use super::{BY_REGION, Role};
 use crate::support::{newest_server, run};
@@ -19,7 +19,7 @@ const COMMANDS: &[&[&str]] = &[
     &["drop", "public.sums"],
 ];
 
-/// Returns a function that refuses to be run or planned by any role but `owner`.
+/// Returns the definition of a function that raises an error when any role but `owner` runs or plans it.
 fn trap(owner: &str) -> String {
     format!(
         "CREATE FUNCTION trap(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
@@ -49,8 +49,8 @@ fn nobody_runs_the_query_of_another_role() {
         }
         let all = admin.trickle(&["refresh", "--quiet"]);
         assert!(all.code == 0 && all.err.is_empty(), "{}", all.err);
-        // One role has the catalog, and no other can work with it, whether it was let in or is a member of
-        // the owner.
+        // One role owns the catalog. No other role can use the catalog by the program, even if it was let in
+        // or is a member of the owner.
         for role in [&app, &member] {
             for command in COMMANDS {
                 let ran = role.trickle(command);

@@ -1,6 +1,6 @@
-//! The program through a real pooler. Catches state that the program expects in the server process from one
-//! transaction to the next, and state that it leaves there for others. With connections of its own neither is
-//! noticed.
+//! The program through a real pooler. Catches state that the program expects in its server process from one
+//! transaction to the next, and state that it leaves in the process for other clients. Tests with direct
+//! connections notice neither.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, leading, leftovers};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use trickle_client::Connect;
 use trickle_client::connect::Target;
 
-/// Starts a pooler before the owner's server, with all server processes open: each transaction then gets the
-/// process that was not used for the longest time.
+/// Starts a pooler in front of the owner's server, with all server processes open. Each transaction then gets
+/// the process that has been idle for the longest time.
 async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let (role, pooler) = before(db, settings).await;
     release(hold_all(&pooler, &role.name, &database(db).await).await).await;
     (role, pooler)
 }
 
-/// Starts the same pooler, with processes that are opened as they are needed.
+/// Starts a pooler in front of the owner's server, which opens server processes as clients need them.
 async fn before(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
     let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
@@ -38,7 +38,7 @@ async fn through(db: &Db, pooler: &Pooler, user: &str) -> String {
     format!("{} user={user} dbname={}", pooler.settings(), database(db).await)
 }
 
-/// Runs all commands, in an order in which a user may run them.
+/// Runs all commands of the program, in an order in which a user may run them.
 async fn everything(db: &Db, app: &Role) {
     let w = db.session().await;
     let write = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
@@ -51,7 +51,7 @@ async fn everything(db: &Db, app: &Role) {
         "SELECT region, total FROM by_region WHERE total > 7000",
         "--quiet",
     ]);
-    // The table is small, since a large one takes long to make, so the options force its fill in ranges.
+    // A large table would take long to make. So the table is small, and the options force a fill in ranges.
     let load = ["--load-bytes", "1", "--load-connections", "3"];
     let wide = "SELECT id, customer, amount, note FROM orders WHERE amount > 3";
     app.does(&[&["create", "wide", "--query", wide, "--quiet"][..], &load].concat());
@@ -105,8 +105,7 @@ fn everything_works_where_each_session_has_a_server_process() {
     });
 }
 
-/// Other clients take and give back server processes all the while, so that no transaction gets the process
-/// of the one before.
+/// In transaction pooling, successive transactions of a client get different server processes.
 #[test]
 fn transaction_pooling_works_and_leaves_nothing_in_processes() {
     if !pooler::is_there() {
@@ -126,9 +125,9 @@ fn transaction_pooling_works_and_leaves_nothing_in_processes() {
     });
 }
 
-/// With one server process for all clients no second one is to be had: a client that waits for one while it
-/// holds another waits for ever. Code of a stream table's owner can leave anything in its process, which
-/// another client gets next. Settings and prepared statements stay there, since they may be the pooler's own.
+/// Code of a stream table's owner can leave locks, cursors and temporary objects in its server process, which
+/// the pooler then gives to another client. Settings and prepared statements may stay in the process, since
+/// they may be the pooler's own.
 #[test]
 fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     if !pooler::is_there() {
@@ -155,6 +154,8 @@ fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     });
 }
 
+/// The pool has one server process for all clients. A client that waited for a second process while it holds
+/// the first would wait for ever.
 #[test]
 fn one_server_process_is_enough() {
     if !pooler::is_there() {
@@ -180,7 +181,7 @@ fn one_server_process_is_enough() {
     });
 }
 
-/// A refresher whose pooler dies goes on through the next one.
+/// A refresher survives the death of its pooler, and works on through the restarted pooler.
 #[test]
 fn a_refresher_survives_its_pooler() {
     if !pooler::is_there() {
@@ -204,8 +205,8 @@ fn a_refresher_survives_its_pooler() {
     });
 }
 
-/// The holder of the lease is noted in a row and not in a session, so a pooler that gives each transaction
-/// another process does not get around it.
+/// The holder of the lease is noted in a row and not in a session. So the lease works also if a pooler gives
+/// each transaction another process.
 #[test]
 fn two_refreshers_through_a_pooler_share_one_lease() {
     if !pooler::is_there() {
@@ -239,8 +240,8 @@ fn two_refreshers_through_a_pooler_share_one_lease() {
     });
 }
 
-/// The pooler keeps the connection of a refresher that is stopped: the server ends its transaction all the
-/// same.
+/// When a refresher behind a pooler is stopped (SIGSTOP), the pooler keeps the connection to the server open.
+/// The server ends the refresher's transaction all the same.
 #[test]
 fn a_stopped_refresher_behind_a_pooler_loses_its_locks() {
     if !pooler::is_there() {
@@ -252,9 +253,9 @@ fn a_stopped_refresher_behind_a_pooler_loses_its_locks() {
     });
 }
 
-/// A request to cancel names a number that the pooler made up. It ends the statement of its own client, in
-/// whatever process, and nothing where the client is idle, though another client may use a process that was
-/// its own before.
+/// A request to cancel contains a number that the pooler gave to a client. The request ends that client's
+/// statement, in whatever process it runs. If that client is idle, the request has no effect, even if another
+/// client uses the process that the idle client used before.
 #[test]
 fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     if !pooler::is_there() {
@@ -277,14 +278,14 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         let (slept, ()) = tokio::join!(own.client().batch_execute("SELECT pg_sleep(600)"), cancel);
         let slept = slept.unwrap_err();
         assert_eq!(slept.code().map(|c| c.code()), Some("57014"), "{slept:?}");
-        // The statement of the other client, waiting in the same process, goes on.
+        // The statement of the other client, which waits in the same process, is not ended.
         run(&w, "SELECT pg_advisory_lock(42)").await;
         let cancel = async {
             let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
             until(&w, waits).await;
             own.cancel().send().await.unwrap();
-            // A client that connects after the request is let in only after the pooler read the request.
+            // The pooler reads the request before it lets in a client that connects later.
             pooler.client(&app.name, &database).await;
             run(&w, "SELECT pg_advisory_unlock(42)").await;
         };
@@ -293,7 +294,8 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     });
 }
 
-/// The message is psql's: the pooler refuses a setting that it would have to keep for each client.
+/// The pooler refuses a setting that it would have to store for each client. The message names the pooler's
+/// option that permits the setting.
 #[test]
 fn a_setting_that_a_pooler_refuses_is_told_with_what_to_do() {
     if !pooler::is_there() {

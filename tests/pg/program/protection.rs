@@ -1,6 +1,7 @@
 //! Protection of the server and of other stream tables from one stream table: limits of time and of rows,
-//! suspension with a way on, periods that a refresh outlasts. Catches a limit that is not in force, one whose
-//! breach is no error of the stream table, and a refresher that does not say that it is too slow.
+//! suspension with advice, and refreshes that last longer than their period. Catches a limit that is not in
+//! force, and an exceeded limit that is missing among the errors of the stream table. Catches also a slow
+//! refresher that does not report its slowness.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Makes a shop with a stream table whose query waits for as many seconds as a row of the table `speed` says.
+/// Makes a shop with a stream table whose query sleeps for the number of seconds in the table `speed`.
 async fn slow_shop(db: &Db, schedule: &str) -> (Role, Session) {
     let app = Role::owner(db).await;
     let w = db.session().await;
@@ -47,14 +48,14 @@ fn a_statement_timeout_suspends_with_advice() {
             assert_eq!(standing[0]["status"], status);
             assert!(standing[0]["last_error"].as_str().unwrap().contains("statement timeout"));
         }
-        // The status of a reader names the stream table that it waits for.
+        // The status of a reader names the suspended stream table that the reader waits for.
         app.does(&["create", "above", "--query", "SELECT n FROM counted", "--no-initialize", "--quiet"]);
         let above = app.trickle(&["status", "above", "--json"]).json();
         assert_eq!(above[0]["waits_for"], "public.counted");
         let told = app.does(&["status"]);
         assert!(told.contains("waits for: public.counted, which is suspended"), "{told}");
         app.does(&["drop", "above", "--quiet"]);
-        // After the repair it goes on.
+        // After the cause is repaired and the stream table resumed, its refreshes succeed.
         app.run_sql(db, "UPDATE speed SET seconds = 0").await;
         app.does(&["alter", "counted", "--resume", "--quiet"]);
         app.does(&[&["refresh", "counted", "--quiet"][..], &limited].concat());
@@ -62,7 +63,8 @@ fn a_statement_timeout_suspends_with_advice() {
     });
 }
 
-/// The log of a refresher says once which stream table is suspended, why, and how it goes on.
+/// The log of a refresher names a suspended stream table once, with the reason and the command that resumes
+/// it.
 #[test]
 fn a_suspension_is_logged_with_reason_and_advice() {
     newest_server(async |db| {
@@ -135,12 +137,12 @@ fn a_refresh_longer_than_its_period_is_slowed_and_reported() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
-        // The lag is in history, and in status.
+        // The history and the status have the lag.
         let lags = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND lag_ms > 0";
         until(&w, &format!("SELECT ({lags}) > 0")).await;
         let standing = app.trickle(&["status", "counted", "--json"]).json();
         assert!(standing[0]["lag_ms"].as_f64().unwrap() > 0.0);
-        // Status tells the lengthened period, too.
+        // The status has the lengthened period, too.
         assert!(standing[0]["slowed_to_ms"].as_u64().unwrap() >= 375, "{standing}");
         let told = app.does(&["status"]);
         assert!(
@@ -151,8 +153,9 @@ fn a_refresh_longer_than_its_period_is_slowed_and_reported() {
     });
 }
 
-/// Lag is an upper bound: never less than the time from the commit to the end of the refresh, and at most a
-/// period and a look more. No lag is known of changes that waited for a refresher.
+/// Lag is an upper bound. It is at least the time from the commit to the end of the refresh, and exceeds that
+/// time by at most one period and one check. The lag of changes that waited for a refresher to start is
+/// unknown.
 #[test]
 fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     newest_server(async |db| {
@@ -162,7 +165,7 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
         let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
         for id in 1002..1005 {
             until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
-            // The refresher looks, and finds no change.
+            // During this pause the refresher checks the stream table and finds no change.
             tokio::time::sleep(Duration::from_millis(2500)).await;
             let written =
                 format!("INSERT INTO customers VALUES ({id}, 'new', 'r1') RETURNING clock_timestamp()");
@@ -191,8 +194,8 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     });
 }
 
-/// A transaction that is not ended keeps the rows that refreshes replace. The log and `doctor` name its
-/// process, and the size that the buffers have reached.
+/// An open transaction keeps the server from removing the rows that refreshes replace. The log and `doctor`
+/// name the process of the transaction, and the size of the buffers.
 #[test]
 fn an_open_transaction_that_holds_back_cleaning_is_named() {
     newest_server(async |db| {
@@ -208,7 +211,7 @@ fn an_open_transaction_that_holds_back_cleaning_is_named() {
             app.run_sql(db, "UPDATE orders SET amount = amount + 1").await;
         }
         let (_refresher, log) = Refresher::logging(app.command(&[&["run"][..], &long].concat()));
-        // The two lines come in any order.
+        // The log may have the two lines in any order.
         let (mut open, mut large) = (None, None);
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             open = open.or_else(|| line.contains("a transaction is").then(|| line.clone()));
@@ -235,8 +238,8 @@ fn an_open_transaction_that_holds_back_cleaning_is_named() {
     });
 }
 
-/// Two stream tables that read one table, and one that joins them: where that one fails none of them moves,
-/// and a reader with one snapshot finds that they fit.
+/// Two stream tables read one table, and a third joins them. If the refresh of the third fails, none of the
+/// three changes. In each snapshot the three fit each other.
 #[test]
 fn linked_tables_move_together_or_not_at_all() {
     const LEFT: &str = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer";
@@ -255,7 +258,7 @@ fn linked_tables_move_together_or_not_at_all() {
         let run = ["run", "--quiet", "--max-consecutive-errors", "0"];
         let refresher = Refresher::start(app.command(&run));
         let done = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'COMPLETED' AND action = 'DIFFERENTIAL'";
-        // Begins when all three have been refreshed for the first time.
+        // The counting begins when the refresher has refreshed all three stream tables once.
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 50 = 0").await;
         until(&w, &holds("joined", TOP)).await;
         let (before, late) = (count(&w, done).await, Instant::now() + Duration::from_secs(60));
@@ -266,7 +269,7 @@ fn linked_tables_move_together_or_not_at_all() {
         }
         until(&w, &holds("joined", TOP)).await;
         drop(refresher);
-        // The last of the three cannot be written, so none is.
+        // The constraint makes each write of `joined` fail, so none of the three stream tables is refreshed.
         app.run_sql(db, "ALTER TABLE joined ADD CONSTRAINT never CHECK (total < 0) NOT VALID").await;
         let shown = async |of: &str| {
             let text = format!("SELECT coalesce(md5(string_agg(t, ',' ORDER BY t)), '') FROM ({of}) u(t)");
@@ -285,7 +288,7 @@ fn linked_tables_move_together_or_not_at_all() {
         let failed = app.trickle(&["refresh", "joined"]);
         assert!(failed.code == 1 && failed.err.contains("cannot refresh public.joined"), "{failed:?}");
         assert_eq!(shown(all).await, before.0);
-        // The refresher goes on with the other two, until the third can be written again.
+        // The refresher refreshes only the other two stream tables, until `joined` can be written again.
         let _refresher = Refresher::start(app.command(&run));
         for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT)] {
             until(&w, &holds(name, query)).await;

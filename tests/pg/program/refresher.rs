@@ -1,5 +1,5 @@
-//! `trickle run`: it notices stream tables that are created, altered and dropped beside it, survives lost
-//! connections and servers, and stops when told to, within a refresh too.
+//! `trickle run` notices stream tables that other clients create, alter and drop. It survives lost
+//! connections and restarts of the server, and stops on a signal, within a refresh too.
 
 use super::{BY_REGION, Role, SHOP};
 use crate::support::planted::{self, Said};
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Time that a refresher may take for work of a second or two.
+/// Limit for waits in these tests. The work of the refresher takes a second or two.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A refresher process that ends with the test.
@@ -31,7 +31,7 @@ impl Refresher {
         assert!(told.success());
     }
 
-    /// Starts a refresher, and returns its log too.
+    /// Starts a refresher, and returns it with its log.
     pub(super) fn logging(mut command: Command) -> (Refresher, Said<ChildStderr>) {
         let mut refresher = Refresher::start({
             command.stderr(Stdio::piped());
@@ -80,8 +80,8 @@ pub(super) async fn until(s: &Session, query: &str) {
     }
 }
 
-/// Returns a query that tells whether a stream table has exactly the rows of `query`; only the refresher
-/// brings it up to date.
+/// Returns the text of a query for whether a stream table has exactly the rows of `query`. The query
+/// refreshes nothing.
 pub(super) fn holds(what: &str, query: &str) -> String {
     format!(
         "SELECT NOT EXISTS (TABLE {what} EXCEPT ALL ({query})) AND NOT EXISTS (({query}) EXCEPT ALL TABLE {what})"
@@ -118,14 +118,14 @@ fn a_running_refresher_notices_create_alter_and_drop() {
         app.does(&["alter", "made", "--suspend", "--quiet"]);
         app.does(&["alter", "made", "--resume", "--quiet"]);
         write("made", BY_REGION).await;
-        // The whole catalog is gone: the refresher says so and ends.
+        // After `uninstall` the refresher finds no catalog and ends.
         app.does(&["uninstall", "--quiet"]);
         assert_eq!(refresher.ended().code(), Some(2));
     });
 }
 
-/// A stream table that is refreshed apart from its source waits for that source, and for no other reader of
-/// the source.
+/// A stream table that is not linked to its source waits for that source, and for no other reader of the
+/// source.
 #[test]
 fn unlinked_tables_wait_only_for_their_own_sources() {
     newest_server(async |db| {
@@ -244,8 +244,8 @@ fn a_manual_table_is_refreshed_only_for_a_scheduled_reader() {
     });
 }
 
-/// A time of the clock that passes while no refresher works is made up for once one does, before the next
-/// time.
+/// If a time of a schedule by the clock passes while no refresher runs, the next refresher refreshes at its
+/// start, before the next time.
 #[test]
 fn a_time_of_the_clock_that_was_missed_is_made_good() {
     newest_server(async |db| {
@@ -268,7 +268,8 @@ fn a_time_of_the_clock_that_was_missed_is_made_good() {
     });
 }
 
-/// A schedule by the clock refreshes once at each of its times and not between, whatever changes.
+/// With a schedule by the clock, a stream table is refreshed once at each of the schedule's times and not in
+/// between, however often its sources change.
 #[test]
 fn times_of_the_clock_come_when_the_clock_says_so() {
     newest_server(async |db| {
@@ -293,15 +294,15 @@ fn times_of_the_clock_come_when_the_clock_says_so() {
     });
 }
 
-/// An hour is counted in the time zone that the schedule names: at this time the hour in Kolkata is never the
-/// hour in UTC.
+/// The hour in a schedule is an hour of the time zone that the schedule names. The hour in Kolkata always
+/// differs from the hour in UTC.
 #[test]
 fn hours_are_those_of_the_time_zone() {
     newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
-        // An hour may end within the test.
+        // The list has two hours, since an hour may end within the test.
         let hours = "SELECT extract(hour FROM clock_timestamp() AT TIME ZONE 'Asia/Kolkata' + n * interval '1 minute')::int8 \
             FROM (VALUES (0), (2)) v(n)";
         let hours: Vec<String> = w
@@ -327,7 +328,7 @@ fn hours_are_those_of_the_time_zone() {
     });
 }
 
-/// A refresher that was stopped refreshes once for all times that it missed.
+/// A refresher that was stopped (SIGSTOP) and continues refreshes once for all times that it missed.
 #[test]
 fn a_refresher_makes_up_for_missed_times_by_one_refresh() {
     newest_server(async |db| {
@@ -355,8 +356,8 @@ fn a_refresher_makes_up_for_missed_times_by_one_refresh() {
     });
 }
 
-/// A session that locks a stream table keeps it from being refreshed, and that is no error of the stream
-/// table.
+/// While a session locks a stream table, its refreshes fail by the lock timeout. These failures do not count
+/// as errors of the stream table.
 #[test]
 fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     newest_server(async |db| {
@@ -379,7 +380,8 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     });
 }
 
-/// Nor does it wait for its next time, which is next year here.
+/// A refresh that failed by a lock timeout is tried again soon, and not only at the next time of the
+/// schedule, which is next year here.
 #[test]
 fn a_refresh_that_met_a_lock_is_retried_before_its_next_time() {
     newest_server(async |db| {
@@ -387,7 +389,7 @@ fn a_refresh_that_met_a_lock_is_retried_before_its_next_time() {
         let (w, user) = (db.session().await, db.session().await);
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "0 0 1 1 *", "--quiet"]);
-        // Its time passed while no refresher worked.
+        // The time of the schedule passed while no refresher ran, so a refresh is due.
         run(&w, "UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '400 days'").await;
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         run(&user, "BEGIN; LOCK TABLE by_region IN SHARE UPDATE EXCLUSIVE MODE").await;
@@ -403,8 +405,8 @@ fn a_refresh_that_met_a_lock_is_retried_before_its_next_time() {
     });
 }
 
-/// Starts a refresher with a change that it refreshes at once, and a user who locks one of the rows that the
-/// delta must write.
+/// Starts a refresher with a change to apply, and a user who locks the rows of the stream table. Returns when
+/// the refresh waits for the user's locks.
 async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {
     let app = Role::owner(db).await;
     let (w, user) = (db.session().await, db.session().await);

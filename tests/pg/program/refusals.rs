@@ -1,4 +1,5 @@
-//! Bad input: exit code 2, a message with the fault and its place, a hint with advice, and nothing changed.
+//! Bad input: the exit code is 2, a message names the fault and its position, a hint gives advice, and the
+//! database is unchanged.
 
 use super::{BY_REGION, Role, inventory};
 use crate::support::{Db, newest_server};
@@ -6,7 +7,7 @@ use serde_json::Value;
 use trickle_client::schema::VERSION;
 use trickle_client::{Settings, Trickle};
 
-/// Runs the program with bad input; standard error must contain these parts.
+/// Runs the program with bad input, and asserts that standard error contains these parts.
 async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
     let before = inventory(db).await;
     let ran = role.trickle(args);
@@ -19,7 +20,7 @@ async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
     assert_eq!(inventory(db).await, before, "trickle {args:?} left something");
 }
 
-/// Queries that no stream table can have, and the message about each.
+/// Queries that no stream table can have, each with parts of its message.
 const QUERIES: &[(&str, &[&str])] = &[
     ("SELEC 1", &["syntax error at or near \"SELEC\"", "query:1:1"]),
     ("", &["syntax error at end of input", "query:1:1"]),
@@ -133,7 +134,8 @@ fn bad_definitions_change_nothing() {
     });
 }
 
-/// A query that fails in its fill leaves nothing behind: no new stream table, and an existing one unchanged.
+/// A query that fails in its first fill changes nothing: no new stream table is left, and an existing stream
+/// table keeps its properties.
 #[test]
 fn a_query_that_cannot_fill_changes_nothing() {
     newest_server(async |db| {
@@ -142,12 +144,12 @@ fn a_query_that_cannot_fill_changes_nothing() {
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
         let ranked = "SELECT id, last_value(id) OVER (ORDER BY amount) AS place FROM orders";
         app.trickle(&["create", "ranked", "--query", ranked, "--quiet"]);
-        // A column that is captured already is not captured again.
+        // The columns of `orders` are captured already, so the failed creation would change no buffer.
         let before = inventory(db).await;
         let ran = app.trickle(&["create", "bad", "--query", "SELECT 1 / (customer - 5) AS x FROM orders"]);
         assert!(ran.code == 1 && ran.err.contains("public.bad: division by zero"), "{}", ran.err);
         assert_eq!(inventory(db).await, before);
-        // The existing stream tables have their former properties.
+        // A failed replacement leaves the former properties of existing stream tables.
         let standing = || app.trickle(&["status", "by_region", "ranked", "--json"]).json();
         let kept = |all: &Value| {
             let of = |s: &Value| {
@@ -216,7 +218,8 @@ fn missing_rights_are_reported_with_the_grant_that_helps() {
         ] {
             refused(db, &stranger, args, &["permission denied for schema pgtrickle", "another role"]).await;
         }
-        // A table that may be read but not captured is read whole, and a message gives the reason.
+        // A stream table over a table that may be read but not captured gets full refreshes, and a message
+        // gives the reason.
         let grant = format!("GRANT SELECT ON secret TO {}", app.name);
         db.session().await.client().batch_execute(&grant).await.unwrap();
         let ran = app.trickle(&["create", "read", "--query", "SELECT id FROM secret"]);
@@ -232,7 +235,7 @@ fn missing_rights_are_reported_with_the_grant_that_helps() {
     });
 }
 
-/// No command touches a catalog of another version of the program.
+/// No command changes a catalog that another version of the program made.
 #[test]
 fn a_catalog_of_another_version_is_refused() {
     newest_server(async |db| {
@@ -274,8 +277,8 @@ fn a_catalog_of_another_version_is_refused() {
     });
 }
 
-/// Each step of the catalog can be undone: all the way down leaves nothing, and all the way up gives the same
-/// again.
+/// Each version of the catalog can be undone. Undoing all versions leaves no objects, and making all versions
+/// again gives the same catalog.
 #[test]
 fn the_catalog_goes_down_and_up_again() {
     newest_server(async |db| {

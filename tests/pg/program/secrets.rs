@@ -1,5 +1,6 @@
-//! The program with a password that a server asks for: it is let in, and no output, log, served page or name
-//! of a session tells the password. The messages about a wrong password do not tell it either.
+//! The program with a server that asks for a password. The server lets the program in, and no output, log,
+//! served page or session name contains the password. The messages about a wrong password do not contain it
+//! either.
 
 use super::Ran;
 use super::refresher::{PATIENCE, Refresher, until};
@@ -31,12 +32,12 @@ async fn asking(binaries: &Path) -> (Server, u16) {
     run(&s, &write).await;
     let loaded = count(&s, "SELECT (extract(epoch FROM pg_conf_load_time()) * 1e6)::int8").await;
     run(&s, "SELECT pg_reload_conf()").await;
-    // Connections after the reload are judged by the new lines.
+    // The new lines of pg_hba.conf apply to connections after the reload.
     until(&s, &format!("SELECT (extract(epoch FROM pg_conf_load_time()) * 1e6)::int8 > {loaded}")).await;
     (server, port)
 }
 
-/// Returns the password as URLs write it, and as `key=value` pairs do.
+/// Returns the password as escaped in URLs, and as escaped in `key=value` pairs.
 fn written() -> (String, String) {
     let byte = |b: u8| match b.is_ascii_alphanumeric() {
         true => char::from(b).to_string(),
@@ -67,7 +68,7 @@ impl Drop for Home {
     }
 }
 
-/// Returns the whole response for a path.
+/// Returns the whole response to a request for a path.
 fn served(to: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -77,8 +78,8 @@ fn served(to: SocketAddr, path: &str) -> String {
     text
 }
 
-/// Runs a refresher that logs everything, until it has refreshed. Asserts that neither the pages that it
-/// serves nor the names of its sessions tell the password.
+/// Runs a refresher with a full log until it has refreshed once. Asserts that neither its served pages nor
+/// the names of its sessions contain the password.
 async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &str, done: &str) {
     command.args(["run", "-vvv", "--metrics", "127.0.0.1:0"]);
     let (mut refresher, log) = Refresher::logging(command);
@@ -88,7 +89,7 @@ async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &s
         rest.split('/').next()?.parse().ok()
     };
     let to: SocketAddr = lines.by_ref().map_while(Result::ok).find_map(|l| told(&l)).unwrap();
-    // The log is read to its end, since reading it looks for the password.
+    // The log is read to its end, since reading searches its text for the password.
     let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
     run(s, change).await;
     until(s, done).await;
@@ -153,7 +154,7 @@ fn a_password_that_lets_in_is_told_nowhere() {
             let done = "SELECT n = (SELECT count(*) FROM t) FROM n";
             refreshes(&s, program(string, *home), "INSERT INTO t SELECT count(*) FROM t", done).await;
         }
-        // A wrong password is told as little as the right one.
+        // Messages about a wrong password do not contain that password either.
         for args in [&["doctor", "-vvv"][..], &["doctor", "--json"], &["run", "-v"], &["status"]] {
             for wrong in [
                 format!("postgres://ann:{url}wrong@127.0.0.1:{port}/shop"),

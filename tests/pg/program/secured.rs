@@ -1,6 +1,6 @@
-//! The program over TLS and SCRAM, to real servers and to a real pooler. Catches errors that a test's own
-//! minimal server cannot show: whether both ends agree on certificates, on the proof of a password and on the
-//! binding of the two.
+//! The program over TLS and SCRAM, to real servers and to a real pooler. Catches disagreements of both ends
+//! about certificates, about the proof of a password, and about the binding of the proof to the certificate.
+//! A test with a minimal server of its own cannot show these.
 
 use super::refresher::Refresher;
 use super::{Ran, Role};
@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use trickle_client::throwaway::Server;
 
-/// An authority, and the certificates that it signed: for `localhost`, and for the role `carl`.
+/// An authority, and the certificates that it signed for `localhost` and for the role `carl`.
 struct Certificates {
     authority: String,
     server: (String, String),
@@ -42,7 +42,7 @@ impl Certificates {
     }
 }
 
-/// The files of the client, removed at the end of the test.
+/// The client's directory of files, removed at the end of the test.
 struct Files(PathBuf);
 
 impl Files {
@@ -75,7 +75,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Writes a file of the server as the server's user, which alone may read a key.
+/// Writes a file of the server as the server's user, since only that user may read a key.
 async fn put(server: &Server, name: &str, text: &str) {
     let path = server.directory().join("data").join(name);
     let to = format!(
@@ -86,8 +86,8 @@ async fn put(server: &Server, name: &str, text: &str) {
     run(&connect(server, "postgres").await, &to).await;
 }
 
-/// Starts a server that lets in `app` with a password, only over TLS where it was built with it, and `carl`
-/// with a certificate too. Returns its port, and whether it has TLS.
+/// Starts a server that lets in `app` with a password. A server that was built with TLS lets in clients only
+/// over TLS, and also `carl` with a password and a certificate. Returns its port, and whether it has TLS.
 async fn secured(binaries: &Path, certificates: &Certificates) -> (Server, u16, bool) {
     let port = free_port();
     let settings = [format!("port={port}"), "listen_addresses=127.0.0.1".to_owned()];
@@ -113,7 +113,7 @@ async fn secured(binaries: &Path, certificates: &Certificates) -> (Server, u16, 
     }
     run(&s, "ALTER SYSTEM SET cluster_name = 'reloaded'").await;
     run(&s, "SELECT pg_reload_conf()").await;
-    // Connections after all processes have reloaded are judged by the new lines.
+    // The new lines of pg_hba.conf apply to connections after all processes have reloaded.
     if tls {
         while count(&s, "SELECT (current_setting('ssl') = 'on')::int::int8").await == 0 {
             tokio::task::yield_now().await;
@@ -122,7 +122,7 @@ async fn secured(binaries: &Path, certificates: &Certificates) -> (Server, u16, 
     (server, port, tls)
 }
 
-/// Tries a way to connect.
+/// Runs a command that connects by these settings.
 fn tried(settings: &str) -> Ran {
     Role { name: "app".to_owned(), settings: settings.to_owned() }.trickle(&["doctor", "--quiet"])
 }
@@ -138,7 +138,7 @@ fn ways(common: &str, ways: &[(&str, &str)]) {
     }
 }
 
-/// Makes, refreshes and compares a stream table over this connection, by hand and by a refresher.
+/// Makes, refreshes and compares a stream table by these settings, by hand and by a refresher.
 fn works(settings: &str) {
     let app = Role { name: "app".to_owned(), settings: settings.to_owned() };
     app.does(&["init", "--quiet"]);

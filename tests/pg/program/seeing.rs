@@ -1,5 +1,5 @@
-//! `trickle run --metrics`, its log, and `trickle status --watch`, against real servers: the served values
-//! follow the work and agree with the documentation, and requests hold nobody up.
+//! `trickle run --metrics`, its log, and `trickle status --watch`, with real servers. The served values
+//! follow the work and agree with the documentation, and requests delay neither refreshes nor other requests.
 
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
@@ -23,11 +23,11 @@ struct Reply {
     body: String,
 }
 
-/// Sends these bytes, and reads until the other side closes.
+/// Sends a request, and reads until the server closes the connection.
 fn exchange(to: SocketAddr, request: &str) -> Reply {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The request may be refused before it is read to its end.
+    // The server may refuse the request before it has read all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -42,7 +42,8 @@ fn get(to: SocketAddr, path: &str) -> Reply {
     exchange(to, &format!("GET {path} HTTP/1.1\r\nHost: {to}\r\n\r\n"))
 }
 
-/// Starts a refresher that serves on a free port, which its log names; the log goes on being read.
+/// Starts a refresher that serves on a free port, and returns the address that its log names. A thread reads
+/// the rest of the log.
 fn serving(command: Command) -> (Refresher, SocketAddr) {
     let (refresher, log) = Refresher::logging(command);
     let mut lines = BufReader::new(log).lines();
@@ -55,13 +56,13 @@ fn serving(command: Command) -> (Refresher, SocketAddr) {
     (refresher, address)
 }
 
-/// Returns the value of a metric with these labels; 0 where there is none yet.
+/// Returns the value of the metric with this name and labels; 0 if the metric is absent.
 fn value(metrics: &str, with: &str) -> f64 {
     let found = metrics.lines().find_map(|l| l.strip_prefix(with)?.trim().parse().ok());
     found.unwrap_or(0.0)
 }
 
-/// Scrapes until a metric is above this value.
+/// Scrapes until a metric is above `least`, and returns the scraped text.
 fn above(to: SocketAddr, with: &str, least: f64) -> String {
     let late = Instant::now() + PATIENCE;
     loop {
@@ -74,7 +75,7 @@ fn above(to: SocketAddr, with: &str, least: f64) -> String {
     }
 }
 
-/// Makes the shop with a diamond over it; one stream table has markup in its name.
+/// Makes the shop with a diamond of stream tables; the name of one stream table contains markup.
 async fn shop(db: &crate::support::Db) -> Role {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
@@ -123,8 +124,8 @@ fn metrics_follow_the_work_and_match_the_documentation() {
         ] {
             assert!(value(&text, with) >= least, "{with}:\n{text}");
         }
-        // The lag of the second refresh is known, counted from the look before the change, or from the first
-        // refresh.
+        // The lag of the second refresh is known. That lag is measured from the refresher's check before the
+        // change, or from the first refresh.
         let text = above(to, "trickle_lag_seconds_count{table=\"public.by_region\"}", 0.0);
         let served: BTreeSet<String> = text
             .lines()
@@ -134,7 +135,7 @@ fn metrics_follow_the_work_and_match_the_documentation() {
         let mut always = documented();
         assert!(always.remove("trickle_slowed_period_seconds"));
         assert_eq!(served, always);
-        // The page and the metrics count a stream table that fails, and show its name.
+        // The page and the metrics count and name a stream table whose refreshes fail.
         app.does(&[
             "create",
             "inverse",
@@ -152,14 +153,14 @@ fn metrics_follow_the_work_and_match_the_documentation() {
         );
         above(to, "trickle_consecutive_errors{table=\"public.inverse\"}", 0.0);
         assert!(get(to, "/").body.contains("division by zero"));
-        // After the drop its metrics are gone.
+        // After the drop of a stream table, no metrics name it.
         app.does(&["drop", "inverse", "--quiet"]);
         let late = Instant::now() + PATIENCE;
         while get(to, "/metrics").body.contains("public.inverse") {
             assert!(Instant::now() < late);
             std::thread::sleep(Duration::from_millis(100));
         }
-        // The refresher and the reader for the page connect again after their connections are lost.
+        // The refresher and the reader of the page's data connect again after their connections are lost.
         count(&w, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()").await;
         above(to, "trickle_errors_total{kind=\"connection\"}", 0.0);
         above(to, "trickle_connected", 0.0);
@@ -167,7 +168,7 @@ fn metrics_follow_the_work_and_match_the_documentation() {
     });
 }
 
-/// Scrapes until a metric has this value.
+/// Scrapes until a metric has the value `wanted`.
 fn becomes(to: SocketAddr, with: &str, wanted: f64) {
     let late = Instant::now() + PATIENCE;
     while value(&get(to, "/metrics").body, with) != wanted {
@@ -176,7 +177,7 @@ fn becomes(to: SocketAddr, with: &str, wanted: f64) {
     }
 }
 
-/// A supervisor of refreshers is told which of them works, and which has lost its database.
+/// `/healthz` tells a supervisor of several refreshers which of them works, and which has lost its database.
 #[test]
 fn health_tells_working_waiting_and_disconnected_refreshers() {
     newest_version(async |binaries| {
@@ -258,7 +259,7 @@ fn the_status_page_lists_stream_tables_and_their_edges() {
     });
 }
 
-/// Returns a headless browser, where there is one (`./x setup` installs it).
+/// Returns the path of a headless browser, or None if none is installed (`./x setup` installs it).
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-headless-shell", "google-chrome", "chrome-headless-shell"];
@@ -270,8 +271,8 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// Catches a page that a browser shows otherwise than intended, whose script or style its policy forbids, or
-/// that sends requests to other hosts.
+/// Catches a page that a browser shows wrongly, a page whose own script or style is forbidden by its content
+/// policy, and a page that sends requests to other hosts.
 #[test]
 fn a_browser_shows_the_page_and_what_went_wrong() {
     let Some(browser) = browser() else { return };
@@ -316,7 +317,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
             assert!(page.contains(&format!("<th scope=\"row\">{name}</th>")), "{name}: {page}");
         }
         assert!(page.contains("division by zero"), "the last error: {page}");
-        // The picture is real SVG, and not text that was escaped.
+        // The picture is an SVG element and not escaped text.
         let (_, svg) = page.split_once("<svg").expect("a picture");
         let (svg, _) = svg.split_once("</svg>").unwrap();
         assert_eq!(svg.matches("marker-end").count(), 7, "{svg}");
@@ -324,7 +325,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
     });
 }
 
-/// Returns whether the other side still has this connection open and has sent nothing.
+/// Returns whether the server still has this connection open and has sent nothing on it.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut byte = [0];
@@ -333,14 +334,15 @@ fn is_open(stream: &TcpStream) -> bool {
     is
 }
 
-/// Opens so many connections, each with half a request, while other requests are answered. Tries again where
-/// the machine is so slow that they are closed before that.
+/// Opens `many` connections, each with half a request, and asserts that other requests are answered. `stay`
+/// checks the number of connections that are still open; the function tries again while the check fails,
+/// since on a slow machine connections may already be closed.
 fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) -> Vec<TcpStream> {
     let late = Instant::now() + PATIENCE;
     loop {
         let mut slow: Vec<TcpStream> = (0..many).map(|_| TcpStream::connect(to).unwrap()).collect();
         for stream in &mut slow {
-            // The server may have closed it already.
+            // The server may have closed the connection already.
             let _ = stream.write_all(b"GET / HTT");
         }
         assert_eq!((get(to, "/healthz").code, get(to, "/metrics").code), (200, 200));
@@ -351,8 +353,8 @@ fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) ->
     }
 }
 
-/// Catches a server of pages that uses the refresher's limits of time, or in which slow clients occupy all
-/// places.
+/// Catches a page server that has the long time limits of the refresher, or that lets slow clients occupy all
+/// its places for connections.
 #[test]
 fn a_slow_connection_keeps_no_quick_one_waiting() {
     newest_server(async |db| {
@@ -360,13 +362,13 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
         above(to, "trickle_connected", 0.0);
-        // As many connections as the server has places: none is closed for a quick one. Then more than that:
-        // some stay open.
+        // First the test opens fewer connections than the server has places, so none is closed for a quick
+        // request. Then it opens more, and some of them stay open.
         answered_beside(to, 60, |still_open| still_open == 60);
         let slow = answered_beside(to, 200, |still_open| still_open > 0);
         app.run_sql(db, CHANGE).await;
         until(&w, &holds("by_region", BY_REGION)).await;
-        // Each is closed in the end, also where nobody needs its place.
+        // The server closes each slow connection in the end, also when no other connection needs its place.
         let late = Instant::now() + PATIENCE;
         while slow.iter().any(is_open) {
             assert!(Instant::now() < late, "half a request is waited for");
@@ -376,7 +378,7 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
     });
 }
 
-/// Catches a server that reads heads and bodies of any length.
+/// Catches a page server that reads request heads and bodies of any length.
 #[test]
 fn a_large_request_is_refused_and_not_read() {
     newest_server(async |db| {
@@ -395,7 +397,8 @@ fn a_large_request_is_refused_and_not_read() {
         for length in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
             let head = format!("GET /healthz HTTP/1.1\r\nHost: {to}\r\n{length}\r\n\r\n");
             assert_eq!(exchange(to, &head).code, 413, "{length}");
-            // More than the sockets' buffers hold: it can be sent only if the server reads it.
+            // The body is larger than the buffers of the sockets, so it could be sent completely only if the
+            // server read it.
             let mut stream = TcpStream::connect(to).unwrap();
             stream.write_all(head.as_bytes()).unwrap();
             let chunk = format!("{:x}\r\n{filling}\r\n", filling.len());
@@ -406,8 +409,8 @@ fn a_large_request_is_refused_and_not_read() {
     });
 }
 
-/// Catches a page that a foreign site can read through a name of its own (DNS rebinding), and a proxy that is
-/// refused.
+/// Catches a page that a foreign site can read through its own host name (DNS rebinding), and a refused
+/// request of a permitted proxy.
 #[test]
 fn a_request_for_a_foreign_host_is_refused() {
     newest_server(async |db| {
@@ -459,7 +462,7 @@ fn a_port_that_is_taken_is_told() {
     });
 }
 
-/// Returns the documents of a log up to the first one that is wanted.
+/// Returns the JSON documents of a log, up to the first one that fulfils `wanted`.
 fn until_logged(log: Said<ChildStderr>, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     for line in BufReader::new(log).lines() {
@@ -500,12 +503,13 @@ fn the_json_log_has_a_span_for_each_refresh_and_its_phases() {
     });
 }
 
-/// A terminal, as a user has it.
+/// A pseudo-terminal in which the program runs.
 struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     keys: Box<dyn Write + Send>,
     child: Box<dyn portable_pty::Child + Send + Sync>,
-    /// Kept open with this value: a program in a closed terminal would hang up.
+    /// The terminal's other end, open as long as this value lives, since a closed terminal would end the
+    /// program.
     _line: Box<dyn portable_pty::MasterPty + Send>,
 }
 
@@ -562,7 +566,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         assert!(seen.screen.lock().unwrap().screen().alternate_screen());
         let columns = ["mode", "status", "lag", "last refresh", "rows", "cost", "buffers", "errors"];
         seen.until("all columns", |t| columns.iter().all(|c| t.contains(c)));
-        // The row of a stream table with a pending change, and of one after a refresh.
+        // Whether the screen has a row of `by_region` with all these texts.
         let row = |t: &str, what: &[&str]| {
             t.lines().any(|l| l.contains("by_region") && what.iter().all(|w| l.contains(w)))
         };
@@ -570,14 +574,14 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("a change that waits", |t| row(t, &["late"]));
         app.does(&["refresh", "by_region", "--quiet"]);
         seen.until("a refresh", |t| row(t, &["fresh", "ago, DIFFERENTIAL", "+0 ~"]));
-        // Changes by other clients are seen without a key.
+        // The screen shows changes by other clients without a key press.
         app.does(&["alter", "by_region", "--suspend", "--quiet"]);
         seen.until("one that is suspended", |t| {
             t.lines().any(|l| l.contains("by_region") && l.contains("SUSPENDED"))
         });
         app.does(&["alter", "by_region", "--resume", "--quiet"]);
         seen.until("none that is suspended", |t| !t.contains("SUSPENDED"));
-        // Its connections are lost, and it opens others.
+        // The program's connections are terminated, and the program opens new ones.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
              WHERE application_name LIKE 'trickle%' AND datname = current_database() AND pid <> pg_backend_pid()";
         count(&w, cut).await;
@@ -585,7 +589,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("one that is dropped", |t| t.contains("by_region") && !t.contains("large"));
         seen.press("q");
         assert_eq!(seen.child.wait().unwrap().exit_code(), 0);
-        // Its last output may still be on the way.
+        // The program's last output may reach the screen later than its end.
         let began = Instant::now();
         let is_as_before = || {
             let screen = seen.screen.lock().unwrap();
@@ -619,7 +623,7 @@ fn watch_without_a_terminal_prints_json_lines_or_is_refused() {
             let document: Value = serde_json::from_str(&line.unwrap()).unwrap();
             assert_eq!(document["tables"].as_array().unwrap().len(), 4, "{document}");
         }
-        // Nobody reads its output any more: it ends by itself, and without a failure.
+        // The reading end of the pipe is closed, so the program ends by itself with exit code 0.
         assert_eq!(watch.wait().unwrap().code(), Some(0));
     });
 }

@@ -1,5 +1,5 @@
-//! A whole session, from `init` to `uninstall`: exit codes, and the shapes of the documents that scripts rely
-//! on.
+//! A whole session with the program, from `init` to `uninstall`: exit codes, and the shapes of the JSON
+//! documents on which scripts rely.
 
 use super::{BY_REGION, Role, inventory, keys};
 use crate::support::newest_server;
@@ -16,7 +16,7 @@ fn a_session_from_init_to_uninstall() {
             made,
             json!({"catalog": VERSION, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")})
         );
-        // The second of two runs finds the work done, also where both run at the same time.
+        // The second of two runs finds the work done, also if both run at the same time.
         app.does(&["uninstall"]);
         let both: Vec<_> = (0..2).map(|_| app.command(&["init", "--quiet"]).spawn().unwrap()).collect();
         for mut one in both {
@@ -35,7 +35,7 @@ fn a_session_from_init_to_uninstall() {
 
         let gone = app.trickle(&["drop", "by_region", "--cascade", "--json"]).json();
         assert_eq!(gone, json!({"dropped": ["public.large", "public.by_region"]}));
-        // A user's view keeps the stream table that it reads, until the user allows its drop.
+        // A stream table that a user's view reads is not dropped until the user allows the drop of the view.
         app.run_sql(db, "CREATE VIEW shown AS SELECT * FROM ranked").await;
         let kept = app.trickle(&["uninstall"]);
         assert_eq!((kept.code, kept.out.as_str()), (2, ""));
@@ -84,8 +84,8 @@ fn created(app: &Role) {
         app.does(&["create", "large", "--query", large, "--no-schedule"])
             .contains("DIFFERENTIAL, 3 rows in ")
     );
-    // A query that can only be recomputed: the reason and its place are on standard error, and standard
-    // output stays the same.
+    // For a query without a delta, the reason and its position are on standard error; standard output has its
+    // usual shape.
     let ranked = "SELECT id,\n  last_value(id) OVER (ORDER BY amount) AS place FROM orders";
     let ran = app.trickle(&["create", "ranked", "--query", ranked, "--no-initialize"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "public.ranked: FULL, empty until its first refresh\n"));
@@ -188,7 +188,8 @@ async fn checked(db: &crate::support::Db, app: &Role) {
     let all = app.trickle(&["check", "--json"]).json();
     let equal = all.as_array().unwrap().iter().filter(|c| c["equal"] == true).count();
     assert_eq!((equal, all.as_array().unwrap().len()), (3, 3), "{all}");
-    // A row that somebody forced in is found, named, and removed by a full refresh.
+    // `check` finds and names a row that somebody forced into the stream table, and a full refresh removes
+    // the row.
     let forced =
         "BEGIN; SET LOCAL pgtrickle.refreshing = 'on'; INSERT INTO large VALUES ('forged', 1); COMMIT";
     app.run_sql(db, forced).await;
@@ -220,7 +221,7 @@ async fn switched(db: &crate::support::Db, app: &Role) {
     let done = app.trickle(&["refresh", "by_region", "--json"]).json();
     assert_eq!((&done[0]["action"], &done[0]["delta_rows"]), (&json!("DIFFERENTIAL"), &json!(1)), "{done}");
     app.does(&["check", "--quiet"]);
-    // The query is shown as the user typed it.
+    // `status` shows the query as the user typed it.
     assert_eq!(app.trickle(&["status", "by_region", "--json"]).json()[0]["query"], BY_REGION);
 }
 
@@ -280,8 +281,8 @@ fn explained(app: &Role) {
     assert!(full.code == 1 && full.out.contains("last_value()"), "{}", full.out);
 }
 
-/// Tells which index is missing, for which stream tables, and what it would save; once it exists, none is
-/// missing.
+/// The program names the missing index, the stream tables that need it, and its saving. When the index
+/// exists, no index is reported as missing.
 #[test]
 fn missing_indexes_are_told_with_what_they_would_save() {
     newest_server(async |db| {

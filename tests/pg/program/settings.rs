@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory with a file of settings, removed at the end of the test.
+/// A directory with a `trickle.toml`, removed at the end of the test.
 struct Directory(PathBuf);
 
 impl Directory {
     fn with(name: &str, settings: &str) -> Directory {
-        // A test runs on several servers at once.
+        // A test runs on several servers at once, so each directory gets a number.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("trickle-settings-{}-{name}-{n}", std::process::id()));
@@ -57,7 +57,7 @@ fn settings_come_from_the_file_and_from_flags() {
         let limited =
             "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE limit_bytes = 65536 AND trigger_mode = 'ROW'";
         assert_eq!(count(&w, limited).await, 2);
-        // Clients without the file share the settings in the catalog.
+        // Clients without the file use the settings in the catalog.
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id = 3").await;
         does(&["refresh", "--quiet"]);
         let by = async |action: &str| {
@@ -115,8 +115,8 @@ fn enabled_false_stops_the_refresher_and_not_refreshes_by_hand() {
         assert!(said.contains("nothing is refreshed: enabled is false"), "{said}");
         let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trickle run' \
                          AND datname = current_database()";
-        // The refresher connected to see whether there is a server, and has left again; otherwise it would
-        // seem to be at work.
+        // The refresher connected to check that a server answers. The test waits until that connection is
+        // closed, since `doctor` would count it as a working refresher.
         until(&w, &format!("SELECT ({connected}) = 0")).await;
         let (code, doctor) = run_both(&app, &off.0, &["doctor"]);
         assert!(code == 0 && doctor.contains("enabled is false here"), "{doctor}");
@@ -137,7 +137,7 @@ fn a_refresh_has_the_memory_that_is_set() {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
-        // The result shows the setting that was in force at its refresh.
+        // The stored row shows the value of `work_mem` that was in force at the refresh.
         let query = "SELECT current_setting('work_mem') AS memory";
         app.does(&["create", "shown", "--query", query, "--no-schedule", "--quiet"]);
         app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "32"]);

@@ -1,5 +1,5 @@
-//! `trickle wait` returns as soon as the changes committed before the call are visible: not earlier, and it
-//! does return.
+//! `trickle wait` returns as soon as the changes that were committed before the call are visible, and not
+//! earlier.
 
 use super::{BY_REGION, Role};
 use crate::support::newest_server;
@@ -22,7 +22,7 @@ fn a_wait_ends_when_somebody_has_refreshed() {
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
         app.does(&["create", "large", "--query", "SELECT region FROM by_region WHERE total > 1", "--quiet"]);
-        // Transactions that change none of its sources are no reason to wait.
+        // `wait` does not wait for transactions that change no source of the stream table.
         app.run_sql(db, "CREATE TABLE other (x int); INSERT INTO other VALUES (1)").await;
         let done = app.trickle(&["wait", "large", "--json"]).json();
         assert_eq!((&done["name"], &done["visible"]), (&"large".into(), &true.into()));
@@ -49,7 +49,7 @@ fn a_wait_ends_when_somebody_has_refreshed() {
     });
 }
 
-/// A query that reads the clock always has something to do: only its frontier tells that a refresh came after
+/// A stream table whose query reads the clock is never idle. So `wait` compares its frontier with the time of
 /// the call.
 #[test]
 fn a_table_that_is_never_idle_is_waited_for_by_its_frontier() {

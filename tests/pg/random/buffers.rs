@@ -1,5 +1,5 @@
-//! Refreshes from change buffers with frontiers, as a driver runs them: with bind parameters, and in one
-//! snapshot each.
+//! Refreshes from change buffers with frontiers, as a driver runs refreshes: with bind parameters, and each
+//! refresh in one snapshot.
 
 use super::run::{Counts, judge, results};
 use super::script::{Expect, Part, Step, beyond, difference};
@@ -43,7 +43,7 @@ impl ToSql for Text {
     to_sql_checked!();
 }
 
-/// The snapshot and transaction up to which the last refresh has consumed changes.
+/// The frontier of the last refresh: its snapshot and its transaction.
 struct Frontier {
     snapshot: String,
     xid: String,
@@ -56,13 +56,13 @@ struct Run<'a> {
     case: &'a Case,
     table: StreamTable,
     refresher: &'a Client,
-    /// The time that the clock showed last.
+    /// The time for which the last refresh computed the result.
     time: i64,
     counts: Counts,
 }
 
 /// Checks samples that cannot raise an error, on three connections: the refresher and two writers. One writer
-/// commits after a refresh that began later than its change.
+/// writes before a refresh begins, and commits after that refresh.
 pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("buffered", db.major());
     let sessions = [db.session().await, db.session().await, db.session().await];
@@ -123,8 +123,8 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     counts
 }
 
-/// Returns whether the query has too many rows for a test in a state that it is refreshed to, by either
-/// clock.
+/// Returns whether the query has too many rows for a test in one of the states of a refresh, at either time
+/// of the clock.
 fn is_beyond(case: &Case) -> bool {
     let db = &case.db;
     let (after, half) = (sum(&db.before, &db.delta), half(db));
@@ -135,12 +135,12 @@ fn is_beyond(case: &Case) -> bool {
         .any(|db| beyond(&case.sample.eval(&db)))
 }
 
-/// Returns whether the changes of a table are committed late.
+/// Returns whether the late writer changes this table.
 fn is_late(id: TableId) -> bool {
     id.0 <= 2
 }
 
-/// Returns the state while the changes of the late tables are not committed yet.
+/// Returns the state before the late writer commits.
 fn half(db: &Database) -> State {
     let early = db.delta.iter().filter(|(id, _)| !is_late(**id));
     sum(&db.before, &early.map(|(id, z)| (*id, z.clone())).collect())
@@ -236,7 +236,7 @@ impl Run<'_> {
         sql
     }
 
-    /// Runs one refresh in one snapshot, and compares the table afterwards.
+    /// Runs one refresh in one snapshot, and compares the stored rows with the evaluator's result.
     async fn refresh(
         &mut self,
         how: Refresh,
@@ -251,7 +251,7 @@ impl Run<'_> {
             .await
             .map_err(text)?;
         let high = Frontier { snapshot: row.get(0), xid: row.get(1) };
-        // The clock goes forward and back.
+        // The times of successive refreshes go forward and back.
         let clock = self.case.db.clock;
         let then = self.time;
         self.time = if low.is_none() || then == clock.now { clock.then } else { clock.now };

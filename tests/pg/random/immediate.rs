@@ -1,4 +1,5 @@
-//! Random samples kept by triggers, within the statements that write their tables.
+//! Random samples as IMMEDIATE stream tables: triggers apply the delta of each statement that writes the
+//! tables.
 
 use super::buffers::{difference_of, text};
 use super::run::{Counts, judge, results};
@@ -21,11 +22,11 @@ type State = HashMap<TableId, ZSet>;
 /// The part of a change that one statement writes.
 #[derive(Clone, Copy, Debug)]
 enum Writes {
-    /// All rows of one table that go, or all that come.
+    /// One statement deletes all leaving rows of a table, or inserts all new rows of a table.
     Tables,
-    /// All rows of all tables that go; then all that come.
+    /// One statement deletes the leaving rows of all tables; then one inserts the new rows of all tables.
     Together,
-    /// One row.
+    /// One statement deletes or inserts one row.
     Rows,
 }
 
@@ -44,7 +45,8 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
         if risky(&case.sample) {
             continue;
         }
-        // A recursion may have no end in a state between two statements.
+        // In a state between two statements a recursion may have no end, so recursive samples write all
+        // tables together.
         let writes = match is_recursive(&case) {
             true => Writes::Together,
             false => [Writes::Tables, Writes::Together, Writes::Rows][(seed % 3) as usize],
@@ -77,13 +79,13 @@ async fn keep(
     let path = Setting { name: "search_path".into(), values: vec!["pg_catalog".into()] };
     let made = Immediate::new(&table, 1, table.buffers(), &[path]).and_then(|i| i.install());
     let made = made.map_err(|e| e.to_string())?;
-    // The tables are empty, so the triggers keep the result from the first row on.
+    // The tables are empty at first, so the triggers apply every change from the first row on.
     let empty =
         table.refresh(trickle_core::Refresh::Replace, &table.changing()).map_err(|e| e.to_string())?;
     for statement in table.ddl().iter().chain(&empty).chain(&made) {
         run(client, &print(statement).text).await?;
     }
-    // The trigger by which the statements tell a stream table from another table of its name.
+    // The statements recognize a stream table by this trigger, and not another table of the same name.
     let guard = "CREATE FUNCTION pgtrickle_changes.pass() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
          CREATE TRIGGER trickle_guard BEFORE INSERT ON immediate.result EXECUTE FUNCTION pgtrickle_changes.pass()";
     run(client, guard).await?;
@@ -133,7 +135,7 @@ async fn run(client: &Client, sql: &str) -> Result<(), String> {
     client.batch_execute(sql).await.map_err(|e| format!("{}\n{sql}", text(e)))
 }
 
-/// Returns the statements as one, where a change is written together.
+/// Returns the statements as one statement if the change is written together.
 fn grouped(all: Vec<String>, writes: Writes) -> Vec<String> {
     if all.len() < 2 || !matches!(writes, Writes::Together) {
         return all;

@@ -1,4 +1,4 @@
-//! Runs the steps of a case and judges their results.
+//! Runs the steps of a case on a server, and judges the results.
 
 use super::script::{Expect, Part, Step};
 use std::collections::{BTreeMap, HashSet};
@@ -11,20 +11,21 @@ use trickle_core::types::Type;
 #[derive(Clone, Default)]
 pub(super) struct Counts {
     pub(super) cases: u64,
-    /// Equal results, by part.
+    /// Number of queries with equal results.
     pub(super) queries: u64,
     pub(super) deltas: u64,
     pub(super) tables: u64,
-    /// Cases in which both raise an error.
+    /// Cases in which PostgreSQL and the evaluator both raise an error.
     pub(super) both_raise: u64,
-    /// Cases in which both raise an error with different SQLSTATEs, since evaluation may meet another row
-    /// first.
+    /// Cases in which PostgreSQL and the evaluator raise errors with different SQLSTATEs, since they may
+    /// evaluate the rows in different orders.
     pub(super) other_state: u64,
     /// Cases in which only the evaluator raises an error, in a part that PostgreSQL does not evaluate.
     pub(super) only_evaluator: u64,
     /// Cases in which PostgreSQL raises an error and the evaluator does not.
     pub(super) only_server: u64,
-    /// Cases in which a delta or refresh raises an error and the query does not: it would be recomputed.
+    /// Cases in which a delta or refresh raises an error and the query does not. A driver would recompute the
+    /// result.
     pub(super) delta_raises: u64,
 }
 
@@ -63,8 +64,8 @@ impl fmt::Display for Counts {
 
 pub(super) type Rows = Vec<Vec<Option<String>>>;
 
-/// Runs a case in a transaction that is rolled back: in one round trip, or step by step after an error.
-/// `risky` cases may raise errors.
+/// Runs a case in a transaction that is rolled back. The steps run in one round trip; after an error they run
+/// again one by one. `risky` cases may raise errors.
 pub(super) async fn run(client: &Client, steps: &[Step], risky: bool) -> Result<Counts, String> {
     let mut counts = Counts { cases: 1, ..Counts::default() };
     let mut sql = String::from("BEGIN");
@@ -159,7 +160,7 @@ pub(super) fn judge(step: &Step, rows: &Rows, counts: &mut Counts) -> Result<(),
     Ok(())
 }
 
-/// Compares the expected rows with those found, by subtracting one from the other.
+/// Compares the expected rows with the found rows by subtracting one from the other.
 fn compare(expected: &ZSet, types: &[Type], weighted: bool, found: &Rows) -> Result<(), String> {
     let mut bag: BTreeMap<Vec<Option<String>>, i64> = BTreeMap::new();
     for (row, w) in expected.iter() {

@@ -1,4 +1,4 @@
-//! The statements that are run on the server for one sample, and their expected results.
+//! The statements that the server runs for one sample, and their expected results.
 
 use super::sources::{Namespace, WeightedTables, delta_name, literal, sum, values};
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use trickle_core::stream_table::{Options, Refresh, StreamTable};
 use trickle_core::testing::{Sample, VARIANTS, delta_plan};
 use trickle_core::types::Type;
 
-/// Steps of one part stand or fall together: a data error ends the part and no other.
+/// A part of a case. A data error ends all steps of its part, and no steps of other parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// Writes of the test itself.
@@ -41,12 +41,13 @@ pub(super) struct Step {
     pub(super) expect: Expect,
 }
 
-/// Parts of a case beside its sample and first change; without them the case is smaller.
+/// Additions to the sample and the first change of a case. Without these additions the case is smaller.
 #[derive(Clone, Default)]
 pub(super) struct More {
-    /// Rows that come and go within the first window.
+    /// Rows that are inserted and deleted within the first window.
     pub(super) noise: HashMap<TableId, Vec<Row>>,
-    /// States of all tables after the first change: the second is reached by delta, the third by difference.
+    /// States of all tables after the first change. A refresh by delta leads to the first of these states,
+    /// and a refresh by difference to the second.
     pub(super) later: Vec<HashMap<TableId, ZSet>>,
 }
 
@@ -63,8 +64,8 @@ fn text(e: trickle_core::Error) -> String {
     format!("{e} {}", e.detail_text().unwrap_or_default())
 }
 
-/// Returns the steps of a case; `variants` are those whose deltas are run on their own. None where the query
-/// has too many rows for a test, or does not end: a server would go on without end.
+/// Returns the steps of a case; the deltas of `variants` are also run by themselves. Returns None if the
+/// query has too many rows for a test, or a recursion without end, which a server would run for ever.
 pub(super) fn script(
     space: &Namespace,
     sample: &Sample,
@@ -116,7 +117,7 @@ pub(super) fn script(
     Ok(Some(s.steps))
 }
 
-/// Returns whether there are too many rows for a test.
+/// Returns whether a result has too many rows for a test.
 pub(super) fn beyond(result: &Result<ZSet, trickle_core::Error>) -> bool {
     result.as_ref().is_err_and(|e| e.sqlstate() == "54000")
 }
@@ -130,7 +131,7 @@ pub(super) fn difference(a: &ZSet, b: &ZSet) -> ZSet {
     out
 }
 
-/// Returns a database in this state in which nothing changed.
+/// Returns a database in this state, without changes.
 fn still(state: &HashMap<TableId, ZSet>) -> Database {
     Database { before: state.clone(), ..Database::default() }
 }
@@ -176,8 +177,8 @@ impl Script<'_> {
         }
     }
 
-    /// Adds steps that bring the tables to `state`, and write the change that led there, with rows that come
-    /// and go. Returns the tables that have a change.
+    /// Adds steps that set the tables to `state`, and write `delta`, the change to that state, together with
+    /// the noise. Returns the tables that have a change.
     fn change(
         &mut self,
         state: &HashMap<TableId, ZSet>,

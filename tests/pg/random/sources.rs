@@ -1,4 +1,4 @@
-//! The tables from which plans of random samples read.
+//! The tables that plans of random samples read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use trickle_core::sql::{Changes, Ident, Profile, Qualified, Relation, Sources, S
 use trickle_core::types::{Datum, Type};
 use trickle_core::{Error, Result};
 
-/// A worker's schema, with tables of its own.
+/// The schema and the tables of one worker.
 pub(super) struct Namespace {
     pub(super) schema: String,
     pub(super) tables: Vec<Arc<TableDef>>,
@@ -54,7 +54,7 @@ impl Namespace {
         sql
     }
 
-    /// Returns a statement that empties the files of all tables.
+    /// Returns a TRUNCATE of all tables, which also removes their dead rows.
     pub(super) fn truncate(&self) -> String {
         let both = |t: &Arc<TableDef>| format!("{}.{}, {}", self.schema, t.name, delta_name(&self.schema, t));
         format!("TRUNCATE {}", self.tables.iter().map(both).collect::<Vec<_>>().join(", "))

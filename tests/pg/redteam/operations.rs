@@ -1,4 +1,4 @@
-//! The operations of the superuser on a stream table.
+//! The operations of the superuser on stream tables.
 
 use super::world::{Kept, Place, name_of, role, run_in, say};
 use crate::support::{Driver, name, sql_api};
@@ -14,18 +14,18 @@ use trickle_client::{
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// The mode of a stream table, and the way in which its sources are captured.
+/// The mode of a stream table with the kind of capture of its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Keeping {
-    /// Kept by deltas, captured by statement triggers in PL/pgSQL.
+    /// Updated by deltas; its sources are captured by statement triggers in PL/pgSQL.
     Statement,
-    /// Kept by deltas, captured by row triggers.
+    /// Updated by deltas; its sources are captured by row triggers.
     Row,
-    /// Kept by deltas, captured in C.
+    /// Updated by deltas; its sources are captured by triggers in C.
     Copied,
-    /// Kept by full refreshes.
+    /// Updated by full refreshes.
     Full,
-    /// Kept within the statements of writers (IMMEDIATE).
+    /// Updated within the statements of writers (IMMEDIATE).
     Immediate,
 }
 
@@ -42,7 +42,7 @@ impl Keeping {
 
     fn mode(self) -> Option<RefreshMode> {
         match self {
-            // AUTO uses deltas where the query allows it.
+            // The mode AUTO uses deltas if the query has a delta.
             Keeping::Statement | Keeping::Row | Keeping::Copied => None,
             Keeping::Full => Some(RefreshMode::Full),
             Keeping::Immediate => Some(RefreshMode::Immediate),
@@ -69,15 +69,15 @@ pub(super) enum Operation {
     Refresh,
     RefreshFull,
     Check,
-    /// A refresh that also drains the changes it has applied.
+    /// A refresh that also drains the changes that it has applied.
     Drain,
     Alter,
     Drop,
     Repair,
-    /// An upgrade of the catalog, in which all trigger functions are made again.
+    /// An upgrade of the catalog, which makes all trigger functions again.
     Upgrade,
     Explain,
-    /// A refresh on schedule, awaited until it is done or has failed.
+    /// A refresh on schedule. The test waits until the refresh has succeeded or failed.
     Run,
 }
 
@@ -97,8 +97,8 @@ impl Operation {
         Operation::Run,
     ];
 
-    /// Returns whether the operation gives the query again, by which the owner agrees to the functions that
-    /// it names.
+    /// Returns whether the operation contains the query again. The owner thereby agrees to the functions that
+    /// the query names.
     pub(super) fn gives(self) -> bool {
         matches!(self, Operation::Create | Operation::Replace | Operation::Alter | Operation::Drop)
     }
@@ -110,7 +110,7 @@ pub(super) fn new(what: &str, query: &str, keeping: Keeping) -> NewStreamTable {
     NewStreamTable { mode: keeping.mode(), schedule, ..NewStreamTable::new(name(what), query) }
 }
 
-/// Does an operation on the attacked stream table, or on another one of the same query.
+/// Does an operation on the attacked stream table, or on another stream table with the same query.
 pub(super) async fn work(
     place: &Place,
     t: &mut Driver,
@@ -169,7 +169,7 @@ pub(super) async fn work(
         Operation::Upgrade if through => {
             say(admin, "SELECT pgtrickle.release_catalog(); DROP EXTENSION pg_trickle").await?;
             let taken = say(admin, "CREATE EXTENSION pg_trickle SCHEMA extensions").await;
-            // A session knows the extension's settings once it has loaded the library.
+            // This call makes the session load the library, and so know the extension's settings.
             say(admin, "SELECT * FROM pgtrickle.rebuild_cdc_triggers()").await?;
             taken
         }
@@ -197,13 +197,14 @@ pub(super) async fn work(
     }
 }
 
-/// Waits until the server's own workers have refreshed it or failed to.
+/// Waits until the server's own workers have refreshed the stream table or failed to refresh it.
 async fn scheduled(admin: &Session, target: &str) -> std::result::Result<(), String> {
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
     let last = crate::support::count(admin, last).await;
     say(admin, &format!("SELECT pgtrickle.alter_stream_table('{target}', schedule => '50ms')")).await?;
     let target_name = target.rsplit('.').next().unwrap();
-    // A refresh on schedule that finds nothing leaves no history, so the writes before have left a change.
+    // A refresh on schedule that finds no changes leaves no history, so the test needs the writes before this
+    // operation.
     let done = format!(
         "SELECT count(*) + (SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{target_name}' AND status <> 'ACTIVE') \
          FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -234,7 +235,7 @@ impl Connect for To<'_> {
     }
 }
 
-/// Runs the program's refresher until it has refreshed the stream table or failed to.
+/// Runs the program's refresher until it has refreshed the stream table or failed to refresh it.
 async fn refresher(place: &Place, t: &mut Driver, target: &str) -> Result<std::result::Result<(), String>> {
     let often = Alteration { schedule: Some(Some("50ms".to_owned())), ..Alteration::default() };
     t.alter(&name(target), &often).await?;
@@ -270,8 +271,8 @@ async fn refresher(place: &Place, t: &mut Driver, target: &str) -> Result<std::r
     Ok(failed.into_inner())
 }
 
-/// Makes stream tables that no attempt concerns, over a table of alice. Their refresh stands for the refresh
-/// of another owner.
+/// Makes the stream table `calm` over a table of alice, which no attempt concerns. Its refresh stands for
+/// refreshes of other owners.
 pub(super) async fn make_calm(place: &Place, t: &mut Driver) {
     if !Driver::is_the_servers() {
         let new = NewStreamTable::new(name("calm"), name_of(place, "SELECT id, word FROM alice.vault"));
@@ -283,7 +284,7 @@ pub(super) async fn make_calm(place: &Place, t: &mut Driver) {
     run_in(place, &s, text).await;
 }
 
-/// Refreshes them, and returns the fault, if there is one.
+/// Refreshes the stream table `calm`, and returns the fault, if any.
 pub(super) async fn calm(place: &Place, t: &mut Driver, admin: &Session) -> Option<String> {
     run_in(place, admin, "INSERT INTO alice.vault SELECT max(id) + 1, 'SECRET' FROM alice.vault").await;
     let calm = if Driver::is_the_servers() { name_of(place, "alice.calm") } else { "public.calm".to_owned() };
@@ -301,7 +302,7 @@ pub(super) async fn calm(place: &Place, t: &mut Driver, admin: &Session) -> Opti
     )
 }
 
-/// Opens a driver over a database with a catalog.
+/// Makes a catalog, and opens a driver over its database.
 pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {
@@ -314,17 +315,19 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     }
     let t = Driver::begin(&first, async || place.session("postgres").await, keeping.settings()).await;
     if Driver::is_the_servers() {
-        // The library's questions are the superuser's own statements here, and no part of the extension.
+        // The queries of the library run as the superuser's own statements here and are no part of the
+        // extension, so they get a safe search path.
         run_in(place, t.connection(), "SET search_path = pg_catalog, pg_temp").await;
         return t;
     }
-    // The program opens a database that has a catalog in this way: with a safe search path.
+    // The driver is opened as the program opens a database that has a catalog: with a safe search path.
     Driver::of(
         trickle_client::Trickle::open(place.session("postgres").await, keeping.settings()).await.unwrap(),
     )
 }
 
-/// Makes the catalog where mallory has been before; returns whether that is refused.
+/// Makes the catalog in a database in which mallory already acted. Returns whether making the catalog is
+/// refused.
 pub(super) async fn settle(place: &Place, keeping: Keeping) -> bool {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {

@@ -1,4 +1,4 @@
-//! The form in which attempts are written down.
+//! The form of the files with attempts.
 //!
 //! ```text
 //! owner of a source: an implicit cast from a type of the owner's to the column's
@@ -8,48 +8,49 @@
 //!
 //! | step | meaning |
 //! |---|---|
-//! | `before`, `do` | a step of mallory, before and after the stream table is made, that must succeed |
+//! | `before`, `do` | a step of mallory that must succeed, before or after the stream table is made |
 //! | `no` | a step of mallory that must be refused |
 //! | `try` | a step of mallory that may be refused or not |
-//! | `hold` | a step of mallory in a transaction that stays open to the end |
+//! | `hold` | a step of mallory in a transaction that stays open to the end of the attempt |
 //! | `admin`, `alice`, `wilma` | a step of the superuser, of alice or of a writer, that must succeed |
 //! | `first` | a step of the superuser, before the stream table is made |
 //! | `write`, `self` | writes of wilma and of mallory before each operation; `-` for none |
-//! | `query` | the query of the stream table |
-//! | `only`, `kept` | the attempt has one driver only, or one mode only |
+//! | `query` | the query of the attacked stream table |
+//! | `only`, `kept` | the attempt is made only with this driver, or only in this mode |
 //! | `early` | a step of mallory, before there is a catalog, with CREATE on the database |
 //! | `on own` | operations are done on mallory's stream table `own`, over `mallory.m` |
-//! | `expect` | a query for the expected rows, where `query` gives other roles other rows than its owner |
-//! | `named` | the query names objects of mallory; giving it again would agree to them, so it is not done |
-//! | `breaks` | mallory may break the stream table by this, as its owner, or block operations, as a writer |
+//! | `expect` | a query for the expected rows, if `query` gives the superuser other rows than the owner |
+//! | `named` | the query names objects of mallory; operations that would agree to these are left out |
+//! | `breaks` | mallory may break the stream table as its owner, or block operations as a writer |
 //!
-//! `{source}` and `{mine}` are the OIDs of `shop.t` and `mallory.m`, `{database}` is the database's name.
-//! `{id}` in a write is another number each time.
+//! `{source}` and `{mine}` stand for the OIDs of `shop.t` and `mallory.m`, and `{database}` for the name of
+//! the database. `{id}` in a write stands for a number that differs each time.
 //!
-//! A line that is indented further continues the one before. `mallory` stands for a role that the test names.
+//! A line that is indented further continues the previous line. `mallory` stands for a role whose name the
+//! test chooses.
 
 use super::Driver;
 use super::operations::Keeping;
 use std::path::Path;
 
-/// The attacker: the rights that mallory has.
+/// The kind of attacker: the rights that mallory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Actor {
-    /// Owns `shop.t`, the source of the stream table.
+    /// An attacker who owns `shop.t`, the source of the stream table.
     Owner,
-    /// Owns a stream table; with the extension mallory also made it.
+    /// An attacker who owns a stream table, and with the extension also created it.
     Grantee,
-    /// Owned `shop.t` until alice got it.
+    /// An attacker who owned `shop.t` until alice became its owner.
     Former,
-    /// May read the stream table.
+    /// An attacker who may read the stream table.
     Reader,
-    /// May insert into `shop.t`.
+    /// An attacker who may insert into `shop.t`.
     Writer,
-    /// May create in schema public, which is in everybody's search_path.
+    /// An attacker who may create objects in schema public, which is in every role's search_path.
     Creator,
-    /// Has nothing but CONNECT and TEMPORARY.
+    /// An attacker with only the rights CONNECT and TEMPORARY.
     Guest,
-    /// No role in particular: the rights of PUBLIC.
+    /// An attacker with the rights of PUBLIC.
     Public,
 }
 
@@ -98,7 +99,7 @@ pub(super) enum Wanted {
     Done,
     Refused,
     Either,
-    /// Succeeds, and its transaction stays open.
+    /// The step succeeds, and its transaction stays open.
     Held,
 }
 
@@ -123,23 +124,24 @@ pub(super) struct Attempt {
     pub(super) early: Vec<Step>,
     /// Whether operations are done on mallory's stream table.
     pub(super) own: bool,
-    /// A query for the expected rows, where the stream table's query gives other rows to the superuser who
-    /// compares.
+    /// A query for the expected rows, if the stream table's query gives the comparing superuser other rows
+    /// than its owner.
     pub(super) expect: Option<String>,
-    /// Whether the query names objects of mallory: giving it again would agree to them.
+    /// Whether the query names objects of mallory. An operation that contains the query again would agree to
+    /// these objects.
     pub(super) named: bool,
     pub(super) breaks: bool,
 }
 
 impl Attempt {
-    /// Returns whether mallory may break the attacked stream table: as its owner, or as the owner of its
-    /// source.
+    /// Returns whether mallory may break the attacked stream table: as its owner, as the owner of its source,
+    /// or since the attempt has the step `breaks`.
     pub(super) fn may_break(&self) -> bool {
         self.actor.owns_the_source() || self.breaks || self.own
     }
 }
 
-/// Returns the attempts by one way.
+/// Returns the attempts in the file of this name.
 pub(super) fn read(way: &str) -> Vec<Attempt> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/pg/redteam/attempts/{way}.attempts"));

@@ -1,4 +1,4 @@
-//! The world in which an attempt is made, and the verdict.
+//! The roles, tables and stream tables of an attempt, and the verdict on the attempt.
 
 use super::operations::{self, Keeping, Operation};
 use super::script::{Actor, Attempt, By, Step, Wanted};
@@ -12,8 +12,8 @@ use tokio_postgres::SimpleQueryMessage;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{NewStreamTable, Session};
 
-/// Settings of the servers, and of those with the extension's workers: the workers look often, and only
-/// stream tables with a short schedule are refreshed.
+/// Settings of the servers, also of servers with the extension's workers. The workers check often, and
+/// refresh only stream tables with a short schedule.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "shared_buffers=64MB",
@@ -28,7 +28,7 @@ const WORKERS: &[&str] = &[
     "max_worker_processes=64",
 ];
 
-/// Returns all servers with their versions; with the extension they have its workers.
+/// Returns all servers with their versions. With the extension, the servers run its workers.
 fn servers() -> &'static [(u32, Server)] {
     static SERVERS: OnceLock<Vec<(u32, Server)>> = OnceLock::new();
     SERVERS.get_or_init(|| {
@@ -52,10 +52,10 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A database for the attempts by one way, and roles of its own.
+/// A database for the attempts of one file, with roles of its own.
 pub(super) struct Place {
     server: &'static Server,
-    /// The position of its server among the servers.
+    /// The position of the database's server among all servers.
     pub(super) nth: usize,
     way: String,
     number: AtomicU32,
@@ -71,7 +71,7 @@ impl Place {
         Session::connect(config.user(role)).await.unwrap_or_else(|e| panic!("{role}: {e:?}"))
     }
 
-    /// Makes another database, so that an attempt meets nothing of the one before.
+    /// Makes another database, so that an attempt finds no remains of the previous attempt.
     async fn renew(&self) {
         let s = Session::connect(&self.server.config("postgres")).await.unwrap();
         say(&s, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database())).await.unwrap();
@@ -90,7 +90,7 @@ const ROLE: &str = "DO $$ DECLARE g name; BEGIN
     FOR g IN SELECT roleid::regrole FROM pg_auth_members WHERE member = 'WHOM'::regrole LOOP EXECUTE format('REVOKE %s FROM WHOM', g); END LOOP;
 END $$";
 
-/// Runs a test on every server, side by side, and fails with the texts that it returns.
+/// Runs a test on every server, side by side, and fails with the texts that the test returns.
 pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> + Sync) {
     let run = |nth: usize, server: &'static Server| {
         let place = Place { server, nth, way: way.to_owned(), number: AtomicU32::new(0) };
@@ -113,7 +113,7 @@ pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> +
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns a text with the names of this place's roles.
+/// Returns a text with this place's names of roles and database and the version of the catalog filled in.
 pub(super) fn name_of(place: &Place, text: &str) -> String {
     let text = text
         .replace("{database}", &place.database())
@@ -127,12 +127,13 @@ pub(super) fn role(place: &Place, role: &str) -> String {
     name_of(place, role)
 }
 
-/// Runs statements; an error has everything that the server said.
+/// Runs statements. An error has the whole message of the server.
 pub(super) async fn say(s: &Session, sql: &str) -> Result<(), String> {
     tell(s, sql).await.map(drop).map_err(|(code, said)| format!("{code} {said}\n        {sql}"))
 }
 
-/// Returns the rows of statements; an error has the SQLSTATE and everything that the server said.
+/// Runs statements, and returns their rows as text. An error has the SQLSTATE and the whole message of the
+/// server.
 async fn tell(s: &Session, sql: &str) -> Result<String, (String, String)> {
     match s.client().simple_query(sql).await {
         Ok(messages) => {
@@ -169,7 +170,7 @@ pub(super) async fn different(s: &Session, a: &str, b: &str) -> Result<i64, Stri
     }
 }
 
-/// The world before an attempt. OWNER owns `shop.t`.
+/// Objects that exist before an attempt. `OWNER` owns `shop.t`.
 const WORLD: &str = "
 CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
 CREATE SEQUENCE public.as_postgres; CREATE SEQUENCE public.as_alice; GRANT USAGE ON SEQUENCE public.as_postgres, public.as_alice TO PUBLIC;
@@ -181,8 +182,8 @@ CREATE TABLE shop.t (id int PRIMARY KEY, v int, word text); INSERT INTO shop.t S
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON shop.t TO wilma;
 RESET ROLE";
 
-/// The first functions of mallory: each notes as whom it ran, and tries to get more rights. A sequence keeps
-/// the note where the transaction is rolled back.
+/// The functions that mallory has from the beginning. Each notes the role as which it ran, and tries to get
+/// more rights. A sequence keeps the note if the transaction is rolled back.
 const MALLORY: &str = "
 CREATE FUNCTION mallory.note(what text) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN
     INSERT INTO public.ran VALUES (current_user, what);
@@ -203,7 +204,7 @@ CREATE FUNCTION mallory.give(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $f
 CREATE FUNCTION mallory.fire() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN PERFORM mallory.note('trigger'); IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $f$;
 GRANT USAGE ON SCHEMA mallory TO PUBLIC";
 
-/// Makes an attempt, and returns its achievements.
+/// Makes an attempt, and returns its achievements as texts; empty if the attempt failed.
 pub(super) async fn make(
     place: &Place,
     a: &Attempt,
@@ -278,7 +279,7 @@ async fn go(
             Err(e) => got.push(format!("the stream table cannot be compared: {e}")),
         }
     }
-    // Code that the comparison ran does not count: the superuser typed that query.
+    // Notes of code that the comparison ran are removed, since the superuser typed that query.
     say(&s.admin, "RESET search_path; RESET statement_timeout").await?;
     run_in(place, &s.admin, FORGOTTEN).await;
     drop(t);
@@ -286,7 +287,7 @@ async fn go(
     got.extend(operations::calm(place, &mut t, &s.admin).await);
     ran(place, &s.admin, got, "another's refresh").await;
     drop(t);
-    // Everything that mallory can read, and was told before.
+    // The texts that mallory can read now are added to those that mallory's steps returned.
     secrets(place, &s.mallory, &mut heard).await;
     for line in heard.lines().filter(|l| l.contains("SECRET")) {
         got.push(format!("mallory reads: {}", line.chars().take(200).collect::<String>()));
@@ -297,7 +298,8 @@ async fn go(
 /// The query of mallory's stream table.
 const OWN: &str = "SELECT id, v FROM mallory.m";
 
-/// Makes the world; returns nothing where mallory's earlier steps keep the catalog from being made.
+/// Makes the objects and sessions of an attempt. Returns None if mallory's early steps make the server or
+/// trickle refuse the catalog.
 async fn begin(
     place: &Place,
     a: &Attempt,
@@ -341,7 +343,7 @@ async fn begin(
     Ok(Some(s))
 }
 
-/// Makes the stream tables, and returns the query of the attacked one.
+/// Makes the stream tables, and returns the query of the attacked stream table.
 async fn keep(
     place: &Place,
     a: &Attempt,
@@ -386,11 +388,11 @@ pub(super) struct Kept<'a> {
     pub(super) query: &'a str,
 }
 
-/// Writes of wilma, where the attempt names none.
+/// Writes of wilma, if the attempt names no writes.
 const WRITE: &str = "INSERT INTO shop.t (id, v, word) VALUES ({id}, 3, 'w'); UPDATE shop.t SET v = 4 WHERE id = {id}; \
      DELETE FROM shop.t WHERE id = {id} - 1";
 
-/// Does the operations, with writes before each; returns whether the last refresh succeeded.
+/// Does the operations, each after some writes, and then a refresh. Returns whether that refresh succeeded.
 async fn operate(
     place: &Place,
     a: &Attempt,
@@ -403,11 +405,11 @@ async fn operate(
     let told = std::env::var("TRICKLE_ATTEMPT").is_ok();
     let write = a.write.as_deref().unwrap_or(WRITE);
     let writes = [("wilma", &s.wilma, write), ("mallory", &s.mallory, a.own_write.as_deref().unwrap_or("-"))];
-    // A lock that a role holds is held to the end of the attempt.
+    // If an attempt holds a lock, it does so to the end of the attempt, so the waits are short.
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
     let patience = Duration::from_secs(if held { 2 } else { 30 });
     if held {
-        // A statement must end soon after the test has given up waiting for it.
+        // A statement must end soon after the test stops waiting for it.
         let short = "SET statement_timeout = '2s'";
         for session in [&s.admin, t.connection()] {
             run_in(place, session, short).await;
@@ -433,7 +435,7 @@ async fn operate(
         }
         refreshed = matches!(done, Ok(Ok(())));
         match done {
-            // An actor that may break it may also block it.
+            // An actor that may break the stream table may also block the operations on it.
             Err(_) if !a.may_break() => got.push(format!("{operation:?} waits")),
             Ok(Err(e)) if !a.may_break() || e.starts_with("wrong") => {
                 got.push(format!("{operation:?} fails: {e}"));
@@ -445,7 +447,7 @@ async fn operate(
     refreshed
 }
 
-/// Takes a step, and checks that it succeeds or is refused as wanted.
+/// Takes a step, and checks that the step succeeds or is refused, as it must.
 async fn take(
     place: &Place,
     s: &Sessions,
@@ -476,7 +478,7 @@ async fn take(
         heard.push_str(&said);
         heard.push('\n');
     }
-    // Hidden objects that only some modes have may be missing.
+    // A step may name a hidden object that the mode lacks, so a missing object is no mistake in the step.
     let there = sql.contains("pgtrickle_changes.");
     let typo = |c: &str| {
         ["42601", "42883", "42703"].contains(&c) || ["42P01", "42704", "3F000"].contains(&c) && !there
@@ -492,7 +494,7 @@ async fn take(
     Ok(())
 }
 
-/// Adds the code that ran as a role other than mallory and the writer.
+/// Adds to `got` the notes of code that ran as another role than mallory and the writer.
 async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) {
     let text = name_of(
         place,
@@ -506,10 +508,10 @@ async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) 
     run_in(place, admin, FORGOTTEN).await;
 }
 
-/// Removes the notes of code that ran.
+/// Removes the notes that mallory's functions left.
 const FORGOTTEN: &str = "DELETE FROM public.ran; ALTER SEQUENCE public.as_postgres RESTART; ALTER SEQUENCE public.as_alice RESTART";
 
-/// Returns the rows of the catalog that are not mallory's.
+/// Returns the catalog's rows about stream tables that mallory does not own.
 async fn catalog(place: &Place, admin: &Session) -> Vec<String> {
     let text = name_of(
         place,
@@ -519,7 +521,7 @@ async fn catalog(place: &Place, admin: &Session) -> Vec<String> {
     admin.client().query(&text, &[]).await.unwrap().iter().map(|r| r.get(0)).collect()
 }
 
-/// Adds all rows that mallory may read, and the results of functions that mallory may call.
+/// Adds to `heard` all rows that mallory may read, and the results of functions that mallory may call.
 async fn secrets(place: &Place, mallory: &Session, heard: &mut String) {
     let _ = say(mallory, "ROLLBACK; RESET ROLE; SET statement_timeout = '10s'").await;
     let readable = "SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \

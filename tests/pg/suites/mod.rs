@@ -1,5 +1,5 @@
-//! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each suite has its
-//! tables, its data, one cycle of changes, and its queries in a directory of tests/.
+//! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each suite has a
+//! directory of tests/ with its tables, its data, one cycle of changes, and its queries.
 
 mod plans;
 
@@ -11,9 +11,9 @@ use trickle_core::refresh::Action;
 
 struct Suite {
     schema: &'static str,
-    /// Statements that fill the tables; `:scale` is a number.
+    /// Statements that fill the tables. `:scale` stands for the factor of the number of rows.
     fill: &'static str,
-    /// Changes of a cycle; `:cycle` is its number, from 0.
+    /// Changes of one cycle. `:cycle` stands for the number of the cycle, from 0.
     change: &'static str,
     /// Names and texts of the queries.
     queries: &'static [(&'static str, &'static str)],
@@ -44,8 +44,8 @@ async fn run(client: &Client, text: &str, variable: &str, value: usize) {
     client.batch_execute(&text).await.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
 }
 
-/// Asserts that all queries are kept by deltas, and that after every refresh the stream table equals its
-/// query.
+/// Asserts that the stream tables of all queries are updated by deltas, and that after every refresh each
+/// stream table equals its query.
 fn is_kept_by_deltas(suite: &Suite) {
     newest_server(async |db| {
         let writer = db.session().await;

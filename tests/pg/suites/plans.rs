@@ -4,7 +4,8 @@ use super::{NEXMARK, Suite, TPCDS, run};
 use crate::plans::{Benchmark, Reviewed};
 use tokio_postgres::Client;
 
-/// An auction has ten bids, and the ten seconds in which the greatest is sought have 500.
+/// The limit of rows fits the data: an auction has ten bids, and the ten seconds in which a query seeks the
+/// greatest bid have 500 bids.
 const OF_NEXMARK: Benchmark = Benchmark {
     schema: NEXMARK.schema,
     queries: NEXMARK.queries,
@@ -19,7 +20,7 @@ const OF_NEXMARK: Benchmark = Benchmark {
     ],
     most: 2_000.0,
     reviewed: &[
-        // The server expects 200 keys from a change, a fifth of all.
+        // The server expects 200 changed keys, a fifth of all keys.
         Reviewed("q5", "bid", "state_", "few windows, of which many are expected"),
     ],
 };
@@ -27,8 +28,8 @@ const OF_NEXMARK: Benchmark = Benchmark {
 const OF_TPCDS: Benchmark = Benchmark {
     schema: TPCDS.schema,
     queries: TPCDS.queries,
-    // One store has many rows: a 13th of all sales. The number of days is the same at every scale, so with
-    // ten times the sales a tenth of the days change.
+    // One store has a 13th of all sales. The number of days is the same at every scale, so with ten times as
+    // many sales the change selects a tenth of the days.
     changes: &[
         (
             "date_dim",
@@ -60,13 +61,13 @@ const OF_TPCDS: Benchmark = Benchmark {
     ],
     most: 5_000.0,
     reviewed: &[
-        // The table has a few pages, and tens of its rows are sought.
+        // The table that is read has only a few pages, and the delta seeks tens of its rows.
         Reviewed("brands rollup neighbours spread", "date_dim", "item", "the planner's choice"),
         Reviewed("spread", "item store_sales", "item", "the planner's choice"),
         Reviewed("neighbours share", "item", "date_dim", "the planner's choice"),
         Reviewed("year_over_year", "customer", "date_dim", "the planner's choice"),
         Reviewed("year_over_year", "date_dim", "customer", "the planner's choice"),
-        // A class is a third of all items, a store has a 13th of all customers, a country a 7th.
+        // A class has a third of all items, a store a 13th of all customers, and a country a 7th.
         Reviewed("share", "item", "result", "a window over a third of all"),
         Reviewed("share", "item", "state_", "a window over a third of all"),
         Reviewed("returners", "date_dim store_returns", "state_", "an average of a 13th of all"),
@@ -76,18 +77,19 @@ const OF_TPCDS: Benchmark = Benchmark {
             "customer store_sales state_",
             "the greatest of a 7th of all",
         ),
-        // A condition leaves one changed row, and the server expects two.
+        // After a condition one changed row is left, and the server expects two.
         Reviewed("somewhere_else", "date_dim", "web_sales catalog_sales", "the planner's choice"),
         Reviewed("everywhere", "date_dim", "state_", "the planner's choice"),
         // The user has no index that finds customers by name, or sales by brand.
         Reviewed("everywhere", "customer date_dim store_sales", "customer", "customers of a name"),
         Reviewed("everywhere", "customer", "store_sales web_sales catalog_sales", "customers of a name"),
         Reviewed("spread", "date_dim item store_sales", "store_sales", "deviations that are computed anew"),
-        // The partition is a COALESCE of both sides of a full join, so no restriction can be moved below it.
-        // A weight is unfolded by generate_series, from which the server expects 1,000 rows.
+        // The partition key is a COALESCE over both sides of a full join, so no restriction can be moved
+        // below the join. Rows are repeated by their weight with generate_series, from which the server
+        // expects 1,000 rows.
         Reviewed("cumulative", "date_dim store_sales web_sales", "state_", "a window over a full join"),
-        // The server expects one row from a join of two CTEs by three columns, and thousands come. So it
-        // joins the next relation by trying all pairs.
+        // The server expects one row from a join of two CTEs by three columns, and the join has thousands of
+        // rows. So the server joins the next relation by trying all pairs.
         Reviewed("neighbours", "date_dim item", "state_ pairs_refused", "joins of CTEs"),
         Reviewed("neighbours", "store_sales", "pairs_refused", "joins of CTEs"),
         Reviewed("spread", "date_dim item", "state_ pairs_refused", "joins of CTEs"),

@@ -1,14 +1,14 @@
-//! Relations compared as bags.
+//! Comparison of relations as bags.
 
 use std::fmt::Write;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use trickle_client::Session;
 
-/// Most differing rows that are shown.
+/// Greatest number of differing rows that a message shows.
 const SHOWN: usize = 20;
 
-/// Asserts that two queries give the same columns (by type) and the same rows equally often, by PostgreSQL's
+/// Asserts that two queries have the same types of columns and the same rows equally often, by PostgreSQL's
 /// own equality.
 #[track_caller]
 pub(crate) fn assert_same_bag<'a>(
@@ -23,9 +23,9 @@ pub(crate) fn assert_same_bag<'a>(
     }
 }
 
-/// Returns how two queries differ as bags, for people; empty if they do not. `EXCEPT ALL` both ways in one
-/// statement, so both are read from one snapshot. Columns of types that cannot be compared (json, xml, point
-/// …) are compared as text.
+/// Returns a text that describes how two queries differ as bags; empty if they do not differ. One statement
+/// has `EXCEPT ALL` in both directions, so both queries are read under one snapshot. Columns of types without
+/// equality (json, xml, point …) are compared as text.
 pub(crate) async fn difference(session: &Session, actual: &str, expected: &str) -> String {
     let client = session.client();
     let actual_types = types(session, actual).await;
@@ -71,7 +71,7 @@ async fn types(session: &Session, query: &str) -> Vec<Type> {
     statement.columns().iter().map(|c| c.type_().clone()).collect()
 }
 
-/// Returns whether rows with such a column can be compared: PostgreSQL's own answer.
+/// Asks PostgreSQL whether rows with a column of this type can be compared.
 async fn comparable(session: &Session, ty: &Type) -> bool {
     const COMMON: [Type; 9] = [
         Type::BOOL,

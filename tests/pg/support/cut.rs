@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tokio_postgres::{Config, NoTls};
 use trickle_client::Session;
 
-/// Number of messages that may still pass to the server; below 0 the connection is cut.
+/// The number of messages that may still pass to the server. Below 0 the connection is cut.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<AtomicI64>);
 
 impl Budget {
-    /// Lets so many messages pass from here on.
+    /// Lets this number of messages pass from now on.
     pub(crate) fn set(&self, messages: i64) {
         self.0.store(messages, Ordering::SeqCst);
     }
-    /// Returns how many messages may still pass.
+    /// Returns the number of messages that may still pass.
     pub(crate) fn left(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -60,8 +60,8 @@ pub(crate) async fn connect_to(config: &Config, path: &Path) -> (Session, Budget
     (Session::new(client), budget)
 }
 
-/// Passes messages on until the budget is spent: the first message has only a length, all others a letter
-/// before it.
+/// Passes messages on until the budget is spent. The first message begins with its length, and each later
+/// message with a letter before its length. The first message does not count.
 fn forward(mut from: &UnixStream, mut to: &UnixStream, budget: &Budget) -> std::io::Result<()> {
     let mut letter = false;
     loop {

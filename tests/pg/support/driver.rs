@@ -1,5 +1,5 @@
-//! The driver of the tests: the library or, where a run asks for it, the SQL API of the extension. No test
-//! knows which.
+//! The driver of the tests: the library, or the SQL API of the extension in a run with
+//! `TRICKLE_THROUGH=extension`. Most tests do not depend on which of the two runs.
 
 use super::{Db, run, sql_api};
 use std::ops::{Deref, DerefMut};
@@ -10,9 +10,9 @@ use trickle_client::{
 };
 use trickle_engine::db::Connections;
 
-/// A connection of the library that uses the SQL API where a run asks for it and the API has the operation.
-/// The library does the rest, over the same catalog: reading, switching capture off and on, a refresh whose
-/// statements are watched, and a refresh with options of the schedule.
+/// A connection of the library that, in runs through the SQL API, calls the SQL API for each operation that
+/// the API has. The library does the other operations over the same catalog: reading, switching capture off
+/// and on, watched refreshes, and refreshes with options of the schedule.
 pub(crate) struct Driver {
     trickle: Trickle,
     by_sql: bool,
@@ -33,13 +33,13 @@ impl DerefMut for Driver {
 }
 
 impl Driver {
-    /// Takes a connection with its catalog.
+    /// Makes a driver of a connection that has a catalog.
     pub(crate) fn of(trickle: Trickle) -> Driver {
         Driver { trickle, by_sql: sql_api::is_meant() }
     }
 
-    /// Takes a connection with its catalog, through the SQL API or not, for a test that changes between the
-    /// two.
+    /// Makes a driver of a connection that has a catalog, with or without the SQL API, for a test that
+    /// changes between the two.
     pub(crate) fn through(trickle: Trickle, by_sql: bool) -> Driver {
         Driver { trickle, by_sql }
     }
@@ -49,8 +49,8 @@ impl Driver {
         Driver::begin(&db.session().await, async || db.session().await, settings).await
     }
 
-    /// Makes a catalog in any database: `first` installs the extension where it is meant, and `connect` opens
-    /// the driver's session afterwards, which then has the settings.
+    /// Makes a catalog in any database: In runs through the SQL API, `first` installs the extension and
+    /// stores the settings. Afterwards `connect` opens the driver's session, which so has the settings.
     pub(crate) async fn begin(
         first: &Session,
         connect: impl AsyncFnOnce() -> Session,
@@ -64,14 +64,14 @@ impl Driver {
         Driver::beside_statements(trickle).await
     }
 
-    /// Takes a connection for a test that also runs statements of its own over it: with the search path of
-    /// its role.
+    /// Makes a driver of a connection over which the test also runs its own statements. The connection gets
+    /// the search path of its role.
     pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver::of(trickle)
     }
 
-    /// Opens a driver as a role that is no superuser, and is let in.
+    /// Opens a driver as a role that is no superuser. With the extension the role is let in first.
     pub(crate) async fn open_as(db: &Db, role: &str, settings: Settings) -> Driver {
         let admin = db.session().await;
         let create =
@@ -97,7 +97,8 @@ impl Driver {
     }
 
     pub(crate) async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
-        // Only the program has copies of sources that are not captured, and settings of another role.
+        // Only the program can poll sources by copies, and can create a stream table with settings of another
+        // role.
         if self.by_sql && !new.snapshots && new.settings.is_none() {
             return sql_api::create(&self.trickle, new).await;
         }
@@ -138,7 +139,8 @@ impl Driver {
         self.trickle.refresh_all(options).await
     }
 
-    /// Removes the catalog with all its objects; with the extension also every object that depends on it.
+    /// Removes the catalog with all its objects. With the extension, also removes every object that depends
+    /// on the extension.
     pub(crate) async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         if self.by_sql {
             let gone = sql_api::own(&self.trickle).await?;
@@ -148,24 +150,24 @@ impl Driver {
         self.trickle.uninstall(cascade).await
     }
 
-    /// Returns whether tests go through the SQL API.
+    /// Returns whether this run goes through the SQL API.
     pub(crate) fn is_the_servers() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether a refresh by any role runs with the rights of the stream table's owner; the library
-    /// refuses it to other roles.
+    /// Returns whether a refresh by another role runs with the rights of the stream table's owner. The
+    /// library refuses such a refresh.
     pub(crate) fn refreshes_as_owner() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether dropping a table also drops its hidden objects: by event triggers.
+    /// Returns whether dropping a stream table also drops its hidden objects, by event triggers.
     pub(crate) fn is_told_of_drops() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether the note of a failed refresh stays: the failed call of a function rolls back
-    /// everything that it did.
+    /// Returns whether the catalog keeps the note of a failed refresh. A failed call of an SQL function is
+    /// rolled back with its note.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()
     }

@@ -1,5 +1,5 @@
-//! A line to a server that can go dead: no byte passes either way, and neither end is told. It acts like a
-//! cut cable or a firewall that forgets a connection, unlike a connection that is closed.
+//! A line to a server that can go dead: no byte passes in either direction, and neither end notices. A dead
+//! line acts like a cut cable or a firewall that forgot the connection, and not like a closed connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time within which a cut line passes nothing any more, and within which it ends with its owner.
+/// Time after which a cut line passes no more bytes, and within which the line's threads end with their
+/// owner.
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
@@ -47,14 +48,14 @@ impl Line {
         self.port
     }
 
-    /// Stops all bytes from here on, of old connections and of new ones.
+    /// Stops all bytes from now on, of existing and of new connections.
     pub(crate) fn cut(&self) {
         self.state.dead.store(true, Ordering::Relaxed);
-        // By then a thread that was passing bytes on is done with them.
+        // After this time a thread that was passing bytes on has finished.
         std::thread::sleep(TICK * 3);
     }
 
-    /// Lets bytes pass again, also those that were sent meanwhile.
+    /// Lets bytes pass again, also bytes that were sent while the line was dead.
     pub(crate) fn mend(&self) {
         self.state.dead.store(false, Ordering::Relaxed);
     }
@@ -84,7 +85,7 @@ fn connect(client: TcpStream, socket: &PathBuf, state: &Arc<State>) {
     });
 }
 
-/// Passes bytes on until one end closes, in pieces that are not begun while the line is dead.
+/// Passes bytes on until one end closes. While the line is dead, no piece is read or passed on.
 fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
     let mut bytes = [0; 16 << 10];
     while !state.gone.load(Ordering::Relaxed) {
@@ -98,7 +99,7 @@ fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => return,
         };
-        // Bytes that were read as the line went dead wait with the others.
+        // Bytes that were read while the line went dead wait until it is mended.
         while state.dead.load(Ordering::Relaxed) && !state.gone.load(Ordering::Relaxed) {
             std::thread::sleep(TICK);
         }

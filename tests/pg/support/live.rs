@@ -1,11 +1,11 @@
-//! Stream tables on a live database, as tests use them.
+//! Operations on stream tables in a database of a real server, for tests.
 
 use super::{Db, Driver, sql_api};
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Opens a driver that refreshes by deltas wherever a query has one. Tables as small as those of tests would
-/// often be recomputed, and the delta would never run.
+/// Opens a driver that refreshes by deltas wherever a query has one. Otherwise the small tables of tests
+/// would often be recomputed, and the delta would not run.
 pub(crate) async fn open(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
@@ -28,7 +28,7 @@ pub(crate) async fn try_refresh(t: &mut Driver, what: &str) -> Result<Vec<Refres
     if sql_api::is_meant() {
         return t.refresh(&[name(what)], &RefreshOptions::default()).await;
     }
-    // A connection remembers a stream table that it refreshed by its full name.
+    // The full name lets the connection use the remembered plan of the stream table.
     let full = Name { schema: Some("public".to_owned()), ..name(what) };
     if name(what).schema.is_none() && t.find(&full).await.is_ok() {
         return t.refresh(&[full], &RefreshOptions::default()).await;
@@ -40,17 +40,17 @@ pub(crate) async fn refresh(t: &mut Driver, what: &str) -> Vec<Refreshed> {
     try_refresh(t, what).await.unwrap_or_else(|e| panic!("{what}: {e:?}"))
 }
 
-/// Asserts at the end of a window that a stream table, brought up to date, equals its query in the same
-/// snapshot.
+/// Refreshes a stream table, and asserts that it equals its query in the same snapshot.
 pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
-    // The check is the library's, and would itself refresh first.
+    // The check is done by the library, which would itself refresh first. In a run through the SQL API, a
+    // refresh by the SQL API therefore comes before the check.
     let mut left = None;
     if sql_api::is_meant() {
         refresh(t, what).await;
         left = Some(sql_api::applied(t).await);
     }
     let e = t.find(&name(what)).await.unwrap();
-    // The library can read buffers only as the catalog's owner.
+    // Only the catalog's owner can read buffers by the library.
     let owner = "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pgtrickle'";
     if left.is_some() && !t.db().query_one(owner, &[]).await.unwrap().get::<bool>(0) {
         let table = format!("TABLE {}", trickle_client::registry::shown(&e));
@@ -64,14 +64,14 @@ pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
     }
     let checked = t.check(&e, 10).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert_eq!(checked.different, 0, "{checked:?}");
-    // Time passes between the refresh and the check.
+    // Time passes between the refresh and the check, so a query over the clock may have changes again.
     let timed = t.registry().await.unwrap().entries().any(|e| e.reads_clock);
     if let Some(before) = left.filter(|_| !timed) {
         assert_eq!(sql_api::applied(t).await, before, "{what}: a check found what a refresh had left");
     }
 }
 
-/// Returns the mode in force and the reason for it.
+/// Returns the mode in force and the reason for that mode.
 pub(crate) async fn mode(t: &Trickle, what: &str) -> (String, String) {
     let e = t.find(&name(what)).await.unwrap();
     (e.mode.to_string(), e.mode_reason.unwrap_or_default())
@@ -81,7 +81,7 @@ pub(crate) async fn run(s: &Session, sql: &str) {
     s.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
 }
 
-/// Returns the one number that a query gives.
+/// Returns the number that a query of one row and one column gives.
 pub(crate) async fn count(s: &Session, sql: &str) -> i64 {
     s.client().query_one(sql, &[]).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}")).get(0)
 }
@@ -91,7 +91,7 @@ pub(crate) async fn pid(client: &tokio_postgres::Client) -> i32 {
     client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
-/// Ends a server process and waits until it is gone.
+/// Terminates a server process, and waits until the process is gone.
 pub(crate) async fn end(by: &Session, pid: i32) {
     let text = "SELECT pg_terminate_backend($1, 60000)";
     let gone: bool = by.client().query_one(text, &[&pid]).await.unwrap().get(0);

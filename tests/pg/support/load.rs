@@ -1,11 +1,11 @@
-//! Tables of the core's catalog and rows of its evaluator, on a server.
+//! Makes tables of the core's catalog, and rows of its evaluator, on a server.
 
 use trickle_client::Session;
 use trickle_core::catalog::TableDef;
 use trickle_core::eval::ZSet;
 use trickle_core::types::{Datum, Type};
 
-/// Rows of one INSERT.
+/// Greatest number of rows in one INSERT.
 const BATCH: usize = 500;
 
 /// Creates tables with their keys, then the validated foreign keys between them.
@@ -39,8 +39,9 @@ pub(crate) async fn create_tables(session: &Session, tables: &[&TableDef]) {
     run(session, &sql).await;
 }
 
-/// Applies a change, which may be a first fill: rows of negative weight are deleted as often as that weight
-/// says, then rows of positive weight inserted. Rows are found by their image, so 1.0 never stands for 1.00.
+/// Applies a change, or fills an empty table. Rows of negative weight are deleted as often as their weight
+/// says, and then rows of positive weight are inserted. Rows to delete are found by their image, so 1.0 is
+/// never deleted instead of 1.00.
 pub(crate) async fn apply_change(session: &Session, table: &TableDef, change: &ZSet) {
     let mut sql = String::new();
     for (row, weight) in change.iter().filter(|(_, w)| *w < 0) {
@@ -96,7 +97,7 @@ fn columns(table: &TableDef, positions: &[usize]) -> String {
     names.join(", ")
 }
 
-/// Returns a name in quotes, always, so that no name needs a special case.
+/// Returns a name in quotes. Every name is quoted, so no name needs a special case.
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,7 +1,7 @@
 //! Private servers and databases for tests.
 //!
-//! Servers are those of [`trickle_client::throwaway`], started once per test binary and version. Each test
-//! gets a database of its own on each of them.
+//! The servers are made by [`trickle_client::throwaway`] and started once per test binary and version. Each
+//! test gets a database of its own on each of them.
 
 mod bag;
 pub(crate) mod cut;

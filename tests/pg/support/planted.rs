@@ -1,18 +1,18 @@
-//! The program as tests run it: with a password that it must not tell. Whatever test runs it, its whole
-//! output is searched for the password.
+//! Tests run the program with a password that no output may contain. Whichever test runs the program, its
+//! whole output is searched for the password.
 
 use std::io::{self, Read};
 use std::process::{Command, Output};
 
 /// A password with characters that URLs, `key=value` pairs and password files escape. Servers of tests ask
-/// for none, unless a test makes them ask for this one.
+/// for no password, unless a test configures them to ask for this one.
 pub(crate) const PASSWORD: &str = "Tulip%zz @/:?Otter'\\=Maple";
 
-/// Parts of the password that stay the same, however it is escaped.
+/// Parts of the password that stay the same however the password is escaped.
 const PIECES: [&str; 3] = ["Tulip", "Otter", "Maple"];
 
-/// Returns a command for the program with the password, and without environment variables of this machine
-/// that would change its behaviour.
+/// Returns a command that runs the program with the password. The command lacks this machine's environment
+/// variables that would change the program's behaviour.
 pub(crate) fn program() -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
     for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
@@ -56,7 +56,8 @@ impl<R: Read> Read for Said<R> {
         let n = self.from.read(to)?;
         self.last.extend_from_slice(&to[..n]);
         assert_hidden(&String::from_utf8_lossy(&self.last));
-        // A part of the password may come in two pieces.
+        // One read may end within the password, so the end of the read text is searched again with the next
+        // one.
         let kept = self.last.len().saturating_sub(PASSWORD.len());
         self.last.drain(..kept);
         Ok(n)

@@ -1,5 +1,6 @@
-//! A real PgBouncer between a test and its server. It belongs to one test, has a directory of its own, and is
-//! reached by a socket or a loopback port. It ends with the test process, however that ends.
+//! A real PgBouncer between a test and its server. The pooler belongs to one test, has a directory of its
+//! own, and is reached by a socket or a loopback port. It ends with the test process, however the test
+//! process ends.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
-/// Starts the pooler as a child and waits until standard input ends; each line of input kills it and starts
-/// it again. Arguments: the directory, the program, and the program's arguments.
+/// A shell script that starts the pooler as a child process, and kills it at the end of standard input. Each
+/// line of input kills the pooler and starts it again. The script's arguments are the directory, the program,
+/// and the program's arguments.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1
@@ -29,10 +31,10 @@ wait "$pooler" 2>>"$dir/log"
 rm -rf "$dir"
 "#;
 
-/// Long enough for a busy machine.
+/// Limit for the start of the pooler, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of server processes that one database and role get.
+/// Number of server processes for one database and role.
 pub(crate) const POOL: usize = 3;
 
 /// A pooler that ends with the test.
@@ -49,7 +51,7 @@ fn program() -> Option<PathBuf> {
     dirs.map(|d| d.join("pgbouncer")).find(|p| p.is_file())
 }
 
-/// Returns whether tests can have a pooler. In continuous integration a missing one is a failure.
+/// Returns whether pgbouncer is installed. In continuous integration a missing pgbouncer is a failure.
 pub(crate) fn is_there() -> bool {
     let there = program().is_some();
     let text =
@@ -66,16 +68,16 @@ fn id(args: &[&str]) -> Option<String> {
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Returns the user that the pooler runs as: the same as the server's where tests run as root, otherwise the
-/// user of the tests.
+/// Returns the user as which the pooler runs if the tests run as root: the same user as for the servers. None
+/// stands for the user of the tests.
 fn user() -> Option<&'static str> {
     (id(&["-u"]).as_deref() == Some("0")).then_some(())?;
     ["postgres", "nobody"].into_iter().find(|name| id(&["-u", name]).is_some())
 }
 
 impl Pooler {
-    /// Starts a pooler before the server that these options name, for clients with these lines of
-    /// `auth_file`, with these settings. Paths in them may begin with `DIR`, its directory.
+    /// Starts a pooler in front of the server with these options. `users` are the lines of its `auth_file`.
+    /// In `settings`, `DIR` stands for the pooler's directory. `files` are written into that directory.
     pub(crate) async fn start(
         server: &str,
         users: &[&str],
@@ -86,7 +88,7 @@ impl Pooler {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = PathBuf::from(format!("/tmp/trickle-{}-pool-{n}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // The system gives the port to nobody else in between.
+        // The system does not give the same port to another process so soon.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let users: Vec<String> = users
             .iter()
@@ -135,7 +137,8 @@ impl Pooler {
         self.ready().await;
     }
 
-    /// Returns how a program connects through it by the socket, without role and database.
+    /// Returns the options with which a program connects to the pooler by the socket, without role and
+    /// database.
     pub(crate) fn settings(&self) -> String {
         format!("host={} port={}", self.dir.display(), self.port)
     }
@@ -144,7 +147,7 @@ impl Pooler {
         self.port
     }
 
-    /// Opens a plain client of it, which is not trickle.
+    /// Opens a connection to the pooler by a plain client, which is not trickle.
     pub(crate) async fn client(&self, user: &str, database: &str) -> Client {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.dir).port(self.port).user(user).dbname(database).application_name("another");
@@ -161,8 +164,8 @@ impl Drop for Pooler {
     }
 }
 
-/// Returns the first values of the rows that a plain client gets, by a statement that leaves nothing behind
-/// its transaction.
+/// Returns the first value of each row of a query. The simple protocol leaves no prepared statement in the
+/// server process.
 pub(crate) async fn said(client: &Client, text: &str) -> Vec<String> {
     let rows = client.simple_query(text).await.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let value = |m| match m {
@@ -172,7 +175,8 @@ pub(crate) async fn said(client: &Client, text: &str) -> Vec<String> {
     rows.into_iter().filter_map(value).collect()
 }
 
-/// Opens clients that hold all server processes of a pool at once, each in a transaction.
+/// Opens as many clients as the pool has server processes. Each client holds one of them by an open
+/// transaction.
 pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..POOL {
@@ -183,8 +187,8 @@ pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec
     clients
 }
 
-/// The leftovers of earlier sessions in a server process: settings, statements, temporary tables, locks,
-/// channels. The settings left out are those that a pooler itself sets for each client.
+/// A query for the leftovers of earlier sessions in a server process: settings, prepared statements,
+/// temporary tables, locks and channels. Settings that a pooler itself sets for each client are left out.
 const LEFT: &str = "\
     SELECT 'setting ' || name || ' = ' || setting FROM pg_settings WHERE source = 'session' AND name NOT IN \
         ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings') \
@@ -206,7 +210,8 @@ pub(crate) async fn left(pooler: &Pooler, user: &str, database: &str) -> Vec<Str
     found
 }
 
-/// Gives the server processes back: the pooler ends a process whose client goes within a transaction.
+/// Ends the clients' transactions, so that the pooler gets the server processes back. The pooler ends a
+/// process whose client disconnects within a transaction.
 pub(crate) async fn release(clients: Vec<Client>) {
     for client in &clients {
         client.batch_execute("ROLLBACK").await.unwrap();

@@ -1,4 +1,4 @@
-//! Servers for one test alone: to be killed, or to be told apart.
+//! Servers that belong to one test alone, for tests that kill a server or need a server without other tests.
 
 use super::Driver;
 use super::live::run;
@@ -8,12 +8,12 @@ use std::path::Path;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Session, Settings};
 
-/// Small servers, but with a log from which another database can be fed, and with commits that survive a
-/// crash.
+/// Settings of small servers with a logical write-ahead log, for subscriptions, and with commits that survive
+/// a crash.
 const SETTINGS: &[&str] =
     &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
 
-/// Returns whether a server came with one of its tools; in continuous integration a missing tool is a
+/// Returns whether a server's installation has this tool. In continuous integration a missing tool is a
 /// failure.
 pub(crate) fn has(binaries: &Path, tool: &str) -> bool {
     let there = binaries.join(tool).exists();
@@ -68,8 +68,8 @@ pub(crate) fn todays_version(test: impl AsyncFn(&Path)) {
     }
 }
 
-/// Runs a test with the binaries of the newest version, and of every one in the long run of `just nightly`
-/// (see [`newest_server`](super::newest_server)).
+/// Runs a test with the binaries of the newest version; in the long run of `just nightly`, with the binaries
+/// of every version (see [`newest_server`](super::newest_server)).
 pub(crate) fn newest_version(test: impl AsyncFn(&Path)) {
     let found = throwaway::find().unwrap();
     let few = if is_nightly() { found.len() } else { 1 };
@@ -82,16 +82,16 @@ pub(crate) async fn connect(server: &Server, database: &str) -> Session {
     Session::connect(&server.config(database)).await.unwrap()
 }
 
-/// Opens a driver over a database with a catalog.
+/// Makes a catalog in a database of this server, and opens a driver over it.
 pub(crate) async fn open(server: &Server, database: &str, settings: Settings) -> Driver {
     let connect = async || connect(server, database).await;
     Driver::begin(&connect().await, connect, settings).await
 }
 
-/// Makes a new server a standby of another.
+/// Makes a new server a standby of `primary`.
 pub(crate) async fn follow(server: &mut Server, primary: &Server) {
     let (from, to) = (primary.directory().display(), server.directory().display());
-    // The server's own user copies, since the files belong to it.
+    // The server runs the copy as its own user, since the data files belong to that user.
     let copied = format!(
         "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
          && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",

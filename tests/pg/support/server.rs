@@ -1,4 +1,4 @@
-//! Throw-away servers.
+//! Throw-away servers that all tests share.
 
 use super::sql_api;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 use trickle_client::{Session, throwaway};
 
-/// Settings with room for concurrent tests and every CDC mode. Just-in-time compilation is off: over few rows
-/// it would be most of the work.
+/// Settings with room for concurrent tests and every CDC mode. Just-in-time compilation is off, since over
+/// few rows it would take longer than the queries.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "max_prepared_transactions=20",
@@ -18,7 +18,7 @@ const SETTINGS: &[&str] = &[
     "jit=off",
 ];
 
-/// The database that tests' databases are copied from: pristine, and without connections.
+/// The pristine database, without connections, from which the tests' databases are copied.
 const TEMPLATE: &str = "template0";
 
 struct Server {
@@ -26,7 +26,7 @@ struct Server {
     server: throwaway::Server,
 }
 
-/// Returns all servers, which the first test that asks starts together.
+/// Returns all servers. The first call starts all of them together.
 fn servers() -> &'static [Server] {
     static SERVERS: OnceLock<Vec<Server>> = OnceLock::new();
     SERVERS.get_or_init(|| {
@@ -62,20 +62,20 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Returns whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which every server runs
-/// everything.
+/// Returns whether this is the long run of `just nightly` (`TRICKLE_NIGHTLY`), in which every server runs all
+/// tests.
 pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
-/// Returns whether the nth of a list is in the part of it that runs today: one in `of`, others each day, and
-/// all in the long run. Through the SQL API half as many, as the program has run the others.
+/// Returns whether the nth element of a list runs today. Each day one of `of` elements runs, others on other
+/// days, and in the long run all run. Through the SQL API half as many run.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
     is_nightly() || nth as u64 % of == today() % of
 }
 
-/// The day since 1970, the same for the whole run.
+/// Returns the number of days since 1970, which stays the same for the whole run.
 fn today() -> u64 {
     static DAY: OnceLock<u64> = OnceLock::new();
     let seconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -101,12 +101,13 @@ impl Db {
         self.server.major
     }
 
-    /// Returns how a program connects to it as the owner.
+    /// Returns the options with which a program connects to the database as its owner.
     pub(crate) fn settings(&self) -> String {
         format!("host={} user=postgres dbname={}", self.server.server.directory().display(), self.name)
     }
 
-    /// Returns the owner's settings and the server's socket, for a connection made by hand.
+    /// Returns the owner's connection settings and the path of the server's socket, for a connection that a
+    /// test makes itself.
     pub(crate) fn socket(&self) -> (tokio_postgres::Config, std::path::PathBuf) {
         (self.server.config(&self.name), self.server.server.directory().join(".s.PGSQL.5432"))
     }
@@ -116,12 +117,12 @@ impl Db {
         self.server.server.binaries()
     }
 
-    /// Returns whether no older server was found.
+    /// Returns whether the database's server has the oldest version of all servers.
     pub(crate) fn is_oldest(&self) -> bool {
         servers().iter().all(|s| s.major >= self.server.major)
     }
 
-    /// Returns whether no newer server was found.
+    /// Returns whether the database's server has the newest version of all servers.
     pub(crate) fn is_newest(&self) -> bool {
         servers().iter().all(|s| s.major <= self.server.major)
     }
@@ -142,15 +143,15 @@ impl Drop for Db {
     }
 }
 
-/// Runs a test on every server, side by side, each time in a database of its own; then tells on which it
-/// failed.
+/// Runs a test on every server, side by side, each time in a database of its own. Panics with the versions on
+/// which the test failed.
 pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
 }
 
-/// Runs a test on one of the servers, chosen by its name and the day, and on every one in the long run of
-/// `just nightly`: tests of what might differ between servers and has differed only where the traps look,
-/// which run on each.
+/// Runs a test on one server, chosen by the test's name and the day; in the long run of `just nightly`, on
+/// every server. For tests whose results could differ between versions and so far have not. Tests whose
+/// results have differed (`traps_*`) run on every server.
 pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let todays = todays(all.len());
@@ -160,16 +161,16 @@ pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
     );
 }
 
-/// The place of the server among so many on which the test of this thread runs today. It is drawn as by lot,
-/// so that each part of a list (`is_todays`) meets each server in time.
+/// Returns the position, among `of` servers, of the server on which the test of this thread runs today. The
+/// position is pseudo-random, so that in time each part of a list (`is_todays`) runs on each server.
 pub(super) fn todays(of: usize) -> usize {
     let name = std::thread::current().name().unwrap_or_default().bytes().map(u64::from).sum::<u64>();
     let lot = (name + today()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     (lot % of.max(1) as u64) as usize
 }
 
-/// Runs a test on the newest server, and on every one in the long run of `just nightly`. For tests of
-/// processes, clocks and messages, to which servers make little difference, and for long tests.
+/// Runs a test on the newest server; in the long run of `just nightly`, on every server. For long tests, and
+/// for tests of processes, clocks and messages, which depend little on the version of the server.
 pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let newest = all.iter().map(|s| s.major).max().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The same tests through the SQL API of the extension, where a run asks for that:
-//! `TRICKLE_THROUGH=extension`. Its functions then create, alter, refresh and drop stream tables; the library
-//! still compares the stored rows.
+//! Runs the tests through the SQL API of the extension if `TRICKLE_THROUGH=extension` is set. Functions of
+//! the extension then create, alter, refresh and drop stream tables; the library still compares the stored
+//! rows.
 
 use super::{count, run};
 use std::sync::OnceLock;
@@ -15,13 +15,13 @@ use trickle_core::refresh::{Action, MemberReport, Phases};
 use trickle_engine::Error;
 use trickle_engine::db::Refusal;
 
-/// Returns whether tests go through the extension.
+/// Returns whether this run goes through the extension.
 pub(crate) fn is_meant() -> bool {
     static MEANT: OnceLock<bool> = OnceLock::new();
     *MEANT.get_or_init(|| std::env::var("TRICKLE_THROUGH").is_ok_and(|t| t == "extension"))
 }
 
-/// Makes the extension, and gives the settings to all later sessions.
+/// Creates the extension if it is missing, and stores the settings for all later sessions of the database.
 pub(crate) async fn install(s: &Session, settings: &Settings) {
     let there = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
     if !s.client().query_one(there, &[]).await.unwrap().get::<_, bool>(0) {
@@ -41,7 +41,7 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
         ("change_buffer_unlogged", unlogged),
         ("segment_bytes", &segment),
     ] {
-        // The session knows the names of the settings once it has loaded the library.
+        // Calling a function loads the library, so that the session knows the names of the settings.
         let text = format!(
             "SELECT pgtrickle.version(); \
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_trickle.{setting} = {value}', current_database()); END $$"
@@ -50,11 +50,12 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
     }
 }
 
-/// Calls a function, and returns its refusal as the library's error.
+/// Calls a function. A refusal is returned as an error of the library's type.
 async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<()> {
     let client = t.connection().client();
     let path: String = client.query_one("SHOW search_path", &[]).await.unwrap().get(0);
-    // A client calls it under its own search path, whatever path the library uses.
+    // A client calls functions under its own search path, so the restricted path of the library's connection
+    // is reset for the call.
     let is_shut = path == "pg_catalog, pg_temp";
     if is_shut {
         client.batch_execute("RESET search_path").await.unwrap();
@@ -77,13 +78,13 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
     Err(if is_input { said.blamed_on_input() } else { said })
 }
 
-/// Returns the properties of a stream table after a call.
+/// Returns the properties of a stream table after a call that created or altered it.
 async fn made(t: &Trickle, name: &Name, made: bool) -> Result<Created> {
     let e = t.find(name).await?;
     Ok(Created { id: e.id, name: e.relation.name.to_string(), made, mode: e.mode, reasons: Vec::new() })
 }
 
-/// Returns the value of `diamond_consistency`.
+/// Returns the argument for `diamond_consistency`.
 fn consistency(apart: Option<bool>) -> Option<&'static str> {
     apart.map(|apart| if apart { "none" } else { "atomic" })
 }
@@ -118,7 +119,7 @@ pub(crate) async fn alter(t: &Trickle, name: &Name, wanted: &Alteration) -> Resu
     made(t, name, true).await
 }
 
-/// Drops a stream table, and returns the names of all that were dropped.
+/// Drops a stream table, and returns the names of all stream tables that were dropped.
 pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<String>> {
     let before = own(t).await?;
     let text = "SELECT pgtrickle.drop_stream_table($1::text, $2::bool)";
@@ -127,8 +128,8 @@ pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<
     Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
 }
 
-/// Returns whether the SQL API has such a refresh. Some options are for refreshes on schedule only. A full
-/// refresh of an IMMEDIATE stream table is a repair, which waits for all writers.
+/// Returns whether the SQL API can do a refresh with these options. Some options are for refreshes on
+/// schedule only. For an IMMEDIATE stream table the SQL API has only a repair, which waits for all writers.
 pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
     for name in names {
         if options.full && t.find(name).await?.is_immediate() {
@@ -146,9 +147,10 @@ pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
     registry.entries().filter(|e| e.own && e.exists).map(|e| Name::parse(e.relation.name.as_ref())).collect()
 }
 
-/// Refreshes all in one statement, so that the clock has one time. The report of each is its first one in the
-/// history: a stream table with several readers is looked at for each of them. The server's scheduler may
-/// have noted a refresh of its own meanwhile. A recompute where nothing changed is a repair.
+/// Refreshes the stream tables in one statement, so that all have the same time of the clock. The report of a
+/// stream table is its first new entry in the history, since a source of several stream tables may be
+/// refreshed several times. Refreshes by the server's scheduler are left out. A full refresh is done by
+/// `repair_stream_table`.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
@@ -177,7 +179,7 @@ pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<V
     for name in names {
         let e = t.find(name).await?;
         if done.iter().all(|d| d.report.id != e.id) {
-            // The history has no row where nothing changed.
+            // The history has no entry for a refresh without changes.
             done.push(Refreshed {
                 report: MemberReport::no_data(e.id, &e.relation),
                 shared: Phases::default(),
@@ -187,7 +189,7 @@ pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<V
     Ok(done)
 }
 
-/// Returns how many refreshes by deltas have changed something so far.
+/// Returns the number of refreshes by delta so far that changed rows.
 pub(crate) async fn applied(t: &Trickle) -> i64 {
     let text = "SELECT count(*) FROM pgtrickle.pgt_refresh_history \
          WHERE action = 'DIFFERENTIAL' AND rows_inserted + rows_updated + rows_deleted > 0";

@@ -6,7 +6,8 @@ use trickle_bench::tpch::{QUERIES, SCHEMA, fill};
 const TPCH: Benchmark = Benchmark {
     schema: SCHEMA,
     queries: &QUERIES,
-    // One nation has many rows: a 25th of all customers and suppliers, and the rows that refer to them.
+    // The tables nation and region get no changes: a nation has a 25th of all customers and suppliers, and
+    // many rows refer to these.
     changes: &[
         ("part", "p_partkey IN (9, 90)", "p_brand = 'Brand#23', p_container = 'MED BOX', p_type = 'PROMO'"),
         ("supplier", "s_suppkey IN (7, 70)", "s_nationkey = 6, s_comment = 'Customer Complaints'"),
@@ -19,14 +20,14 @@ const TPCH: Benchmark = Benchmark {
     // to 600,000 rows.
     most: 5_000.0,
     reviewed: &[
-        // One of the first rows leaves, and the next one is sought among all.
+        // One of the rows under a LIMIT leaves, and its successor is sought among all rows.
         Reviewed("q03 q10", "customer orders lineitem", "state_", "refill"),
         Reviewed("q15", "lineitem", "state_", "refill of the greatest revenue"),
         // Reading all parts of one type costs less than 1,200 probes.
         Reviewed("q08", "supplier", "part", "the planner's choice"),
         // The user has no index that finds parts by brand, type and size.
         Reviewed("q16", "part supplier partsupp", "part", "groups that are counted anew"),
-        // Every row is compared with the changed sum.
+        // The query compares every row with the sum, which changes.
         Reviewed("q11", "partsupp", "state_", "a sum over all parts"),
     ],
 };
