@@ -218,7 +218,7 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
     true
 }
 
-/// Returns whether the query raises an error in a state between two statements of a change. Such a state has
+/// Whether the query raises an error in a state between two statements of a change. Such a state has
 /// no result that a stream table could show.
 async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();

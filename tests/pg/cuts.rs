@@ -138,7 +138,7 @@ fn a_creation_dies_between_any_two_messages() {
     });
 }
 
-/// Returns whether another session is running a statement.
+/// Whether another session is running a statement.
 async fn busy(s: &Session) -> bool {
     let text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' \
          AND pid <> pg_backend_pid()";

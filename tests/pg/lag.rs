@@ -19,7 +19,7 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
     (row.get(0), row.get(1))
 }
 
-/// Returns whether a reported lag is right. The process reads the clock for the lag after it noted the end of
+/// Whether a reported lag is right. The process reads the clock for the lag after it noted the end of
 /// the refresh, so up to 200 ms may lie in between. A lag from a wrong commit is off by more.
 fn is_so(told: f64, passed: f64) -> bool {
     (passed - 0.1..passed + 200.0).contains(&told)

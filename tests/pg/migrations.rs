@@ -95,7 +95,7 @@ const WRITES: [&str; 4] = [
 struct Kind(&'static str, &'static str, Effect);
 
 impl Kind {
-    /// Returns whether the DDL alters no table that a stream table of `KEPT` reads.
+    /// Whether the DDL alters no table that a stream table of `KEPT` reads.
     fn is_of_no_kept(&self) -> bool {
         !["TABLE t", "TABLE k", "UPDATE t"].iter().any(|t| self.1.contains(t))
     }

@@ -34,7 +34,7 @@ pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
     ("DELETE FROM events WHERE id < 10; UPDATE events SET v = 1 WHERE id > 100", false),
 ];
 
-/// Returns whether the server has pg_partman; `./x` installs it where the distribution has its package.
+/// Whether the server has pg_partman; `./x` installs it where the distribution has its package.
 pub(crate) async fn is_there(s: &Session) -> bool {
     count(s, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'").await == 1
 }

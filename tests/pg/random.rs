@@ -85,7 +85,7 @@ fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<Table
     found
 }
 
-/// Returns whether some expression or scalar subquery of the plan can raise an error.
+/// Whether some expression or scalar subquery of the plan can raise an error.
 fn risky(sample: &Sample) -> bool {
     let graph = &sample.graph;
     graph.reachable(sample.root).into_iter().any(|id| graph.rel(id).can_raise())

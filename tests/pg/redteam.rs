@@ -69,7 +69,7 @@ impl Driver {
         if crate::support::Driver::is_the_servers() { Driver::Extension } else { Driver::Program }
     }
 
-    /// Returns whether the driver has this mode. Only the extension has capture triggers in C.
+    /// Whether the driver has this mode. Only the extension has capture triggers in C.
     fn has(self, keeping: Keeping) -> bool {
         self == Driver::Extension || keeping != Keeping::Copied
     }

@@ -58,7 +58,7 @@ async fn kept(t: &mut Driver, table: &str, query: &str) {
     t.create(&immediate).await.unwrap();
 }
 
-/// Returns whether the catalog says that an IMMEDIATE stream table may be behind its sources.
+/// Whether the catalog says that an IMMEDIATE stream table may be behind its sources.
 async fn is_marked(s: &Session, table: &str) -> bool {
     let stopped = format!(
         "SELECT count(*) FROM pgtrickle.pgt_stream_tables s WHERE pgt_name = '{table}' AND (needs_reinit OR status = 'SUSPENDED' \

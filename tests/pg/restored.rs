@@ -358,7 +358,7 @@ fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> 
     if status.success() { Ok(()) } else { Err(format!("{} {args:?}: {}", program.display(), said())) }
 }
 
-/// Returns whether an upgrade failed because only the old server is a minor release of November 2026 or
+/// Whether an upgrade failed because only the old server is a minor release of November 2026 or
 /// later. In these releases columns have a version in `attoptions`, also in a dump for `pg_upgrade`, and
 /// older releases reject that option.
 fn lacks_versions_of_columns(said: &str) -> bool {

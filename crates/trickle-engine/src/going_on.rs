@@ -94,7 +94,7 @@ impl<C: Connection> Trickle<C> {
     /// Lets refreshes continue from the stored rows if no property of the sources changed that the query
     /// relies on. The stored rows have the changes up to the frontier, and the buffers have the later
     /// changes. If the stream table is IMMEDIATE, its triggers have applied all changes to the stored rows.
-    /// Returns whether refreshes continue from the stored rows.
+    /// Whether refreshes continue from the stored rows.
     async fn goes_on_by(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);

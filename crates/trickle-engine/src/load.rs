@@ -100,7 +100,7 @@ impl<C: Connection> Trickle<C> {
         workers
     }
 
-    /// Returns whether the table has no page. First removes the rows that an earlier load may have left,
+    /// Whether the table has no page. First removes the rows that an earlier load may have left,
     /// unless another session holds a lock on the table.
     async fn emptied(&mut self, job: &Job) -> Result<bool> {
         let fail = |e| Error::server("look for what an interrupted load left", e);

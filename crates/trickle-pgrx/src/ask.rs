@@ -234,7 +234,7 @@ mod pgtrickle {
         super::with(async |t| t.threshold(&Name::parse(name)?).await)
     }
 
-    /// Returns whether a query can be kept by deltas; if not, each construct that prevents it, its place and
+    /// Whether a query can be kept by deltas; if not, each construct that prevents it, its place and
     /// what would help.
     #[pg_extern]
     fn validate_query(

@@ -142,7 +142,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database
     WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('pgtrickle.refuse_writes')))";
 
 /// Does the work of [`pgtrickle::rehome`] without a call by a user, but only once the restore is done.
-/// Returns whether the database was a restored one.
+/// Whether the database was a restored one.
 pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
     let asked = Connection::run(&inside, UNGUARDED, Vec::new(), false).await;
     let asked = asked.map_err(|e| Error::server("look whether a restore is done", e))?;

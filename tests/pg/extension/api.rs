@@ -120,7 +120,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal("resume_scheduler(ARRAY[NULL])", "22004", "argument names", "", "Give names"),
 ];
 
-/// Returns whether a text names a command of the program, which a user cannot type in a session.
+/// Whether a text names a command of the program, which a user cannot type in a session.
 fn is_of_the_program(text: &str) -> bool {
     let plain =
         text.replace("he program's trickle ", "").replace("the program with trickle create --snapshots", "");

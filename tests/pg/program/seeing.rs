@@ -325,7 +325,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
     });
 }
 
-/// Returns whether the server still has this connection open and has sent nothing on it.
+/// Whether the server still has this connection open and has sent nothing on it.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut byte = [0];

@@ -123,7 +123,7 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     counts
 }
 
-/// Returns whether the query has too many rows for a test in one of the states of a refresh, at either time
+/// Whether the query has too many rows for a test in one of the states of a refresh, at either time
 /// of the clock.
 fn is_beyond(case: &Case) -> bool {
     let db = &case.db;
@@ -135,7 +135,7 @@ fn is_beyond(case: &Case) -> bool {
         .any(|db| beyond(&case.sample.eval(&db)))
 }
 
-/// Returns whether the late writer changes this table.
+/// Whether the late writer changes this table.
 fn is_late(id: TableId) -> bool {
     id.0 <= 2
 }

@@ -126,7 +126,7 @@ fn is_recursive(case: &Case) -> bool {
     graph.reachable(case.sample.root).into_iter().any(|id| matches!(graph.rel(id), Rel::Recursion(_)))
 }
 
-/// Returns whether the query has too many rows for a test in a state.
+/// Whether the query has too many rows for a test in a state.
 fn is_beyond(case: &Case, state: &State) -> bool {
     beyond(&case.sample.eval(&Database { before: state.clone(), ..Database::default() }))
 }

@@ -117,7 +117,7 @@ pub(super) fn script(
     Ok(Some(s.steps))
 }
 
-/// Returns whether a result has too many rows for a test.
+/// Whether a result has too many rows for a test.
 pub(super) fn beyond(result: &Result<ZSet, trickle_core::Error>) -> bool {
     result.as_ref().is_err_and(|e| e.sqlstate() == "54000")
 }

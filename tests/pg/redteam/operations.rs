@@ -97,7 +97,7 @@ impl Operation {
         Operation::Run,
     ];
 
-    /// Returns whether the operation contains the query again. The owner thereby agrees to the functions that
+    /// Whether the operation contains the query again. The owner thereby agrees to the functions that
     /// the query names.
     pub(super) fn gives(self) -> bool {
         matches!(self, Operation::Create | Operation::Replace | Operation::Alter | Operation::Drop)

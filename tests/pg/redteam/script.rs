@@ -80,7 +80,7 @@ impl Actor {
         Some(Actor::ALL[names.iter().position(|n| *n == name)?])
     }
 
-    /// Returns whether the actor may break readers of the source by rights of the source's owner.
+    /// Whether the actor may break readers of the source by rights of the source's owner.
     pub(super) fn owns_the_source(self) -> bool {
         matches!(self, Actor::Owner | Actor::Former)
     }
@@ -134,7 +134,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Returns whether mallory may break the attacked stream table: as its owner, as the owner of its source,
+    /// Whether mallory may break the attacked stream table: as its owner, as the owner of its source,
     /// or since the attempt has the step `breaks`.
     pub(super) fn may_break(&self) -> bool {
         self.actor.owns_the_source() || self.breaks || self.own

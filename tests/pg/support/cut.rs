@@ -23,7 +23,7 @@ impl Budget {
     pub(crate) fn left(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
-    /// Returns whether the budget was used up, and the connection cut.
+    /// Whether the budget was used up, and the connection cut.
     pub(crate) fn is_spent(&self) -> bool {
         self.0.load(Ordering::SeqCst) < 0
     }

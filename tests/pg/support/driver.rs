@@ -150,23 +150,23 @@ impl Driver {
         self.trickle.uninstall(cascade).await
     }
 
-    /// Returns whether this run goes through the SQL API.
+    /// Whether this run goes through the SQL API.
     pub(crate) fn is_the_servers() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether a refresh by another role runs with the rights of the stream table's owner. The
+    /// Whether a refresh by another role runs with the rights of the stream table's owner. The
     /// library refuses such a refresh.
     pub(crate) fn refreshes_as_owner() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether dropping a stream table also drops its hidden objects, by event triggers.
+    /// Whether dropping a stream table also drops its hidden objects, by event triggers.
     pub(crate) fn is_told_of_drops() -> bool {
         sql_api::is_meant()
     }
 
-    /// Returns whether the catalog keeps the note of a failed refresh. A failed call of an SQL function is
+    /// Whether the catalog keeps the note of a failed refresh. A failed call of an SQL function is
     /// rolled back with its note.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()

@@ -51,7 +51,7 @@ fn program() -> Option<PathBuf> {
     dirs.map(|d| d.join("pgbouncer")).find(|p| p.is_file())
 }
 
-/// Returns whether pgbouncer is installed. In continuous integration a missing pgbouncer is a failure.
+/// Whether pgbouncer is installed. In continuous integration a missing pgbouncer is a failure.
 pub(crate) fn is_there() -> bool {
     let there = program().is_some();
     let text =

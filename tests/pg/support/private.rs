@@ -13,7 +13,7 @@ use trickle_client::{Session, Settings};
 const SETTINGS: &[&str] =
     &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
 
-/// Returns whether a server's installation has this tool. In continuous integration a missing tool is a
+/// Whether a server's installation has this tool. In continuous integration a missing tool is a
 /// failure.
 pub(crate) fn has(binaries: &Path, tool: &str) -> bool {
     let there = binaries.join(tool).exists();

@@ -62,13 +62,13 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Returns whether this is the long run of `just nightly` (`TRICKLE_NIGHTLY`), in which every server runs all
+/// Whether this is the long run of `just nightly` (`TRICKLE_NIGHTLY`), in which every server runs all
 /// tests.
 pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
-/// Returns whether the nth element of a list runs today. Each day one of `of` elements runs, others on other
+/// Whether the nth element of a list runs today. Each day one of `of` elements runs, others on other
 /// days, and in the long run all run. Through the SQL API half as many run.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
@@ -117,12 +117,12 @@ impl Db {
         self.server.server.binaries()
     }
 
-    /// Returns whether the database's server has the oldest version of all servers.
+    /// Whether the database's server has the oldest version of all servers.
     pub(crate) fn is_oldest(&self) -> bool {
         servers().iter().all(|s| s.major >= self.server.major)
     }
 
-    /// Returns whether the database's server has the newest version of all servers.
+    /// Whether the database's server has the newest version of all servers.
     pub(crate) fn is_newest(&self) -> bool {
         servers().iter().all(|s| s.major <= self.server.major)
     }

@@ -15,7 +15,7 @@ use trickle_core::refresh::{Action, MemberReport, Phases};
 use trickle_engine::Error;
 use trickle_engine::db::Refusal;
 
-/// Returns whether this run goes through the extension.
+/// Whether this run goes through the extension.
 pub(crate) fn is_meant() -> bool {
     static MEANT: OnceLock<bool> = OnceLock::new();
     *MEANT.get_or_init(|| std::env::var("TRICKLE_THROUGH").is_ok_and(|t| t == "extension"))
@@ -128,7 +128,7 @@ pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<
     Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
 }
 
-/// Returns whether the SQL API can do a refresh with these options. Some options are for refreshes on
+/// Whether the SQL API can do a refresh with these options. Some options are for refreshes on
 /// schedule only. For an IMMEDIATE stream table the SQL API has only a repair, which waits for all writers.
 pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
     for name in names {

@@ -629,7 +629,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns whether a sort key is descending, and whether NULLs come first.
+    /// Whether a sort key is descending, and whether NULLs come first.
     pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
         let descending = match &key.options.sort {
             Some(OrderBySort::Desc) => true,
@@ -646,7 +646,7 @@ fn is_star(f: &Function) -> bool {
         if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
 }
 
-/// Returns whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY inside the
+/// Whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY inside the
 /// parentheses.
 fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
     let FunctionArguments::List(list) = &f.args else { return (false, &[]) };

@@ -60,8 +60,8 @@ SELECT t.oid, {type},
 FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
-/// The types for which the text `=` would mean an operator that a user made and that is not the one of the type's
-/// default class. `$1` are the schemas of the search path, NULL for that of the connection.
+/// The types for which the text `=` would mean an operator that a user made and that is not the one of the
+/// type's default class. `$1` are the schemas of the search path, NULL for that of the connection.
 const HIDDEN: &str = "
 SELECT DISTINCT x.oprleft FROM pg_operator x JOIN pg_namespace n ON n.oid = x.oprnamespace
 WHERE x.oprname = '=' AND x.oprleft = x.oprright AND x.oid >= 16384

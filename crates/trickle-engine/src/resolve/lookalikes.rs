@@ -1,22 +1,22 @@
 //! Objects of users that a plan would take for PostgreSQL's own, or of which a catalog does not tell all.
 //!
-//! The canonical text of a query names an operator, a function or a cast in a few words, and leaves some out: the
-//! operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine reads that text
-//! with tables of its own. So a query that rests on one of these objects is recomputed.
+//! The canonical text of a query names an operator, a function or a cast in a few words, and leaves some out:
+//! the operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine reads
+//! that text with tables of its own. So a query that rests on one of these objects is recomputed.
 
 use super::DEPENDENCIES;
 use crate::db::Transaction;
 use crate::error::{Error, Result};
 use trickle_core::{Cause, Reason, ReasonKind};
 
-/// For each such object of the view `$1` the kind of it, its name, and the volatility of the function behind it.
+/// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
 ///
-/// - An operator counts where PostgreSQL has one of that name for the same types, for types that these are stored
-///   as, or for any enum, array or range. It counts too where it is a comparison and in no default operator class.
-///   Operators over types of extensions that have such a class, as citext has, are told from PostgreSQL's own.
+/// - An operator counts if PostgreSQL has one of that name for the same types, for types that these are
+///   stored as, or for any enum, array or range. A comparison that is in no default operator class counts, too.
+///   Operators of types with a class of their own, such as citext, do not count.
 /// - A cast counts unless it belongs to an extension.
-/// - A function counts where a domain tells it from another one of that name.
-/// - An aggregate counts where a function behind it is not immutable: `pg_proc` calls each aggregate immutable.
+/// - A function counts if a domain distinguishes it from another function of that name.
+/// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable.
 const LOOKALIKES: &str = ", called AS (
     SELECT DISTINCT p.* FROM reads JOIN pg_proc p ON p.oid = reads.object
     WHERE reads.class = 'pg_proc'::regclass AND p.oid >= 16384

@@ -251,8 +251,8 @@ pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
-/// The STABLE functions of PostgreSQL's own that are not in the table and that read no more than settings and the
-/// definitions of types. Casts that are written as functions are among them.
+/// The STABLE functions of PostgreSQL's own that are not in the table and that read no more than settings and
+/// the definitions of types. Casts that are written as functions are among them.
 const OF_SETTINGS: &[&str] = &[
     "anytextcat",
     "array_to_json",
@@ -310,8 +310,8 @@ const OF_SETTINGS: &[&str] = &[
     "xml_is_well_formed",
 ];
 
-/// Whether a STABLE function of PostgreSQL's own reads no more than settings, which each refresh sets to their
-/// values at creation. `age` of one argument reads the date.
+/// Whether a STABLE function of PostgreSQL's own reads no more than settings, which each refresh sets to
+/// their values at creation. `age` of one argument reads the date.
 pub fn reads_settings_alone(sig: &FuncSig) -> bool {
     let listed = || table().contains_key(&*sig.name) || OF_SETTINGS.contains(&&*sig.name);
     sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()
