@@ -61,6 +61,14 @@ const CASES: &[Case] = &[
         &["INSERT INTO n VALUES (3, 4), (4, 1)", "UPDATE n SET v = v + 1"],
     ),
     Case(
+        "CREATE TYPE app.mood AS ENUM ('a', 'b');
+         CREATE FUNCTION app.m2i(app.mood) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT CASE $1::text WHEN ''a'' THEN 1 END';
+         CREATE CAST (app.mood AS int) WITH FUNCTION app.m2i(app.mood) AS IMPLICIT;
+         CREATE TABLE n (id int PRIMARY KEY, m app.mood NOT NULL); INSERT INTO n VALUES (1, 'a'), (2, 'b')",
+        &["SELECT id FROM n WHERE m::int IS NULL", "SELECT count(m::int) AS c FROM n", "SELECT id, abs(m) AS x FROM n"],
+        &["INSERT INTO n VALUES (3, 'a'), (4, 'b')", "UPDATE n SET m = CASE m::text WHEN 'a' THEN 'b' ELSE 'a' END::app.mood"],
+    ),
+    Case(
         "CREATE TABLE rates (f int); INSERT INTO rates VALUES (10);
          CREATE FUNCTION app.s(bigint, int) RETURNS bigint LANGUAGE sql STABLE AS 'SELECT coalesce($1, 0) + $2 * (SELECT f FROM public.rates)';
          CREATE AGGREGATE app.weighed(int) (SFUNC = app.s, STYPE = bigint);

@@ -58,7 +58,12 @@ impl Expr {
             ExprKind::Is { .. } | ExprKind::Distinct { .. } | ExprKind::Array(_) | ExprKind::Row(_) => false,
             ExprKind::Clock(_) => false,
             ExprKind::Call(sig, args) => !sig.never_null || args.iter().any(|a| a.nullable(input)),
-            ExprKind::Cast(e) | ExprKind::Not(e) => e.nullable(input),
+            ExprKind::Not(e) => e.nullable(input),
+            // The function of a user's cast may return NULL for any value.
+            ExprKind::Cast(e) => {
+                let users = e.ty() != self.ty() && (e.ty().is_users() || self.ty().is_users());
+                users || e.nullable(input)
+            }
             ExprKind::And(args) | ExprKind::Or(args) => args.iter().any(|a| a.nullable(input)),
             ExprKind::Coalesce(args) | ExprKind::Extreme { args, .. } => {
                 args.iter().all(|a| a.nullable(input))

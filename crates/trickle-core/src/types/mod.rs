@@ -295,6 +295,14 @@ impl Type {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
+    /// Whether it is none of PostgreSQL's own types, or an array of such a type: it has a schema in its name.
+    pub(crate) fn is_users(&self) -> bool {
+        match self.element().unwrap_or(self) {
+            Type::Other(o) => o.sql_name.contains('.'),
+            _ => false,
+        }
+    }
+
     /// Returns the element type of an array type; `None` for another type.
     pub fn element(&self) -> Option<&Type> {
         match self {

@@ -14,7 +14,8 @@ use trickle_core::{Cause, Reason, ReasonKind};
 /// - An operator counts if PostgreSQL has one of that name for the same types, for types that these are
 ///   stored as, or for any enum, array or range. A comparison that is in no default operator class counts, too.
 ///   Operators of types with a class of their own, such as citext, do not count.
-/// - A cast counts unless it belongs to an extension.
+/// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
+///   belongs to an extension.
 /// - A function counts if a domain distinguishes it from another function of that name.
 /// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable.
 const LOOKALIKES: &str = ", called AS (
@@ -51,6 +52,7 @@ WHERE o.oid NOT IN (SELECT oid FROM of_class)
 UNION SELECT 'cast', pg_catalog.format('%s AS %s', c.castsource::regtype, c.casttarget::regtype), f.provolatile::text
 FROM called f JOIN pg_cast c ON c.castfunc = f.oid
 WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_cast'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+    AND (f.provolatile <> 'i' OR c.castsource < 16384 AND c.casttarget < 16384)
 UNION SELECT 'function', f.oid::regprocedure::text, 'i' FROM called f
 WHERE EXISTS (SELECT FROM pg_proc g, unnest(f.proargtypes::oid[] || g.proargtypes::oid[]) a (type) JOIN pg_type t ON t.oid = a.type
     WHERE g.proname = f.proname AND g.oid <> f.oid AND g.pronargs = f.pronargs AND t.typtype = 'd')
