@@ -12,7 +12,8 @@ use trickle_core::{Cause, Reason, ReasonKind};
 /// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
 ///
 /// - An operator counts if PostgreSQL has one of that name for the same types, for types that these are
-///   stored as, or for any enum, array or range. A comparison that is in no default operator class counts, too.
+///   stored as, or for any enum, array or range. A comparison that is in no default operator class counts,
+///   too.
 ///   Operators of types with a class of their own, such as citext, do not count.
 /// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
 ///   belongs to an extension.
