@@ -5,7 +5,7 @@
 use crate::support::{assert_equal, create, mode, name, newest_server, open, run, todays_server};
 use trickle_client::{NewStreamTable, RefreshMode};
 
-/// What the stream tables of a case read, the queries, and the changes between refreshes.
+/// The objects of a case, the queries over them, and the changes between refreshes.
 struct Case(&'static str, &'static [&'static str], &'static [&'static str]);
 
 const CASES: &[Case] = &[

@@ -25,8 +25,7 @@ use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, Verdict};
-use trickle_core::vocabulary;
-use trickle_core::vocabulary::{Mode, RefreshMode};
+use trickle_core::vocabulary::{self, Mode, RefreshMode};
 use trickle_core::{Cause, Reason, ReasonKind};
 
 pub(crate) use design::Design;
@@ -231,8 +230,9 @@ impl<C: Connection> Trickle<C> {
                 })
             }
             IfExists::Skip => {
-                let mode = there.map_or(Mode::Full, |e| e.mode);
-                Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
+                let e =
+                    there.ok_or_else(|| Error::busy(format!("stream table {name} was dropped meanwhile")))?;
+                Ok(Created { id, name, made: false, mode: e.mode, reasons: Vec::new() })
             }
             IfExists::Replace => {
                 let new = NewStreamTable {

@@ -54,7 +54,8 @@ impl Family for Ordered {
     fn facts(&self, name: &str) -> Facts {
         let value = match name {
             "mode" | "percentile_disc" => ValueOf::Pick,
-            _ => ValueOf::Function,
+            "percentile_cont" | "rank" | "dense_rank" | "percent_rank" | "cume_dist" => ValueOf::Function,
+            _ => ValueOf::Unknown,
         };
         Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
     }

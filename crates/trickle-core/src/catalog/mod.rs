@@ -97,32 +97,18 @@ pub struct ForeignKey {
     pub validated: bool,
 }
 
-/// The kind of a relation. The kind decides how changes of the relation are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum TableKind {
-    /// An ordinary or partitioned table.
-    #[serde(rename = "TABLE")]
-    Table,
-    /// A stream table kept by trickle.
-    #[serde(rename = "STREAM_TABLE")]
-    StreamTable,
-    /// A view that could not be expanded.
-    #[serde(rename = "VIEW")]
-    View,
-    /// A materialized view.
-    #[serde(rename = "MATVIEW")]
-    MaterializedView,
-    /// A foreign table.
-    #[serde(rename = "FOREIGN_TABLE")]
-    ForeignTable,
-}
-
 crate::vocabulary::words! {
-    impl TableKind: "kind of source" {
+    /// The kind of a relation. The kind decides how changes of the relation are found.
+    pub enum TableKind: "kind of source" {
+        /// An ordinary or partitioned table.
         Table = "TABLE",
+        /// A stream table kept by trickle.
         StreamTable = "STREAM_TABLE",
+        /// A view that could not be expanded.
         View = "VIEW",
+        /// A materialized view.
         MaterializedView = "MATVIEW",
+        /// A foreign table.
         ForeignTable = "FOREIGN_TABLE",
     }
 }

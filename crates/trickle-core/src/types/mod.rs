@@ -297,10 +297,7 @@ impl Type {
 
     /// Whether it is none of PostgreSQL's own types, or an array of such a type: it has a schema in its name.
     pub(crate) fn is_users(&self) -> bool {
-        match self.element().unwrap_or(self) {
-            Type::Other(o) => o.sql_name.contains('.'),
-            _ => false,
-        }
+        matches!(self.element().unwrap_or(self), Type::Other(o) if o.sql_name.contains('.'))
     }
 
     /// Returns the element type of an array type; `None` for another type.

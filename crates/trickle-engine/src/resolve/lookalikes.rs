@@ -7,6 +7,7 @@
 use super::DEPENDENCIES;
 use crate::db::Transaction;
 use crate::error::{Error, Result};
+use trickle_core::expr::Volatility;
 use trickle_core::{Cause, Reason, ReasonKind};
 
 /// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
@@ -20,19 +21,20 @@ use trickle_core::{Cause, Reason, ReasonKind};
 /// - A function counts if a domain distinguishes it from another function of that name.
 /// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable.
 const LOOKALIKES: &str = ", called AS (
-    SELECT DISTINCT p.* FROM reads JOIN pg_proc p ON p.oid = reads.object
-    WHERE reads.class = 'pg_proc'::regclass AND p.oid >= 16384
+    SELECT * FROM pg_proc WHERE oid >= 16384 AND oid IN (SELECT object FROM reads WHERE class = 'pg_proc'::regclass)
 ), meant AS (
-    SELECT DISTINCT o.* FROM reads JOIN pg_operator o ON o.oid = reads.object
-    WHERE reads.class = 'pg_operator'::regclass AND o.oid >= 16384
+    SELECT * FROM pg_operator WHERE oid >= 16384 AND oid IN (SELECT object FROM reads WHERE class = 'pg_operator'::regclass)
+), operand AS (
+    SELECT t.* FROM pg_type t WHERE t.oid IN (SELECT unnest(ARRAY[oprleft, oprright]) FROM meant)
 ), stored AS (
-    SELECT t.oid AS type, t.oid AS counts_as FROM pg_type t
-    UNION ALL SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.typtype = 'd'
+    SELECT t.oid AS type, t.oid AS counts_as FROM operand t
+    UNION ALL SELECT t.oid, t.typbasetype FROM operand t WHERE t.typtype = 'd'
     UNION ALL SELECT t.oid, CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
-        WHEN 'm' THEN 'anymultirange'::regtype END FROM pg_type t WHERE t.typtype IN ('e', 'r', 'm')
-    UNION ALL SELECT t.oid, a.like_it FROM pg_type t, (VALUES ('anyarray'::regtype), ('anycompatiblearray')) a (like_it)
+        WHEN 'm' THEN 'anymultirange'::regtype END FROM operand t WHERE t.typtype IN ('e', 'r', 'm')
+    UNION ALL SELECT t.oid, a.like_it FROM operand t, (VALUES ('anyarray'::regtype), ('anycompatiblearray')) a (like_it)
     WHERE t.typcategory = 'A'
-    UNION ALL SELECT c.castsource, c.casttarget FROM pg_cast c WHERE c.castmethod = 'b' AND c.castcontext = 'i'
+    UNION ALL SELECT t.oid, c.casttarget FROM operand t JOIN pg_cast c ON c.castsource = t.oid
+    WHERE c.castmethod = 'b' AND c.castcontext = 'i'
 ), known AS (
     SELECT o.oid FROM meant o JOIN pg_operator s ON s.oprname = o.oprname AND s.oid < 16384
     WHERE (o.oprleft = s.oprleft OR EXISTS (SELECT FROM stored x JOIN pg_type t ON t.oid = x.type
@@ -56,7 +58,7 @@ WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_cast'::regclass 
     AND (f.provolatile <> 'i' OR c.castsource < 16384 AND c.casttarget < 16384)
 UNION SELECT 'function', f.oid::regprocedure::text, 'i' FROM called f
 WHERE EXISTS (SELECT FROM pg_proc g, unnest(f.proargtypes::oid[] || g.proargtypes::oid[]) a (type) JOIN pg_type t ON t.oid = a.type
-    WHERE g.proname = f.proname AND g.oid <> f.oid AND g.pronargs = f.pronargs AND t.typtype = 'd')
+    WHERE g.proname = f.proname AND g.pronamespace = f.pronamespace AND g.oid <> f.oid AND g.pronargs = f.pronargs AND t.typtype = 'd')
 UNION SELECT 'aggregate', b.oid::regprocedure::text, max(b.provolatile::text) FROM behind b GROUP BY b.oid
 HAVING max(b.provolatile::text) <> 'i' ORDER BY 1, 2";
 
@@ -67,24 +69,20 @@ HAVING max(b.provolatile::text) <> 'i' ORDER BY 1, 2";
 pub(super) async fn reasons(t: &Transaction<'_>, view: u32) -> Result<Vec<Reason>> {
     let rows = t.query(&format!("{DEPENDENCIES}{LOOKALIKES}"), &[&view]).await;
     let rows = rows.map_err(|e| Error::server("read what the query depends on", e))?;
-    Ok(rows.iter().map(|r| reason(r.get(0), r.get(1), r.get(2))).collect())
+    rows.iter().map(|r| Ok(reason(r.get(0), r.get(1), Volatility::parse(r.get(2))?))).collect()
 }
 
-fn reason(kind: &str, name: &str, volatility: &str) -> Reason {
-    let (cause, how, help) = match volatility {
-        "v" => (Cause::Volatile, "volatile ", "Mark the function behind it IMMUTABLE if it is."),
-        "s" => (Cause::Surroundings, "stable ", "Mark the function behind it IMMUTABLE if it is."),
-        _ => (
+fn reason(object: &str, name: &str, volatility: Volatility) -> Reason {
+    const MARK: &str = "Mark the function behind it IMMUTABLE if it is.";
+    let (kind, cause, how, help) = match volatility {
+        Volatility::Volatile => (ReasonKind::Never, Cause::Volatile, "volatile ", MARK),
+        Volatility::Stable => (ReasonKind::NotYet, Cause::Surroundings, "stable ", MARK),
+        Volatility::Immutable => (
+            ReasonKind::NotYet,
             Cause::Construct,
             "",
             "PostgreSQL has one like it, and its text of the query does not tell them apart. Another name would.",
         ),
     };
-    Reason {
-        span: None,
-        kind: if cause == Cause::Volatile { ReasonKind::Never } else { ReasonKind::NotYet },
-        cause,
-        construct: format!("the {how}{kind} {name}"),
-        help: help.to_owned(),
-    }
+    Reason { span: None, kind, cause, construct: format!("the {how}{object} {name}"), help: help.to_owned() }
 }

@@ -6,8 +6,7 @@ use crate::output::{Output, Tone, duration};
 use crate::server;
 use serde_json::json;
 use std::time::Duration;
-use trickle_client::Ending;
-use trickle_client::{HistoryEntry, Name};
+use trickle_client::{Ending, HistoryEntry, Name};
 
 /// Show the last refreshes of a stream table, newest first.
 #[derive(Debug, clap::Args)]
