@@ -220,6 +220,10 @@ mod tests {
         ("alter/evolve.rs", "the columns and the key of a stream table itself"),
         ("immediate.rs", "chooses among indexes that pgtrickle.is_key takes for keys"),
         ("resolve.rs", "refuses a volatile operator"),
+        (
+            "resolve/lookalikes.rs",
+            "recomputes a query with a cast or an aggregate over a function that is not immutable",
+        ),
         ("security.rs", "follows the functions that virtual columns call"),
     ];
 
