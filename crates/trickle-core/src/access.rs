@@ -197,8 +197,17 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
             let known = known.map(|n| (n, By::values(0..width)));
             [(r.base(), By::default()), (r.side(), side)].into_iter().chain(known).collect()
         }
-        // The operator passes rows on unchanged, column by column.
-        _ => graph.inputs(id).iter().map(|i| (*i, by.clone())).collect(),
+        // The operator passes rows on unchanged, column by column, or reads none.
+        Rel::Table(_)
+        | Rel::Values(_)
+        | Rel::State(_)
+        | Rel::Filter(_)
+        | Rel::Union(_)
+        | Rel::Negate(_)
+        | Rel::Consolidate(_)
+        | Rel::Distinct(_)
+        | Rel::Positive(_)
+        | Rel::SetOp(_) => graph.inputs(id).iter().map(|i| (*i, by.clone())).collect(),
     }
 }
 

@@ -204,7 +204,7 @@ impl WindowCall {
 
     /// Whether the call can raise an error.
     pub fn can_raise(&self) -> bool {
-        self.call.sig.raises || self.exprs().any(Expr::can_raise)
+        self.call.can_raise() || self.frame.offsets().any(Expr::can_raise)
     }
 
     /// Whether the call's value may be NULL: the frame may be empty, or `lag` may find no row before the

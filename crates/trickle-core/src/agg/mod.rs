@@ -289,6 +289,11 @@ impl AggCall {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
+    /// Whether the call can raise on some rows.
+    pub fn can_raise(&self) -> bool {
+        self.sig.raises || self.exprs().any(Expr::can_raise)
+    }
+
     /// Whether the aggregate is `min` or `max` of PostgreSQL.
     pub(crate) fn is_extremum(&self) -> bool {
         self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")

@@ -9,7 +9,7 @@ mod explain;
 mod index;
 mod props;
 mod schema;
-mod settled;
+pub mod settled;
 
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};

@@ -1,10 +1,9 @@
 //! The parts of a query's result that SQL leaves open.
 
-use super::{ColSet, Graph, NodeId, NodeMap};
+use super::{ColSet, Graph, Node, NodeId, NodeMap, Schema};
 use crate::agg::{AggCall, ValueOf, facts};
 use crate::expr::Expr;
-use crate::graph::Schema;
-use crate::rel::{Rel, Window};
+use crate::rel::Window;
 use crate::window::Order;
 
 /// The columns and rows of a query's result that SQL leaves open.
@@ -34,14 +33,22 @@ pub struct Unsettled {
     pub rows: bool,
 }
 
+/// An input of an operator, with the parts of its result that SQL leaves open.
+pub struct Input<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) open: Unsettled,
+}
+
 impl Unsettled {
     /// Returns the parts of the result of `root` that SQL leaves open.
     pub fn of(graph: &Graph, root: NodeId) -> Unsettled {
         let mut open: NodeMap<Unsettled> = NodeMap::new();
         for id in graph.reachable(root) {
             let inputs = graph.inputs(id).iter();
-            let inputs = inputs.map(|i| (open.get_ref(*i).cloned().unwrap_or_default(), graph.schema(*i)));
-            let mine = of(graph, id, &inputs.collect::<Vec<_>>());
+            let inputs: Vec<Input<'_>> = inputs
+                .map(|i| Input { node: graph.node(*i), open: open.get_ref(*i).cloned().unwrap_or_default() })
+                .collect();
+            let mine = graph.rel(id).as_operator().unsettled(&inputs, graph.schema(id));
             open.insert(id, mine);
         }
         open.remove(root).unwrap_or_default()
@@ -59,24 +66,51 @@ impl Unsettled {
         self.values.is_subset(&self.shuffled) && !self.rows
     }
 
-    fn reads(&self, e: &Expr) -> bool {
+    pub(crate) fn reads(&self, e: &Expr) -> bool {
         let mut any = false;
         e.each_column(|c| any |= self.written.contains(c) || self.values.contains(c));
         any
     }
 
     /// Whether the value of `e` depends on an unsettled value.
-    fn decides(&self, e: &Expr) -> bool {
+    pub(crate) fn decides(&self, e: &Expr) -> bool {
         let mut value = false;
         e.each_column(|c| value |= self.values.contains(c));
         value || (self.reads(e) && !e.respects_equality())
     }
 
     /// Whether `e` is a float computed from a float that was added up.
-    fn rounds(&self, e: &Expr) -> bool {
+    pub(crate) fn rounds(&self, e: &Expr) -> bool {
         let mut any = false;
         e.each_column(|c| any |= self.rounded.contains(c));
         any && e.ty().is_float()
+    }
+
+    /// Returns the parts that the inputs of an operator leave open, for an operator that shows rows of its inputs.
+    pub(crate) fn of_inputs(inputs: &[Input<'_>]) -> Unsettled {
+        inputs.iter().fold(Unsettled::default(), |all, input| all.plus(&input.open))
+    }
+
+    /// Returns the open parts of the only input, or of the first one.
+    pub(crate) fn of_first(inputs: &[Input<'_>]) -> Unsettled {
+        inputs.first().map(|input| input.open.clone()).unwrap_or_default()
+    }
+
+    /// Returns the parts that an operator leaves open which shows one of several equal rows.
+    pub(crate) fn of_one_row_of_each(inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
+        let all = Unsettled::of_inputs(inputs);
+        let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
+        Unsettled { written, rows, ..all }
+    }
+
+    /// Returns the open parts of the pairs of rows of two inputs, and whether a condition on the pairs depends on
+    /// them.
+    pub(crate) fn of_pairs(inputs: &[Input<'_>], on: &Expr) -> (Unsettled, bool) {
+        let [left, right] = inputs else { return (Unsettled::of_inputs(inputs), true) };
+        let pairs = left.open.beside(&right.open, left.node.schema().len());
+        let decided = pairs.decides(on);
+        (pairs, decided)
     }
 
     fn plus(&self, other: &Unsettled) -> Unsettled {
@@ -96,95 +130,9 @@ impl Unsettled {
     }
 }
 
-fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
-    let (rel, schema) = (graph.rel(id), graph.schema(id));
-    let below = inputs.first().map(|(open, _)| open.clone()).unwrap_or_default();
-    match (rel, inputs) {
-        (Rel::Map(m), _) => {
-            let all = |holds: &dyn Fn(&Expr) -> bool| {
-                (0..m.exprs().len()).filter(|i| holds(&m.exprs()[*i])).collect::<ColSet>()
-            };
-            Unsettled {
-                written: all(&|e| below.reads(e) && !e.is_exact()),
-                values: all(&|e| below.decides(e)),
-                rounded: all(&|e| below.rounds(e)),
-                shuffled: all(&|e| e.as_column().is_some_and(|c| below.shuffled.contains(c))),
-                rows: below.rows,
-            }
-        }
-        (Rel::Filter(f), _) => Unsettled { rows: below.rows || below.decides(f.predicate()), ..below },
-        (Rel::Expand(e), [(_, input)]) => {
-            // A function's result, and the number of rows that it returns, may depend on how an argument is
-            // written.
-            let args = || e.calls().iter().flat_map(|c| &c.args);
-            let open = args().any(|e| below.reads(e));
-            let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
-            Unsettled { values: below.values.union(&new), rows: below.rows || open, ..below }
-        }
-        (Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_), [(left, l), (right, _)]) => {
-            let pairs = left.beside(right, l.len());
-            let (on, open) = match rel {
-                Rel::Join(j) => (j.on(), pairs.clone()),
-                Rel::OuterJoin(j) => (j.on(), pairs.clone()),
-                Rel::SemiJoin(j) => (j.on(), Unsettled { rows: pairs.rows, ..left.clone() }),
-                _ => return pairs,
-            };
-            Unsettled { rows: open.rows || pairs.decides(on), ..open }
-        }
-        (Rel::Window(w), _) => windows(w, below, schema),
-        (Rel::Top(t), _) => {
-            let mut keys = t.partition().iter().copied().chain(t.order().iter().map(|k| k.column));
-            let moved = t.order().iter().any(|k| k.settles) || keys.any(|c| below.values.contains(c));
-            Unsettled { rows: below.rows || moved, ..below }
-        }
-        (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
-            let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
-            let all = inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open));
-            let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
-            Unsettled { written, rows, ..all }
-        }
-        (Rel::Recursion(_), _) => {
-            let open = inputs.iter().any(|(open, _)| !open.columns().is_empty() || open.rows);
-            let values = if open { ColSet::all(schema.len()) } else { ColSet::new() };
-            let sums = inputs.iter().any(|(open, _)| !open.rounded.is_empty());
-            let float = |c: &usize| schema.columns()[*c].ty.is_float();
-            let rounded = (0..schema.len()).filter(|c| sums && float(c)).collect();
-            Unsettled { values, rounded, rows: open, ..Unsettled::default() }
-        }
-        (Rel::Reduce(r), _) => {
-            let open = groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
-                let call = &r.aggs()[i];
-                (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))
-            });
-            let keys = r.keys().iter().map(|k| below.rounded.contains(*k));
-            let sums = r.aggs().iter().map(|call| adds(call) || made_of_rounded(call, &below));
-            let rounded = keys.chain(sums).enumerate().filter(|(_, rounded)| *rounded);
-            let mut open = Unsettled { rounded: rounded.map(|(c, _)| c).collect(), ..open };
-            for (i, call) in r.aggs().iter().enumerate().filter(|(_, call)| lists(call)) {
-                let column = r.keys().len() + i;
-                let given = call.order_by.iter().filter_map(|k| k.expr.as_column());
-                let given = given.chain(r.keys().iter().copied()).collect();
-                if !graph.props(r.input()).is_key(&given) && !call.is_ordered_by_itself() {
-                    // If the elements are open as well, the column is not merely shuffled.
-                    if !open.values.contains(column) {
-                        open.shuffled.insert(column);
-                    }
-                    open.values.insert(column);
-                }
-            }
-            open
-        }
-        (Rel::Accumulate(a), _) => groups(&below, schema, a.keys(), a.accs().len(), &|i, open| {
-            let mut exprs = a.accs()[i].value.iter().chain(&a.accs()[i].filter);
-            (exprs.clone().any(|e| open.reads(e)), exprs.any(|e| open.decides(e)))
-        }),
-        _ => inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open)),
-    }
-}
-
 /// Returns the unsettled columns of a window. The unsettled columns of its input are among them. A call is
 /// unsettled if it depends on an order that the query leaves open, or reads an unsettled value.
-fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
+pub(crate) fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
     let moved = below.rows || keys.any(|c| below.values.contains(c));
@@ -208,7 +156,7 @@ fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
 /// Returns the unsettled columns of a grouping: those among its keys and its `n` values. The function `value`
 /// gets the position of a value. It returns whether this value may be written differently, and whether it may
 /// be another value.
-fn groups(
+pub(crate) fn groups(
     below: &Unsettled,
     schema: &Schema,
     keys: &[usize],
@@ -237,30 +185,30 @@ fn groups(
 }
 
 /// Whether the call adds up floats, so that it rounds after each step.
-fn adds(call: &AggCall) -> bool {
+pub(crate) fn adds(call: &AggCall) -> bool {
     let picks = call.within_group || facts(&call.sig).value == ValueOf::Pick;
     call.sig.ret.is_float() && !picks && call.args.iter().any(|e| e.ty().is_float())
 }
 
 /// Whether the call returns a float and reads a float that was added up.
-fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
+pub(crate) fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
     call.sig.ret.is_float() && call.exprs().any(|e| below.rounds(e))
 }
 
 /// Whether the call makes a list of values in the order in which it reads them.
-fn lists(call: &AggCall) -> bool {
+pub(crate) fn lists(call: &AggCall) -> bool {
     !call.distinct && matches!(facts(&call.sig).value, ValueOf::List | ValueOf::TextList)
 }
 
 /// Whether the call picks one of several equal values, or depends on the order of equal values.
-fn chooses(call: &AggCall) -> bool {
+pub(crate) fn chooses(call: &AggCall) -> bool {
     let total = facts(&call.sig).value == ValueOf::Total && !call.distinct;
     !total && call.exprs().any(|e| !e.is_exact())
 }
 
 /// Whether the value of the call depends on how equal values are written, or on which of the equal values
 /// comes first.
-fn depends(call: &AggCall, open: &Unsettled) -> bool {
+pub(crate) fn depends(call: &AggCall, open: &Unsettled) -> bool {
     let texts = match facts(&call.sig).value {
         ValueOf::TextList | ValueOf::Texts | ValueOf::Unknown => true,
         ValueOf::Total | ValueOf::Pick | ValueOf::List | ValueOf::Function => false,

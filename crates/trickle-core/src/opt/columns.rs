@@ -142,7 +142,18 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
         // All columns are needed: thresholds compare whole rows, keys are computed from whole changed rows,
         // and a Consolidate may serve either of these.
-        _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
+        Rel::Table(_)
+        | Rel::Values(_)
+        | Rel::State(_)
+        | Rel::Consolidate(_)
+        | Rel::Distinct(_)
+        | Rel::Keys(_)
+        | Rel::Positive(_)
+        | Rel::Single(_)
+        | Rel::Widen(_)
+        | Rel::SetOp(_) => {
+            graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len())));
+        }
     }
 }
 
@@ -240,7 +251,16 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             }
             Pruned { node: graph.add(moved.with_inputs(&nodes))?, kept: ColSet::all(width) }
         }
-        _ => {
+        Rel::Table(_)
+        | Rel::Values(_)
+        | Rel::State(_)
+        | Rel::Consolidate(_)
+        | Rel::Distinct(_)
+        | Rel::Keys(_)
+        | Rel::Positive(_)
+        | Rel::Single(_)
+        | Rel::Widen(_)
+        | Rel::SetOp(_) => {
             let mut whole = Vec::new();
             for (i, input) in inputs.iter().enumerate() {
                 let all = 0..graph.schema(*input).len();

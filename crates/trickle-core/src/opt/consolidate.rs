@@ -55,6 +55,13 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         // Keys of rows that cancel cost more work than the merge of these rows. But a plain change is not
         // merged only to compute its keys.
         Rel::Keys(_) => false,
-        _ => inherits,
+        Rel::Table(_)
+        | Rel::Values(_)
+        | Rel::State(_)
+        | Rel::Union(_)
+        | Rel::Negate(_)
+        | Rel::Revise(_)
+        | Rel::Join(_)
+        | Rel::Widen(_) => inherits,
     }
 }

@@ -1,13 +1,14 @@
 //! Signed sums of groups: the linear part of aggregation.
 
 use super::{
-    Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image, totals,
+    Class, Formula, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image, totals,
 };
 use crate::agg::{Acc, Upkeep};
 use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled, groups};
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
@@ -166,8 +167,14 @@ impl Relational for Accumulate {
         p.add_key(key);
         p
     }
-    fn can_raise(&self) -> bool {
-        self.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        groups(&Unsettled::of_first(inputs), schema, self.keys(), self.accs().len(), &|i, open| {
+            let mut exprs = self.accs()[i].value.iter().chain(&self.accs()[i].filter);
+            (exprs.clone().any(|e| open.reads(e)), exprs.any(|e| open.decides(e)))
+        })
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).for_each(|e| f(Formula::Scalar(e)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

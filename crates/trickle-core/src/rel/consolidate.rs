@@ -1,10 +1,11 @@
 //! The identity on Z-sets that merges physical rows: rows of one image become one row, and rows of weight 0
 //! are dropped.
 
-use super::{Class, Rel, Relational, arity};
+use super::{Class, Formula, Rel, Relational, arity};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
@@ -65,9 +66,10 @@ impl Relational for Consolidate {
         self.keys.iter().for_each(|k| p.add_key(k.clone()));
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear

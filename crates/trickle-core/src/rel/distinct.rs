@@ -1,9 +1,10 @@
 //! δ: the rows of a relation, each of them once.
 
-use super::{Class, Rel, Relational, arity, check_keys, check_positive};
+use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
@@ -58,9 +59,10 @@ impl Relational for Distinct {
         p.add_key(all);
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        Unsettled::of_one_row_of_each(inputs, schema)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();

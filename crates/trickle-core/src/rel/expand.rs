@@ -1,11 +1,12 @@
 //! Set-returning functions: each input row beside the rows that the functions return for this input row.
 
-use super::{Class, Rel, Relational, arity, check_expr};
+use super::{Class, Formula, Rel, Relational, arity, check_expr};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, call, expr};
 use crate::expr::functions::recordset;
 use crate::expr::{Expr, FuncKind, FuncSig};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
@@ -166,8 +167,16 @@ impl Relational for Expand {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.calls().iter().any(SetCall::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        // A function's result, and the number of rows that it returns, may depend on how an argument is written.
+        let below = Unsettled::of_first(inputs);
+        let open = self.exprs().any(|e| below.reads(e));
+        let before = inputs.first().map_or(0, |input| input.node.schema().len());
+        let new: ColSet = (before..schema.len()).filter(|_| open).collect();
+        Unsettled { values: below.values.union(&new), rows: below.rows || open, ..below }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.calls().iter().for_each(|c| f(Formula::Set(c)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

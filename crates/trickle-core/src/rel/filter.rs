@@ -3,13 +3,14 @@
 //! The condition may read the clock. Rows then enter and leave the result as time passes, although no row of
 //! the input changes (see the delta).
 
-use super::{Class, Rel, Relational, arity, check_timed};
+use super::{Class, Formula, Rel, Relational, arity, check_timed};
 use crate::catalog::TableId;
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, is_true};
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, Moment};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::cmp::Ordering;
@@ -85,8 +86,12 @@ impl Relational for Filter {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.predicate.can_raise()
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let below = Unsettled::of_first(inputs);
+        Unsettled { rows: below.rows || below.decides(&self.predicate), ..below }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        f(Formula::Scalar(&self.predicate));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

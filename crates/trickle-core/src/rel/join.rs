@@ -1,11 +1,12 @@
 //! ⋈: the pairs of rows for which a condition is true.
 
 use super::foreign_key::{self, Side};
-use super::{Class, Rel, Relational, arity, check_predicate};
+use super::{Class, Formula, Rel, Relational, arity, check_predicate};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::{Expr, ExprKind};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 
@@ -107,8 +108,12 @@ impl Relational for Join {
         p.pair_keys(inputs[0].props(), inputs[1].props(), by);
         p
     }
-    fn can_raise(&self) -> bool {
-        self.on().can_raise()
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let (pairs, decided) = Unsettled::of_pairs(inputs, self.on());
+        Unsettled { rows: pairs.rows || decided, ..pairs }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        f(Formula::Scalar(self.on()));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

@@ -1,9 +1,10 @@
 //! The values of some columns in a relation.
 
-use super::{Class, Rel, Relational, arity, check_keys};
+use super::{Class, Formula, Rel, Relational, arity, check_keys};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, group};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
@@ -64,9 +65,10 @@ impl Relational for Keys {
         p.add_key(ColSet::all(schema.len()));
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        Unsettled::of_one_row_of_each(inputs, schema)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global

@@ -3,12 +3,13 @@
 //! The expressions may contain conditions on the clock. Rows of the result then change as time passes,
 //! although no row of the input changes.
 
-use super::{Class, Filter, Rel, Relational, arity, check_columns, label};
+use super::{Class, Filter, Formula, Rel, Relational, arity, check_columns, label};
 use crate::catalog::TableId;
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::{Expr, Moment, Volatility};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::sync::Arc;
@@ -125,8 +126,21 @@ impl Relational for Map {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.exprs.iter().any(Expr::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let below = Unsettled::of_first(inputs);
+        let all = |holds: &dyn Fn(&Expr) -> bool| {
+            (0..self.exprs.len()).filter(|i| holds(&self.exprs[*i])).collect::<ColSet>()
+        };
+        Unsettled {
+            written: all(&|e| below.reads(e) && !e.is_exact()),
+            values: all(&|e| below.decides(e)),
+            rounded: all(&|e| below.rounds(e)),
+            shuffled: all(&|e| e.as_column().is_some_and(|c| below.shuffled.contains(c))),
+            rows: below.rows,
+        }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.exprs.iter().for_each(|e| f(Formula::Scalar(e)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

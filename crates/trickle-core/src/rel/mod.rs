@@ -63,12 +63,15 @@ pub use widen::Widen;
 pub use window::Window;
 pub(crate) use window::shown_partition;
 
+use crate::agg::AggCall;
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::Evaluate;
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
+use crate::window::WindowCall;
 
 /// The description of an operator, independent of any data.
 pub trait Relational {
@@ -93,8 +96,12 @@ pub trait Relational {
     /// Returns the derived properties.
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props;
 
-    /// Whether one of the operator's own expressions can raise on some row.
-    fn can_raise(&self) -> bool;
+    /// Returns the parts of the result that SQL leaves open.
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled;
+
+    /// Calls `f` with each formula by which the operator computes values. The properties of an operator that
+    /// follow from its formulas, such as [`Rel::can_raise`], have one definition for all operators.
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>));
 
     /// Returns the class of the operator, by which its delta is computed.
     fn class(&self, inputs: &[&Node]) -> Class;
@@ -110,6 +117,42 @@ pub trait Relational {
     /// Prints the operator's scalar expressions, for people.
     fn describe(&self, _inputs: &[&Node]) -> String {
         String::new()
+    }
+}
+
+/// A formula by which an operator computes values from rows of its inputs. Where an operator has two inputs,
+/// the columns of the first input come first.
+#[derive(Clone, Copy, Debug)]
+pub enum Formula<'a> {
+    /// An expression over one row, or over a pair of rows.
+    Scalar(&'a Expr),
+    /// An aggregate over the rows of a group.
+    Aggregate(&'a AggCall),
+    /// A call over a window of rows.
+    Window(&'a WindowCall),
+    /// A call that returns rows for one row.
+    Set(&'a SetCall),
+}
+
+impl<'a> Formula<'a> {
+    /// Whether the formula can raise on some row.
+    pub fn can_raise(self) -> bool {
+        match self {
+            Formula::Scalar(e) => e.can_raise(),
+            Formula::Aggregate(a) => a.can_raise(),
+            Formula::Window(w) => w.can_raise(),
+            Formula::Set(c) => c.can_raise(),
+        }
+    }
+
+    /// Returns the expressions of the formula.
+    pub fn exprs(self) -> Vec<&'a Expr> {
+        match self {
+            Formula::Scalar(e) => vec![e],
+            Formula::Aggregate(a) => a.exprs().collect(),
+            Formula::Window(w) => w.exprs().collect(),
+            Formula::Set(c) => c.args.iter().collect(),
+        }
     }
 }
 
@@ -177,9 +220,21 @@ operators! {
 }
 
 impl Rel {
+    /// Whether the operator computes columns of its own by a call that is no expression over one row.
+    pub(crate) fn has_calls(&self) -> bool {
+        let mut calls = false;
+        self.as_operator().formulas(&mut |f| match f {
+            Formula::Scalar(_) => {}
+            Formula::Aggregate(_) | Formula::Window(_) | Formula::Set(_) => calls = true,
+        });
+        calls
+    }
+
     /// Whether one of the operator's own expressions can raise on some row.
     pub fn can_raise(&self) -> bool {
-        self.as_operator().can_raise()
+        let mut raises = false;
+        self.as_operator().formulas(&mut |f| raises |= f.can_raise());
+        raises
     }
 }
 

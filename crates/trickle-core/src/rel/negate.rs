@@ -1,9 +1,10 @@
 //! −: the negation of a relation, which changes the sign of every weight.
 
-use super::{Class, Rel, Relational, arity};
+use super::{Class, Formula, Rel, Relational, arity};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
@@ -44,9 +45,10 @@ impl Relational for Negate {
         let i = inputs[0].props();
         Props { non_negative: i.empty, positive: i.empty, keys: Vec::new(), fds: Vec::new(), ..i.clone() }
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear

@@ -1,13 +1,14 @@
 //! ⟕ and ⟗: joins that also give the rows without a partner.
 
 use super::{
-    Class, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate, join_keys,
-    semi_join::flips,
+    Class, Formula, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate,
+    join_keys, semi_join::flips,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
@@ -152,8 +153,12 @@ impl Relational for OuterJoin {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.on().can_raise()
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let (pairs, decided) = Unsettled::of_pairs(inputs, self.on());
+        Unsettled { rows: pairs.rows || decided, ..pairs }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        f(Formula::Scalar(self.on()));
     }
 
     fn class(&self, inputs: &[&Node]) -> Class {

@@ -1,9 +1,10 @@
 //! The positive part of a signed relation.
 
-use super::{Class, Rel, Relational, arity, check_keys, identify};
+use super::{Class, Formula, Rel, Relational, arity, check_keys, identify};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
@@ -54,9 +55,10 @@ impl Relational for Positive {
             ..i.clone()
         }
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        Unsettled::of_one_row_of_each(inputs, schema)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();

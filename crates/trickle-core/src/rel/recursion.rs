@@ -2,10 +2,11 @@
 
 mod change;
 
-use super::{Class, Rel, Relational, check_expr, check_keys, check_positive, check_predicate};
+use super::{Class, Formula, Rel, Relational, check_expr, check_keys, check_positive, check_predicate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr, group::Matcher};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
@@ -161,8 +162,16 @@ impl Relational for Recursion {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.exprs().any(Expr::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        let open = inputs.iter().any(|i| !i.open.columns().is_empty() || i.open.rows);
+        let values = if open { ColSet::all(schema.len()) } else { ColSet::new() };
+        let sums = inputs.iter().any(|i| !i.open.rounded.is_empty());
+        let float = |c: &usize| schema.columns()[*c].ty.is_float();
+        let rounded = (0..schema.len()).filter(|c| sums && float(c)).collect();
+        Unsettled { values, rounded, rows: open, ..Unsettled::default() }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.exprs().for_each(|e| f(Formula::Scalar(e)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

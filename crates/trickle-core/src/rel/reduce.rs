@@ -1,11 +1,12 @@
 //! γ: one output row for each group.
 
-use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive, extend};
+use super::{Class, Formula, Rel, Relational, arity, check_expr, check_keys, check_positive, extend};
 use crate::agg::AggCall;
 use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled, adds, chooses, depends, groups, lists, made_of_rounded};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
@@ -86,8 +87,33 @@ impl Relational for Reduce {
         p.add_key(key);
         p
     }
-    fn can_raise(&self) -> bool {
-        self.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise))
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        let below = Unsettled::of_first(inputs);
+        let mut open = groups(&below, schema, &self.keys, self.aggs.len(), &|i, open| {
+            let call = &self.aggs[i];
+            (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))
+        });
+        let keys = self.keys.iter().map(|k| below.rounded.contains(*k));
+        let sums = self.aggs.iter().map(|call| adds(call) || made_of_rounded(call, &below));
+        let rounded = keys.chain(sums).enumerate().filter(|(_, rounded)| *rounded);
+        open.rounded = rounded.map(|(c, _)| c).collect();
+        for (i, call) in self.aggs.iter().enumerate().filter(|(_, call)| lists(call)) {
+            let column = self.keys.len() + i;
+            let given = call.order_by.iter().filter_map(|k| k.expr.as_column());
+            let given = given.chain(self.keys.iter().copied()).collect();
+            let ordered = inputs.first().is_some_and(|input| input.node.props().is_key(&given));
+            if !ordered && !call.is_ordered_by_itself() {
+                // If the elements are open as well, the column is not merely shuffled.
+                if !open.values.contains(column) {
+                    open.shuffled.insert(column);
+                }
+                open.values.insert(column);
+            }
+        }
+        open
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.aggs().iter().for_each(|a| f(Formula::Aggregate(a)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

@@ -1,10 +1,11 @@
 //! Changes as pairs of an old row and a new row, placed side by side.
 
-use super::{Class, Filter, Map, Rel, Relational, arity, check_columns, check_predicate};
+use super::{Class, Filter, Formula, Map, Rel, Relational, arity, check_columns, check_predicate};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::{Expr, ExprKind};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
 use crate::types::Datum;
@@ -226,8 +227,11 @@ impl Relational for Revise {
             ..i.clone()
         }
     }
-    fn can_raise(&self) -> bool {
-        self.exprs().any(Expr::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.exprs().for_each(|e| f(Formula::Scalar(e)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

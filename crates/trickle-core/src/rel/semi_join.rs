@@ -1,7 +1,7 @@
 //! ⋉ and ▷: the rows that have a partner, and the rows that have none.
 
 use super::{
-    Accumulate, Class, Consolidate, Distinct, Join, Map, Negate, Rel, Relational, Union, arity,
+    Accumulate, Class, Consolidate, Distinct, Formula, Join, Map, Negate, Rel, Relational, Union, arity,
     check_positive, check_predicate, join_keys,
 };
 use crate::agg::Acc;
@@ -9,6 +9,7 @@ use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
@@ -94,8 +95,12 @@ impl Relational for SemiJoin {
         p.bounded = l.bounded || (r.bounded && !self.anti);
         p
     }
-    fn can_raise(&self) -> bool {
-        self.on().can_raise()
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let (pairs, decided) = Unsettled::of_pairs(inputs, self.on());
+        Unsettled { rows: pairs.rows || decided, ..Unsettled::of_first(inputs) }
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        f(Formula::Scalar(self.on()));
     }
 
     fn class(&self, inputs: &[&Node]) -> Class {

@@ -1,9 +1,12 @@
 //! INTERSECT and EXCEPT, with and without ALL.
 
-use super::{Class, Distinct, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive};
+use super::{
+    Class, Distinct, Formula, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive,
+};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, SqlKey, ZSet, group::row_groups, group::unpadded};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, SetOperator};
 use std::collections::BTreeMap;
@@ -87,9 +90,10 @@ impl Relational for SetOp {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        Unsettled::of_one_row_of_each(inputs, schema)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();

@@ -1,9 +1,10 @@
 //! The only row of a scalar subquery, and whether the subquery has several rows.
 
-use super::{Class, Rel, Relational, arity, check_keys, check_positive};
+use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
@@ -68,11 +69,12 @@ impl Relational for Single {
         p.add_key(key);
         p
     }
-    fn can_raise(&self) -> bool {
-        // An expression above this operator raises the error of a second row. A refresh in which it is raised
-        // becomes a recompute.
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        Unsettled::of_one_row_of_each(inputs, schema)
     }
+    // An expression above this operator raises the error of a second row. A refresh in which it is raised
+    // becomes a recompute.
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys == 0 {

@@ -1,9 +1,10 @@
 //! A stored result, which is read instead of being recomputed.
 
-use super::{Class, Rel, Relational};
+use super::{Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
@@ -63,9 +64,10 @@ impl Relational for State {
     fn props(&self, _: &[&Node], _: &Schema) -> Props {
         self.props.clone()
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf

@@ -1,12 +1,14 @@
 //! LIMIT, OFFSET, DISTINCT ON: the first rows of each partition.
 
 use super::{
-    Class, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive, same,
+    Class, Formula, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive,
+    same,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::window::{self, OrderKey};
@@ -91,9 +93,13 @@ impl Relational for Top {
         p.consolidated = !p.keys.is_empty();
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        let below = Unsettled::of_first(inputs);
+        let mut keys = self.partition().iter().copied().chain(self.order().iter().map(|k| k.column));
+        let moved = self.order().iter().any(|k| k.settles) || keys.any(|c| below.values.contains(c));
+        Unsettled { rows: below.rows || moved, ..below }
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         if self.partition.is_empty() {

@@ -1,10 +1,11 @@
 //! +: the sum of relations, which is UNION ALL.
 
-use super::{Class, Rel, Relational};
+use super::{Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::Datum;
@@ -70,9 +71,10 @@ impl Relational for Union {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear

@@ -1,10 +1,11 @@
 //! Relations of constant rows.
 
-use super::{Class, Rel, Relational};
+use super::{Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
@@ -74,8 +75,11 @@ impl Relational for Values {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.rows.iter().flatten().any(Expr::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.rows.iter().flatten().for_each(|e| f(Formula::Scalar(e)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {

@@ -1,10 +1,11 @@
 //! Ranges of order values, widened to neighbouring values, for window functions whose frames count rows.
 
-use super::{Class, Rel, Relational, arity, check_keys, check_positive, same};
+use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, compare_as, group::Matcher};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
 use crate::types::{Datum, Type};
@@ -116,9 +117,10 @@ impl Relational for Widen {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        false
+    fn unsettled(&self, inputs: &[Input<'_>], _: &Schema) -> Unsettled {
+        Unsettled::of_inputs(inputs)
     }
+    fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global

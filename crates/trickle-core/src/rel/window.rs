@@ -1,11 +1,12 @@
 //! Window functions: each row with values that are computed over rows of its partition.
 
 use super::near::Near;
-use super::{Class, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
+use super::{Class, Formula, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
 use crate::expr::Expr;
+use crate::graph::settled::{Input, Unsettled, windows};
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, over};
 use crate::window::{OrderKey, WindowCall};
@@ -111,8 +112,11 @@ impl Relational for Window {
         }
         p
     }
-    fn can_raise(&self) -> bool {
-        self.calls().iter().any(crate::window::WindowCall::can_raise)
+    fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
+        windows(self, Unsettled::of_first(inputs), schema)
+    }
+    fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>)) {
+        self.calls().iter().for_each(|c| f(Formula::Window(c)));
     }
 
     fn class(&self, _: &[&Node]) -> Class {
