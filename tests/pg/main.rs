@@ -56,6 +56,7 @@ mod redteam;
 mod renamed_code;
 mod restored;
 mod row_security;
+mod server_types;
 mod sets;
 mod smoke;
 mod soak;

@@ -114,6 +114,7 @@ pub mod sql;
 pub mod stream_table;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod typecheck;
 pub mod types;
 pub mod verdict;
 pub mod vocabulary;

@@ -16,7 +16,11 @@ use crate::opt;
 use crate::parse::{Parsed, parse_query};
 use crate::rel::{Consolidate, Rel, Revise, Table, with_servers_clock};
 use crate::sql::ast::{Query, Statement};
-use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query, render_states};
+use crate::sql::{
+    Ident, Profile, Qualified, Ranged, Sources, opaque, render_changes, render_query, render_states,
+};
+use crate::typecheck::{TypeCheck, type_checks};
+use crate::types::Type;
 use crate::verdict::Reason;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -168,6 +172,14 @@ impl StreamTable {
         Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
 
+    /// Returns the types that the plans take for those of the server, as queries for the server.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn type_checks(&self) -> Result<Vec<TypeCheck>> {
+        type_checks(&self.graph, &[self.query, self.prepared], self.profile())
+    }
+
     /// Returns the graph that contains the plans.
     pub fn graph(&self) -> &Graph {
         &self.graph
@@ -271,9 +283,19 @@ impl StreamTable {
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
-    /// Returns the part of [`StreamTable::ddl`] that creates the table of the result.
-    pub fn result_ddl(&self) -> Vec<Statement> {
-        create_table(&self.layout.result)
+    /// Returns the part of [`StreamTable::ddl`] that creates the table of the result. Its columns have the types
+    /// `types`, as the server spells them. Each of these types accepts the values of the type that the plan has for
+    /// the column.
+    pub fn result_ddl(&self, types: &[String]) -> Vec<Statement> {
+        let mut made = create_table(&self.layout.result);
+        for statement in &mut made {
+            if let Statement::CreateTable(table) = statement {
+                for (column, ty) in table.columns.iter_mut().zip(types) {
+                    column.ty = Type::Other(Arc::new(opaque(ty)));
+                }
+            }
+        }
+        made
     }
     /// Returns the part of [`StreamTable::ddl`] that creates the hidden tables.
     pub fn state_ddl(&self) -> Vec<Statement> {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{StoredSetting, options};
-use crate::resolve::{Dependency, Resolved, resolve};
+use crate::resolve::{Dependency, Resolved, mistaken, resolve};
 use crate::say;
 use crate::schema;
 use crate::security::{Agreed, left_out, safe_path};
@@ -380,7 +380,12 @@ impl<C: Connection> Trickle<C> {
             Err(e) => (None, vec![unread(&e)]),
         };
         let table = table.filter(|_| resolved.lookalikes.is_empty());
-        let reasons = reasons.into_iter().chain(resolved.lookalikes.iter().cloned()).collect();
+        let mut reasons: Vec<Reason> =
+            reasons.into_iter().chain(resolved.lookalikes.iter().cloned()).collect();
+        if let Some(table) = &table {
+            reasons.extend(mistaken(&mut self.connection, table, &resolved.columns, &settings).await?);
+        }
+        let table = table.filter(|_| reasons.is_empty());
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
         if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
             return Err(refusal.into());

@@ -8,6 +8,9 @@
 mod lookalikes;
 mod renamed;
 mod suggested;
+mod typecheck;
+
+pub(crate) use typecheck::mistaken;
 
 use crate::catalog::{KIND, canonical};
 use crate::db::{Connection, Refusal, Row, Transaction};
@@ -50,12 +53,39 @@ pub(crate) struct Dependency {
 }
 
 /// A column of a query's result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct OutputColumn {
     pub(crate) name: String,
     /// The type of the column, as CREATE TABLE writes it.
     pub(crate) spelled: String,
+    /// Whether the type is a domain with constraints.
+    pub(crate) checked: bool,
+    /// Whether the type is an array of a domain.
+    pub(crate) of_domains: bool,
 }
+
+impl OutputColumn {
+    pub(crate) fn new(name: String, spelled: String) -> OutputColumn {
+        OutputColumn { name, spelled, checked: false, of_domains: false }
+    }
+}
+
+/// Two columns are the same if a table has them alike.
+impl PartialEq for OutputColumn {
+    fn eq(&self, other: &OutputColumn) -> bool {
+        (&self.name, &self.spelled) == (&other.name, &other.spelled)
+    }
+}
+
+/// The text that gives a column `a`, whose type is `t`, another collation than its type has.
+pub(crate) const OWN_COLLATION: &str = "CASE WHEN a.attcollation <> t.typcollation \
+    THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
+    JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END";
+
+/// Whether the type `t`, or a domain that it is over, is a domain with constraints.
+const CHECKED: &str = "(WITH RECURSIVE d AS (SELECT t.oid, t.typtype, t.typbasetype, t.typnotnull UNION ALL \
+    SELECT b.oid, b.typtype, b.typbasetype, b.typnotnull FROM d JOIN pg_type b ON b.oid = d.typbasetype WHERE d.typtype = 'd') \
+    SELECT coalesce(bool_or(typnotnull OR EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = d.oid)), false) FROM d WHERE typtype = 'd')";
 
 /// A query after PostgreSQL has resolved its names and types.
 #[derive(Clone, Debug)]
@@ -293,13 +323,18 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         )
         .hint(format!("Write {column} otherwise than the other column, such as x AS a, (x + 0) AS b.")));
     }
-    let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
-         THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
-         JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \
-         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum";
-    let columns = t.query(columns, &[&view]).await.map_err(doing)?;
-    let columns: Vec<OutputColumn> =
-        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    let columns = format!(
+        "SELECT attname, format_type(atttypid, atttypmod) || {OWN_COLLATION}, {CHECKED}, \
+         EXISTS (SELECT FROM pg_type e WHERE e.oid = t.typelem AND t.typcategory = 'A' AND e.typtype = 'd') \
+         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum"
+    );
+    let columns = t.query(&columns, &[&view]).await.map_err(doing)?;
+    let column = |c: &Row| OutputColumn {
+        checked: c.get(2),
+        of_domains: c.get(3),
+        ..OutputColumn::new(c.get(0), c.get(1))
+    };
+    let columns: Vec<OutputColumn> = columns.iter().map(column).collect();
     if let Some(column) = columns.iter().find(|c| SYSTEM_COLUMNS.contains(&&*c.name)) {
         return Err(reserved(sql, &column.name));
     }

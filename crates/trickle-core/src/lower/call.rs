@@ -8,7 +8,7 @@ use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, FAMILIES, OrderOf, facts, is_aggregate, resolve, resolve_ordered};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::expr::functions::{reads_settings_alone, resolve_function, signatures};
+use crate::expr::functions::{Unkept, reads_settings_alone, resolve_function, signatures, unkept};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, SortKey, Volatility};
 use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
@@ -22,53 +22,8 @@ use std::sync::Arc;
 
 /// The parameter names of `make_interval`.
 const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
-/// The functions that return the time of the transaction.
-const TIMES: &[&str] =
-    &["now", "current_timestamp", "transaction_timestamp", "current_date", "localtimestamp"];
-/// The advice for a use of [`TIMES`] that no delta can bring up to date.
+/// The advice for a use of the transaction's time that no delta can bring up to date.
 const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
-/// The functions, besides [`TIMES`], whose value may change while the data stays the same.
-const SURROUNDINGS: &[&str] = &[
-    "current_time",
-    "localtime",
-    "statement_timestamp",
-    "current_user",
-    "session_user",
-    "user",
-    "current_role",
-    "current_catalog",
-    "current_database",
-    "current_schema",
-    "current_schemas",
-    "current_setting",
-    "pg_backend_pid",
-    "inet_client_addr",
-    "version",
-    "txid_current_snapshot",
-    "pg_current_snapshot",
-];
-const RANDOM: &[&str] = &[
-    "random",
-    "random_normal",
-    "gen_random_uuid",
-    "uuidv4",
-    "uuidv7",
-    "uuid_generate_v1",
-    "uuid_generate_v4",
-    "clock_timestamp",
-    "timeofday",
-    "nextval",
-    "currval",
-    "lastval",
-    "setval",
-    "setseed",
-    "txid_current",
-    "pg_current_xact_id",
-    "pg_sleep",
-    "pg_notify",
-    "pg_advisory_lock",
-    "pg_try_advisory_lock",
-];
 /// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
@@ -309,14 +264,13 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
-    /// Lowers a call of one of [`TIMES`] to the time of the refresh. Remembers the reason to report if the
-    /// time is used in a place that no delta can bring up to date.
+    /// Lowers a call of a function that returns the time of the transaction to the time of the refresh. Remembers
+    /// the reason to report if the time is used in a place that no delta can bring up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
-        let value = match name {
-            "now" | "current_timestamp" | "transaction_timestamp" => Expr::now(),
-            "current_date" => Expr::now().cast(Type::Date),
-            "localtimestamp" => Expr::now().cast(Type::Timestamp),
-            _ => return None,
+        let value = match unkept(name)? {
+            Unkept::Time(None) => Expr::now(),
+            Unkept::Time(Some(ty)) => Expr::now().cast(ty),
+            Unkept::Clock | Unkept::Random | Unkept::Surroundings => return None,
         };
         self.timed = Some(self.timed(name, e));
         Some(value)
@@ -335,21 +289,23 @@ impl Lowerer<'_> {
     /// Notes a reason for a built-in function whose result no stream table can keep up to date. Returns
     /// whether `name` is the name of such a function.
     pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
-        if RANDOM.contains(&name) {
-            let help = match name {
-                "clock_timestamp" | "timeofday" => {
-                    "now() is the time of the refresh, and may be compared with columns."
-                }
-                _ => "Compute the value where the row is written, and store it in a column.",
-            };
-            self.volatile(name, e, help);
-        } else if TIMES.contains(&name) {
-            let reason = self.timed(name, e);
-            self.note(reason);
-        } else if SURROUNDINGS.contains(&name) {
-            self.stable(name, e);
-        } else {
-            return false;
+        match unkept(name) {
+            Some(Unkept::Clock) => {
+                self.volatile(name, e, "now() is the time of the refresh, and may be compared with columns.");
+            }
+            Some(Unkept::Random) => {
+                self.volatile(
+                    name,
+                    e,
+                    "Compute the value where the row is written, and store it in a column.",
+                );
+            }
+            Some(Unkept::Time(_)) => {
+                let reason = self.timed(name, e);
+                self.note(reason);
+            }
+            Some(Unkept::Surroundings) => self.stable(name, e),
+            None => return false,
         }
         true
     }

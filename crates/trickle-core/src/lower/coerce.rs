@@ -41,12 +41,16 @@ impl Lowerer<'_> {
     }
 
     /// Casts the arguments to the types that the signature declares. An argument whose type differs from the
-    /// declared one only in modifiers is not cast.
+    /// declared one only in modifiers is not cast. A text keeps its collation.
     pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
         args.into_iter()
             .enumerate()
             .map(|(i, e)| match sig.args.get(i) {
-                Some(to) if *e.ty() == Type::Unknown || e.ty().base() != to.base() => self.coerce(e, to),
+                Some(to) if *e.ty() == Type::Unknown => self.coerce(e, to),
+                Some(to) if e.ty().uncollated().base() != to.uncollated().base() => {
+                    let to = e.ty().recollated(to);
+                    self.coerce(e, &to)
+                }
                 _ => Ok(e),
             })
             .collect()

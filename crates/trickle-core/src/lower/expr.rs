@@ -15,7 +15,7 @@ use crate::parse::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, NamedWindowDefinition, Select,
     UnaryOperator, Value, ValueWithSpan,
 };
-use crate::parse::{Place, cuts_fields, precision, type_of};
+use crate::parse::{Place, interval_fields, precision, type_of};
 use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
@@ -507,7 +507,7 @@ impl Lowerer<'_> {
 
     /// Whether a type is a domain with constraints, or an array of such a domain. PostgreSQL checks the
     /// constraints in a cast to the type.
-    fn is_constrained(&self, ty: &DataType) -> bool {
+    pub(super) fn is_constrained(&self, ty: &DataType) -> bool {
         let constrained = std::cell::Cell::new(false);
         let look = |schema: Option<&str>, name: &str| {
             constrained.set(constrained.get() || self.catalog.is_constrained(schema, name));
@@ -519,8 +519,8 @@ impl Lowerer<'_> {
     /// Casts to a type that is given by name. If the type is a time type with a precision, the value is
     /// rounded to this precision, by the function that PostgreSQL uses.
     pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
-        if cuts_fields(ty) {
-            return Err(self.stop(place, "INTERVAL cut to a field"));
+        if let Some((first, last)) = interval_fields(ty) {
+            return self.interval_of(value, (&first, &last), precision(ty), place);
         }
         let to = self.type_named(ty)?;
         if self.is_constrained(ty) {
@@ -576,6 +576,11 @@ impl Lowerer<'_> {
             _ if value.ty() != ty && self.check_cast(value.ty(), ty).is_err() => {
                 let checked = self.check_cast(value.ty(), ty);
                 self.located(checked, place).map(|()| value)
+            }
+            // A text made of a name is under the collation of names.
+            (_, text) if value.ty().is_name() && text.is_string() && text.collation().is_none() => {
+                let ty = text.collated("\"C\"", true);
+                Ok(value.cast(ty))
             }
             // A text keeps its collation when it is cast to another text type.
             _ => {

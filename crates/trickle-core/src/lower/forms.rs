@@ -203,6 +203,9 @@ impl Lowerer<'_> {
                     form.column = (!matches!(form.last, "AS" | "NAME")).then_some(given);
                 }
                 FormPart::Type(ty) => {
+                    if self.is_constrained(ty) {
+                        return Err(self.stop(place, format!("{name} of {ty}, a domain with constraints")));
+                    }
                     let ty = self.type_named(ty)?;
                     form.pieces.push(FormPiece::Type(ty.clone()));
                     match form.column.take() {

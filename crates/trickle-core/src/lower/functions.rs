@@ -239,6 +239,10 @@ impl Lowerer<'_> {
 
     /// Returns the calls of an item of FROM, as they are written.
     fn written<'q>(&mut self, f: &Functions<'q>) -> Result<Vec<Written<'q>>> {
+        let domain = |ty: &&DataType| self.is_constrained(ty);
+        if let Some(ty) = f.definition().iter().filter_map(|c| c.data_type.as_ref()).find(domain) {
+            return Err(self.stop(f.factor, format!("a column of {ty}, a domain with constraints")));
+        }
         let columns = f.definition().iter().map(|c| (&c.name, c.data_type.as_ref()));
         let definition = self.defined(columns)?;
         let (name, args) = match f.factor {
@@ -275,6 +279,9 @@ impl Lowerer<'_> {
         let FunctionArguments::List(list) = &part.call.args else {
             return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), place));
         };
+        if let Some((_, ty)) = part.definition.iter().find(|(_, ty)| self.is_constrained(ty)) {
+            return Err(self.stop(place, format!("a column of {ty}, a domain with constraints")));
+        }
         let definition = self.defined(part.definition.into_iter().map(|(n, t)| (n, Some(t))))?;
         let args = self.plain(&list.args, place)?;
         let (schema, name) = qualified(&part.call.name);

@@ -40,6 +40,10 @@ impl Lowerer<'_> {
                 SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
                     self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
                 }
+                // A set in ORDER BY multiplies the rows, as one in the select list does.
+                SetExpr::Select(s) if self.sorts_by_sets(order_by(q.order_by.as_ref())) => {
+                    self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
+                }
                 SetExpr::Select(s) if by_columns(order_by(q.order_by.as_ref())) => {
                     self.ordered_select(s, order_by(q.order_by.as_ref()), domain)
                 }

@@ -7,11 +7,10 @@ use super::literal;
 use super::names::field;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::expr::functions::resolve_function;
 use crate::parse::ast::{
     CeilFloorKind, DateTimeField, Expr as Ast, Interval, ObjectName, TrimWhereField, Value, ValueWithSpan,
 };
-use crate::parse::{is_document, is_local, parts, qualified};
+use crate::parse::{Place, is_document, is_local, parts, qualified};
 use crate::types::{Datum, Type};
 use std::fmt::Display;
 
@@ -167,17 +166,39 @@ impl Lowerer<'_> {
         let Ast::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = &*i.value else {
             return Err(self.stop(place, "INTERVAL with a computed value"));
         };
-        if i.last_field.is_some() || i.leading_precision.is_some() || i.fractional_seconds_precision.is_some()
-        {
-            return Err(self.stop(place, "INTERVAL with a range of fields"));
-        }
-        let text = match &i.leading_field {
-            // A bare number is in the unit of the field.
-            Some(f) if text.trim().parse::<f64>().is_ok() => format!("{} {}", text.trim(), field(f)),
-            Some(_) => return Err(self.stop(place, "INTERVAL cut to a field")),
-            None => text.clone(),
+        let text = literal::untyped(text);
+        let Some(first) = &i.leading_field else { return self.cast(text, &Type::Interval, place) };
+        let (first, last) = (field(first), i.last_field.as_ref().map(field));
+        let last = last.as_ref().unwrap_or(&first);
+        self.interval_of(text, (&first, last), i.fractional_seconds_precision, place)
+    }
+
+    /// Casts to an interval that keeps the fields from the first to the last one. Larger fields stay, too.
+    /// `digits` is the number of fractional digits of the seconds.
+    pub(super) fn interval_of(
+        &mut self,
+        value: Expr,
+        (first, last): (&str, &str),
+        digits: Option<u64>,
+        place: &impl Place,
+    ) -> Result<Expr> {
+        let Some(mask) = fields_mask(first, last) else {
+            return Err(self.stop(place, format!("INTERVAL {first} TO {last}")));
         };
-        self.cast(literal::untyped(&text), &Type::Interval, place)
+        let value = match (value.as_literal(), value.ty()) {
+            // A bare number is in the unit of the last field. Minutes and seconds are written as hours and minutes
+            // otherwise are.
+            (Some(Datum::Text(text)), Type::Unknown) if text.trim().parse::<f64>().is_ok() => {
+                literal::untyped(&format!("{} {last}", text.trim()))
+            }
+            (Some(Datum::Text(text)), Type::Unknown) if first == "minute" && text.contains(':') => {
+                return Err(self.stop(place, format!("INTERVAL {first} TO {last} of a text with a colon")));
+            }
+            _ => value,
+        };
+        let value = self.cast(value, &Type::Interval, place)?;
+        let digits = digits.and_then(|d| i64::try_from(d).ok()).map_or(0xFFFF, |d| d.min(6));
+        self.builtin("interval", vec![value, Expr::literal(Datum::Int(mask << 16 | digits), Type::Int4)])
     }
 
     fn rounding<'q>(
@@ -200,7 +221,7 @@ impl Lowerer<'_> {
     /// Makes a call of a built-in function by its name.
     pub(super) fn builtin(&mut self, name: &str, args: Vec<Expr>) -> Result<Expr> {
         let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
-        match resolve_function(name, &types) {
+        match self.signature(Some("pg_catalog"), name, &types) {
             Some(sig) => self.call(sig, args),
             None => Err(super::call::unknown(self.catalog, name, &types)),
         }
@@ -208,6 +229,24 @@ impl Lowerer<'_> {
 }
 
 type ValueOrExpr = Ast;
+
+/// The fields of an interval type, from the largest to the smallest, each with its bit in the type modifier
+/// (`INTERVAL_MASK` in PostgreSQL's `utils/timestamp.h`).
+const INTERVAL_FIELDS: [(&str, i64); 6] = [
+    ("year", 1 << 2),
+    ("month", 1 << 1),
+    ("day", 1 << 3),
+    ("hour", 1 << 10),
+    ("minute", 1 << 11),
+    ("second", 1 << 12),
+];
+
+/// Returns the bits of the fields from the first to the last one.
+fn fields_mask(first: &str, last: &str) -> Option<i64> {
+    let place = |name| INTERVAL_FIELDS.iter().position(|(field, _)| *field == name);
+    let fields = INTERVAL_FIELDS.get(place(first)?..=place(last)?)?;
+    Some(fields.iter().map(|(_, bit)| bit).sum())
+}
 
 /// Returns a field of EXTRACT or INTERVAL, in lower case.
 pub(super) fn field_name(f: &DateTimeField) -> String {

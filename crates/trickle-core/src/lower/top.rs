@@ -6,18 +6,20 @@ use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::Domain;
 use super::select::{MAX_OUTPUTS, Output};
+use crate::agg::is_aggregate;
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::expr::SortKey;
+use crate::expr::functions::may_return_set;
 use crate::parse::ast::{
     Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
     SelectItem, SetExpr, Value,
 };
-use crate::parse::{fold, search_and_cycle};
+use crate::parse::{called, fold, search_and_cycle};
 use crate::rel::{Map, Slice, Top};
 use crate::types::Datum;
-use crate::window::OrderKey;
+use crate::window::{self, OrderKey};
 use std::sync::Arc;
 
 /// A key of ORDER BY, or of the order of FROM.
@@ -85,6 +87,17 @@ impl Lowerer<'_> {
             slice.ties = fetch.with_ties;
         }
         Ok((slice.limit.is_some() || slice.offset > 0).then_some(slice))
+    }
+
+    /// Whether a key of ORDER BY may call a function that returns a set of rows. Aggregates and window functions
+    /// return none.
+    pub(super) fn sorts_by_sets(&self, order: &[OrderByExpr]) -> bool {
+        search_and_cycle(order).is_none()
+            && order.iter().flat_map(|key| called(&key.expr)).any(|(schema, name)| {
+                let builtin = schema.is_none_or(|s| s == "pg_catalog");
+                let one = builtin && (is_aggregate(&name) || window::FUNCTIONS.contains(&name.as_str()));
+                !one && (!builtin || may_return_set(&name))
+            })
     }
 
     /// Reads a constant number of rows; `None` for NULL and ALL.

@@ -29,7 +29,9 @@ pub(crate) use forms::{
     form_parts, generated, is_document, is_group_distinct, is_local, is_only, is_rows_from, json_aggregate,
     operator_of_any, search_and_cycle, using_alias, variadic,
 };
-pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, relations, type_of};
+pub(crate) use names::{
+    called, fold, interval_fields, parts, precision, qualified, reads, relations, type_of,
+};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
 pub use tables::{Other, over_other_tables};

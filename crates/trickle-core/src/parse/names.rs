@@ -1,6 +1,9 @@
 //! Reads identifiers and types as PostgreSQL does.
 
-use super::ast::{ArrayElemTypeDef, DataType, Ident, ObjectName, ObjectNamePart, Visit, visit_relations};
+use super::ast::{
+    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, ObjectNamePart, Visit, visit_expressions,
+    visit_relations,
+};
 use crate::types::{OtherType, Type};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -106,9 +109,33 @@ pub(crate) fn precision(ty: &DataType) -> Option<u64> {
     }
 }
 
-/// Whether a cast to an interval type cuts off the smaller fields.
-pub(crate) fn cuts_fields(ty: &DataType) -> bool {
-    matches!(ty, DataType::Interval { fields: Some(_), .. })
+/// Returns the first and the last field of a cast to an interval type that keeps these fields alone, such as
+/// `day` and `minute`.
+pub(crate) fn interval_fields(ty: &DataType) -> Option<(String, String)> {
+    let DataType::Interval { fields: Some(fields), .. } = ty else { return None };
+    let text = fields.to_string().to_ascii_lowercase();
+    let (first, last) = text.split_once(" to ").unwrap_or((&text, &text));
+    Some((first.to_owned(), last.to_owned()))
+}
+
+/// Returns the names of the functions that an expression calls, each with its schema if one is given. Calls within
+/// subqueries are among them. The calls that the parser marks as forms of their own are left out.
+pub(crate) fn called(e: &Expr) -> Vec<(Option<String>, String)> {
+    let mut found = Vec::new();
+    let _ = visit_expressions(e, |e| {
+        if let Expr::Function(f) = e {
+            let parts: Vec<String> = f.name.0.iter().filter_map(ObjectNamePart::as_ident).map(fold).collect();
+            match parts.as_slice() {
+                [name] if !name.starts_with('\0') => found.push((None, name.clone())),
+                [.., schema, name] if !schema.starts_with('\0') => {
+                    found.push((Some(schema.clone()), name.clone()))
+                }
+                _ => {}
+            }
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    found
 }
 
 /// Counts how often a query, or a part of a query, contains this name of a relation without a schema.

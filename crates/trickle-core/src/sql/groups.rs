@@ -125,16 +125,22 @@ impl RenderContext<'_> {
 
     /// Merges the rows that `same` counts as the same, and adds up their weights. A row stays if its sum
     /// satisfies `sum op 0`; other rows are dropped. Values of a column without an equality operator are
-    /// grouped by their text, and converted back from the text.
+    /// grouped by their text, and converted back from the text. So are values that can only be sorted, beside
+    /// values that can only be hashed.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
         let mut group_by = Vec::new();
         let mut items = Vec::new();
+        // PostgreSQL groups either by sorting or by hashing. Where one type can only be hashed, all others of which
+        // the text tells the value are grouped by their text, which can be hashed.
+        let hashed = schema.columns().iter().any(|c| c.ty.has_equality() && !c.ty.is_ordered());
         for (((position, column), value), name) in
             (1i32..).zip(schema.columns()).zip(&block.columns).zip(&names.columns)
         {
-            if column.ty.has_equality() {
+            let groups =
+                column.ty.has_equality() && !(hashed && column.ty.is_exact() && !column.ty.is_hashable());
+            if groups {
                 items.push(SelectItem::new(value.clone(), name.clone()));
                 group_by.push(Scalar::int4(position));
                 if same == Same::Image {

@@ -188,6 +188,11 @@ impl Type {
         }
     }
 
+    /// Whether the type is `name`, the type of identifiers.
+    pub fn is_name(&self) -> bool {
+        matches!(self, Type::Other(o) if o.sql_name == "name")
+    }
+
     /// Whether values of the type may be composite. Types of which only the name is known have no equality
     /// here, so they may be composite.
     pub fn may_have_fields(&self) -> bool {

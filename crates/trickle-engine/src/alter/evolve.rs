@@ -9,8 +9,8 @@ use crate::db::{Connection, Transaction};
 use crate::drop::drop_states;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
-use crate::resolve::OutputColumn;
-use trickle_core::apply::index_names;
+use crate::resolve::{OWN_COLLATION, OutputColumn};
+use trickle_core::apply::{StoredColumn, index_names};
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 use trickle_core::vocabulary::Capture;
@@ -156,12 +156,13 @@ async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> R
 /// Returns the columns of the result table.
 async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn>> {
     let text = format!(
-        "SELECT attname, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        "SELECT attname, {} || {OWN_COLLATION} FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+         WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         spelled("atttypid", "atttypmod")
     );
     let columns = db.query(&text, &[&old.relation.id.0]).await;
     let columns = columns.map_err(|e| Error::server(format!("read the columns of {}", shown(old)), e))?;
-    Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
+    Ok(columns.iter().map(|c| OutputColumn::new(c.get(0), c.get(1))).collect())
 }
 
 /// Whether the result table has exactly these columns.
@@ -278,11 +279,15 @@ impl Design {
     pub(crate) fn columns(&self) -> Vec<OutputColumn> {
         match &self.table {
             Some(table) => {
-                let column = |c: &trickle_core::apply::StoredColumn| OutputColumn {
-                    name: c.name.as_str().to_owned(),
-                    spelled: c.ty.sql_name(),
+                let column = |(stored, of): (&StoredColumn, &OutputColumn)| {
+                    // A domain may forbid a NULL that an outer join gives. The query returns it, since no cast to the
+                    // domain is made, but a table of the domain would not take it. Arrays of a domain have no
+                    // operators that compare them with arrays of the domain's base type.
+                    let base = of.of_domains || of.checked && stored.nullable;
+                    let spelled = if base { stored.ty.sql_name() } else { of.spelled.clone() };
+                    OutputColumn { spelled, ..of.clone() }
                 };
-                table.layout().result.columns.iter().map(column).collect()
+                table.layout().result.columns.iter().zip(&self.resolved.columns).map(column).collect()
             }
             None => self.resolved.columns.clone(),
         }
@@ -305,8 +310,7 @@ mod tests {
     use super::{OutputColumn, changes};
 
     fn columns(list: &str) -> Vec<OutputColumn> {
-        let column =
-            |c: &str| c.split_once(' ').map(|(n, t)| OutputColumn { name: n.into(), spelled: t.into() });
+        let column = |c: &str| c.split_once(' ').map(|(n, t)| OutputColumn::new(n.into(), t.into()));
         list.split(", ").filter_map(column).collect()
     }
 

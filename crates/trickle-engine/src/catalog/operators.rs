@@ -15,8 +15,8 @@ use trickle_core::types::Type;
 /// type. The next parameters in this order have a pseudo-type for arguments of that sort, a type that the
 /// argument is binary-coercible to, and a pseudo-type for any argument.
 ///
-/// A result that has a pseudo-type gets the type of the argument of that sort, or a type that belongs to the
-/// range among the arguments.
+/// A result that has a pseudo-type gets the type of the argument of that sort, a type that belongs to the range
+/// among the arguments, or the type of the arrays or of the elements of an argument.
 ///
 /// An operator without a schema is the server's own, since the canonical text names the schema of every
 /// other operator. Somebody may since have made an operator that fits better. A function without a schema is
@@ -53,7 +53,7 @@ WITH arg AS (
         ) m
     ) s WHERE s.args = cardinality($3) AND s.taken = s.args
 )
-SELECT f.nspname, f.provolatile::text, f.proisstrict, f.score, coalesce(p.oid, e.oid, f.prorettype), f.prokind::text FROM fits f
+SELECT f.nspname, f.provolatile::text, f.proisstrict, f.score, coalesce(p.oid, e.oid, m.oid, f.prorettype), f.prokind::text FROM fits f
 LEFT JOIN LATERAL (
     SELECT a.oid FROM arg a JOIN unnest(f.proargtypes) WITH ORDINALITY d(oid, at) ON d.at = a.at
     WHERE f.prorettype = d.oid AND (SELECT t.typtype FROM pg_type t WHERE t.oid = d.oid) = 'p' ORDER BY a.at LIMIT 1
@@ -64,6 +64,13 @@ LEFT JOIN LATERAL (
     FROM arg a JOIN pg_range r ON a.oid IN (r.rngtypid, r.rngmultitypid)
     WHERE f.prorettype IN ('anyelement'::regtype, 'anyrange'::regtype, 'anymultirange'::regtype) ORDER BY a.at LIMIT 1
 ) e ON true
+LEFT JOIN LATERAL (
+    SELECT CASE WHEN a.is_array THEN t.typelem ELSE t.typarray END AS oid
+    FROM arg a JOIN unnest(f.proargtypes) WITH ORDINALITY d(oid, at) ON d.at = a.at JOIN pg_type t ON t.oid = a.oid
+    WHERE f.prorettype IN ('anyarray'::regtype, 'anycompatiblearray'::regtype) AND d.oid IN ('anyelement'::regtype, 'anycompatible'::regtype)
+        OR f.prorettype IN ('anyelement'::regtype, 'anycompatible'::regtype) AND d.oid IN ('anyarray'::regtype, 'anycompatiblearray'::regtype)
+    ORDER BY a.at LIMIT 1
+) m ON true
 ORDER BY f.score DESC, f.oid";
 
 const FIELDS: &str = "

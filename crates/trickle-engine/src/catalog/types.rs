@@ -147,8 +147,8 @@ impl Types {
         if new.is_empty() {
             return Ok(());
         }
-        let modifier = "CASE WHEN t.typname IN ('bit', '_bit') AND t.typnamespace = 'pg_catalog'::regnamespace THEN -1 END";
-        let text = TYPES.replace("{type}", &spelled("t.oid", modifier));
+        // Without a modifier, `format_type` calls bpchar and bit by the names of character(1) and bit(1).
+        let text = TYPES.replace("{type}", &spelled("t.oid", "-1"));
         let text = text.replace("{base}", &spelled("t.typbasetype", "t.typtypmod"));
         let rows = db.query(&text, &[&new, &self.path]).await.map_err(|e| Error::server("read types", e))?;
         let entry = |r: &Row| {

@@ -113,7 +113,8 @@ impl Design {
         let doing = format!("create {}", self.name());
         match &self.table {
             Some(table) => {
-                run_all(t, &table.result_ddl(), &doing).await?;
+                let types: Vec<String> = self.columns().into_iter().map(|c| c.spelled).collect();
+                run_all(t, &table.result_ddl(&types), &doing).await?;
                 run_as_keeper(t, &table.state_ddl(), &doing).await?;
             }
             None => {

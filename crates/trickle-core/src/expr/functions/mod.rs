@@ -15,6 +15,7 @@ mod range;
 mod resolve;
 mod sets;
 mod text;
+mod unkept;
 mod values;
 
 use super::{FuncKind, FuncSig, Volatility};
@@ -24,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 pub use resolve::{cast_volatility, common_type, implicit_cast};
+pub(crate) use unkept::{Unkept, unkept};
 pub(crate) use values::interval::{date_in_range, in_range, midnight, quotient as divide_interval};
 
 /// Computes a call from its evaluated arguments. The arguments of a strict function are never NULL.
@@ -211,6 +213,12 @@ fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
 pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
     resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
+}
+
+/// Whether a function of this name may return a set of rows: one of the built-in functions of the name does, or
+/// there is none.
+pub(crate) fn may_return_set(name: &str) -> bool {
+    table().get(name).is_none_or(|entries| entries.iter().any(|e| e.has(SET)))
 }
 
 /// Resolves a built-in operator of one or two operands, like [`resolve_function`]. A comparison of two

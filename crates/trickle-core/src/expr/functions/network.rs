@@ -22,11 +22,13 @@ pub(super) const ROWS: &[Row] = &[
     f("masklen", "inet -> int4", 0, v::length),
     f("host", "inet -> text", 0, v::host),
     opaque("abbrev", "inet -> text", 0),
+    opaque("abbrev", "cidr -> text", 0),
     opaque("broadcast", "inet -> inet", 0),
     opaque("hostmask", "inet -> inet", 0),
     opaque("netmask", "inet -> inet", 0),
     opaque("network", "inet -> cidr", 0),
     opaque("set_masklen", "inet, int4 -> inet", RAISES),
+    opaque("set_masklen", "cidr, int4 -> cidr", RAISES),
     opaque("inet_same_family", "inet, inet -> bool", 0),
     opaque("inet_merge", "inet, inet -> cidr", RAISES),
 ];

@@ -84,6 +84,7 @@ pub(super) const ROWS: &[Row] = &[
     f("@", "int4 -> int4", OP, v::absolute::<32>),
     f("@", "int8 -> int8", OP, v::absolute::<64>),
     f("@", "numeric -> numeric", OPERATOR, v::dec_absolute),
+    f("@", "float4 -> float4", OPERATOR, v::float_absolute),
     f("@", "float8 -> float8", OPERATOR, v::float_absolute),
     f("|/", "float8 -> float8", OP, v::sqrt),
     f("&", "int2, int2 -> int2", OPERATOR, v::bit_and),

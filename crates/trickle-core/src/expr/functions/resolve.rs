@@ -3,7 +3,7 @@
 
 use super::{Entry, Pattern};
 use crate::expr::{FuncSig, Volatility};
-use crate::types::Type;
+use crate::types::{OtherType, Type};
 use std::sync::Arc;
 
 /// PostgreSQL's type categories. An implicit cast stays within one category.
@@ -47,6 +47,12 @@ fn same(from: &Type, to: &Type) -> bool {
     }
 }
 
+/// Whether the type is `bit` or `bit varying`, with or without a length. Each casts to the other implicitly.
+fn is_bits(ty: &OtherType) -> bool {
+    let name = ty.sql_name.split('(').next().unwrap_or_default();
+    matches!(name, "bit" | "\"bit\"" | "bit varying")
+}
+
 /// Whether PostgreSQL casts `from` to `to` implicitly. Modifiers do not matter, and every type has an
 /// implicit cast to itself.
 pub fn implicit_cast(from: &Type, to: &Type) -> bool {
@@ -69,7 +75,9 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
         _ if from.is_string() => to.is_string(),
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => true,
         (Type::Time, Type::Interval) => true,
-        (Type::Other(a), Type::Other(b)) => a.sql_name == "cidr" && b.sql_name == "inet",
+        (Type::Other(a), Type::Other(b)) => {
+            a.sql_name == "cidr" && b.sql_name == "inet" || is_bits(a) && is_bits(b)
+        }
         (Type::Array(a), Type::Array(b)) => implicit_cast(a, b),
         _ => false,
     }

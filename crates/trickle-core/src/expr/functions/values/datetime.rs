@@ -386,7 +386,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
 }
 
 /// Rounds a time to the number of fractional digits in the modifier of a type. Halves are rounded away from
-/// zero.
+/// zero. Of an interval, the fields below the last field in the modifier are cut off.
 pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
     let unit = 10_i64.pow(6 - digits);
@@ -397,7 +397,25 @@ pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     Ok(match arg(a, 0) {
         Datum::Timestamp(t) if *t != i64::MAX && *t != i64::MIN => Datum::Timestamp(round(*t)),
         Datum::Time(t) => Datum::Time(round(*t)),
-        Datum::Interval(i) => Datum::Interval(Interval { micros: round(i.micros), ..*i }),
+        Datum::Interval(i) => {
+            let i = cut(*i, int(a, 1)? >> 16);
+            Datum::Interval(Interval { micros: round(i.micros), ..i })
+        }
         other => other.clone(),
     })
+}
+
+/// Cuts off the fields below the last one of `fields`, which has a bit for each field (`INTERVAL_MASK` in
+/// PostgreSQL's `utils/timestamp.h`).
+fn cut(i: Interval, fields: i64) -> Interval {
+    let has = |bit: u32| fields & (1 << bit) != 0;
+    let Interval { months, micros, .. } = i;
+    match (has(12), has(11), has(10), has(3), has(1)) {
+        (true, ..) => i,
+        (_, true, ..) => Interval { micros: micros - micros % MINUTE, ..i },
+        (_, _, true, ..) => Interval { micros: micros - micros % HOUR, ..i },
+        (_, _, _, true, _) => Interval { micros: 0, ..i },
+        (_, _, _, _, true) => Interval { months, days: 0, micros: 0 },
+        _ => Interval { months: months - months % 12, days: 0, micros: 0 },
+    }
 }

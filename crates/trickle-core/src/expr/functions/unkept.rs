@@ -1,0 +1,63 @@
+//! Functions of PostgreSQL's own whose value changes while the data stays the same. A plan contains no call of them,
+//! except of the time of the transaction, so they need no types.
+
+use crate::types::Type;
+
+/// The dependence of a function's value on more than its arguments and the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unkept {
+    /// The value is the time of the transaction: a `timestamptz`, or that cast to the type.
+    Time(Option<Type>),
+    /// The value is the time of the call.
+    Clock,
+    /// The value is another in each call, or the call does more than to return a value.
+    Random,
+    /// The value depends on the session, the server or the moment.
+    Surroundings,
+}
+
+/// Returns the dependence of the function of this name; `None` for a function that is not listed here.
+pub(crate) fn unkept(name: &str) -> Option<Unkept> {
+    Some(match name {
+        "now" | "current_timestamp" | "transaction_timestamp" => Unkept::Time(None),
+        "current_date" => Unkept::Time(Some(Type::Date)),
+        "localtimestamp" => Unkept::Time(Some(Type::Timestamp)),
+        "clock_timestamp" | "timeofday" => Unkept::Clock,
+        "random"
+        | "random_normal"
+        | "gen_random_uuid"
+        | "uuidv4"
+        | "uuidv7"
+        | "uuid_generate_v1"
+        | "uuid_generate_v4"
+        | "nextval"
+        | "currval"
+        | "lastval"
+        | "setval"
+        | "setseed"
+        | "txid_current"
+        | "pg_current_xact_id"
+        | "pg_sleep"
+        | "pg_notify"
+        | "pg_advisory_lock"
+        | "pg_try_advisory_lock" => Unkept::Random,
+        "current_time"
+        | "localtime"
+        | "statement_timestamp"
+        | "current_user"
+        | "session_user"
+        | "user"
+        | "current_role"
+        | "current_catalog"
+        | "current_database"
+        | "current_schema"
+        | "current_schemas"
+        | "current_setting"
+        | "pg_backend_pid"
+        | "inet_client_addr"
+        | "version"
+        | "txid_current_snapshot"
+        | "pg_current_snapshot" => Unkept::Surroundings,
+        _ => return None,
+    })
+}

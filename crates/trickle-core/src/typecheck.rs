@@ -1,0 +1,233 @@
+//! Queries by which a server says whether a plan takes the types of its expressions for what they are.
+//!
+//! A plan compares, sorts, adds and prints values by the types that the lowering derived from tables of its own. A
+//! type, or a collation, that the server sees otherwise would be a wrong result. So the server is asked once for
+//! every expression, aggregate and call of a plan, before the plan is used. Nothing is executed: a view of each
+//! query has the types as the types of its columns.
+
+use crate::catalog::TableDef;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind};
+use crate::graph::{Column, Graph, NodeId};
+use crate::rel::{Map, Rel, Values};
+use crate::sql::ast::Query;
+use crate::sql::{Changes, Profile, Sources, Stored, print_query, render_query};
+use crate::types::Type;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A query whose columns come in pairs: a value as the plan computes it, and a NULL of the type that the plan
+/// expects the value to have. The plan is right if the two columns of each pair have one type and one collation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeCheck {
+    /// The text of the query, which reads no table.
+    pub query: String,
+    /// For each pair, the value in the words of a message, such as `function lower(text)`.
+    pub values: Vec<String>,
+}
+
+/// The greatest number of pairs of one query. A view has at most 1,600 columns.
+const PAIRS: usize = 500;
+
+/// Returns the queries for all plans under `roots`.
+///
+/// # Errors
+/// Those of [`Graph::add`] and of the rendering.
+pub(crate) fn type_checks(graph: &Graph, roots: &[NodeId], profile: &Profile) -> Result<Vec<TypeCheck>> {
+    let (mut seen, mut scalars, mut queries) = (HashSet::new(), Scalars::default(), Vec::new());
+    for id in graph.reachable_from(roots) {
+        let rel = graph.rel(id);
+        rel.as_operator().formulas(&mut |f| f.exprs().into_iter().for_each(|e| scalars.add(e)));
+        if rel.has_calls() && seen.insert(id) {
+            queries.extend(of_calls(graph, id, profile)?);
+        }
+    }
+    queries.extend(scalars.queries(profile)?);
+    Ok(queries)
+}
+
+/// Returns the query for the columns that the calls of one operator give.
+fn of_calls(graph: &Graph, id: NodeId, profile: &Profile) -> Result<Vec<TypeCheck>> {
+    let mut alone = Graph::new();
+    let inputs = graph
+        .inputs(id)
+        .iter()
+        .map(|i| alone.add(nulls(graph.schema(*i).columns().iter().map(|c| c.ty.clone()))));
+    let inputs = inputs.collect::<Result<Vec<NodeId>>>()?;
+    let root = alone.add(graph.rel(id).as_operator().with_inputs(&inputs))?;
+    let columns = alone.schema(root).clone();
+    // The value of a call has no modifier, also where the call picks one of the values of a type that has one.
+    let value = |(i, c): (usize, &Column)| (columns.expr(i), c.ty.unmodified(), c.label.to_string());
+    let values = columns.columns().iter().enumerate().map(value).collect();
+    of_pairs(alone, root, values, profile)
+}
+
+/// Returns the queries for these values, which are expressions over the rows of `input`, with their expected types.
+fn of_pairs(
+    mut graph: Graph,
+    input: NodeId,
+    mut values: Vec<(Expr, Type, String)>,
+    profile: &Profile,
+) -> Result<Vec<TypeCheck>> {
+    values.retain(|(_, ty, _)| !is_pseudo(ty));
+    let mut checks = Vec::new();
+    for part in values.chunks(PAIRS) {
+        let pairs = part.iter().flat_map(|(e, ty, _)| [e.clone(), Expr::null(ty.clone())]);
+        let root = graph.add(Map::new(input, pairs.collect()))?;
+        let names: Vec<Arc<str>> = (0..2 * part.len()).map(|i| format!("c{i}").into()).collect();
+        let query: Query = render_query(&graph, root, &NoTables, profile, &names)?;
+        let values = part.iter().map(|(.., shown)| shown.clone()).collect();
+        checks.push(TypeCheck { query: print_query(&query).text, values });
+    }
+    Ok(checks)
+}
+
+/// Makes a relation of NULLs of these types. Of one row, the rendering would put the values in place of the
+/// columns, so that collations of columns would become those of COLLATE clauses.
+fn nulls(types: impl Iterator<Item = Type>) -> Rel {
+    let columns: Vec<Column> = types.map(|ty| Column { label: "c".into(), ty, nullable: true }).collect();
+    let row: Vec<Expr> = columns.iter().map(|c| Expr::null(c.ty.clone())).collect();
+    Values::new(columns, vec![row.clone(), row]).into()
+}
+
+/// Whether no column of a view can have the type. Expressions of such a type are asked about as parts of others.
+fn is_pseudo(ty: &Type) -> bool {
+    matches!(ty, Type::Record(_) | Type::Unknown) || matches!(ty, Type::Array(e) if is_pseudo(e))
+}
+
+/// Different expressions of one level: their operands are columns, one for each type.
+#[derive(Default)]
+struct Scalars {
+    types: Vec<Type>,
+    found: HashSet<Expr>,
+    values: Vec<(Expr, Type, String)>,
+}
+
+impl Scalars {
+    /// Adds the expression and its operands, theirs, and so on.
+    fn add(&mut self, e: &Expr) {
+        let mut parts = Vec::new();
+        e.visit(&mut |part| parts.push(part));
+        for part in parts {
+            if !may_be_taken_for_another(part) {
+                continue;
+            }
+            let level = self.level(part);
+            if self.found.insert(level.clone()) {
+                self.values.push((level, part.ty().clone(), shown(part)));
+            }
+        }
+    }
+
+    /// Returns the expression over columns in place of its operands. Constants stay, since a call may accept one
+    /// where it accepts no column. An operand with a COLLATE clause stays as well, since the clause decides the
+    /// collation of the whole.
+    fn level(&mut self, e: &Expr) -> Expr {
+        let operands = e.children().into_iter().map(|operand| {
+            if operand.as_literal().is_some() {
+                operand.clone()
+            } else if is_pseudo(operand.ty()) || names_collation(operand) {
+                self.level(operand)
+            } else {
+                self.column(operand.ty())
+            }
+        });
+        let operands = operands.collect();
+        if e.as_column().is_some() { self.column(e.ty()) } else { e.with_children(operands) }
+    }
+
+    fn column(&mut self, ty: &Type) -> Expr {
+        let known = self.types.iter().position(|t| t == ty);
+        let at = known.unwrap_or_else(|| {
+            self.types.push(ty.clone());
+            self.types.len() - 1
+        });
+        Expr::column(at, ty.clone())
+    }
+
+    fn queries(self, profile: &Profile) -> Result<Vec<TypeCheck>> {
+        let mut graph = Graph::new();
+        let input = graph.add(nulls(self.types.into_iter()))?;
+        of_pairs(graph, input, self.values, profile)
+    }
+}
+
+/// Whether the lowering decides the type of an expression of this form, or the operator that it calls.
+fn may_be_taken_for_another(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Call(..)
+        | ExprKind::Cast(_)
+        | ExprKind::Distinct { .. }
+        | ExprKind::Case { .. }
+        | ExprKind::Coalesce(_)
+        | ExprKind::Extreme { .. }
+        | ExprKind::Quantified { .. }
+        | ExprKind::Array(_)
+        | ExprKind::Row(_)
+        | ExprKind::Subscript { .. } => true,
+        ExprKind::Column(_)
+        | ExprKind::Literal(_)
+        | ExprKind::Clock(_)
+        | ExprKind::And(_)
+        | ExprKind::Or(_)
+        | ExprKind::Not(_)
+        | ExprKind::Is { .. }
+        | ExprKind::ManyRows => false,
+    }
+}
+
+/// Whether a COLLATE clause stands in the expression.
+fn names_collation(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit(&mut |part| {
+        if let ExprKind::Cast(of) = part.kind() {
+            found |= of.ty().uncollated() == part.ty().uncollated() && of.ty() != part.ty();
+        }
+    });
+    found
+}
+
+/// Returns the expression in the words of a message.
+fn shown(e: &Expr) -> String {
+    let types = |of: &[&Expr]| of.iter().map(|e| e.ty().to_string()).collect::<Vec<_>>();
+    let operands = types(&e.children());
+    match e.kind() {
+        ExprKind::Call(sig, _) if !sig.is_operator() => {
+            format!("function {}({})", sig.name, operands.join(", "))
+        }
+        ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => match operands.as_slice() {
+            [one] => format!("operator {} {one}", sig.name),
+            several => format!("operator {}", several.join(&format!(" {} ", sig.name))),
+        },
+        ExprKind::Cast(of) => format!("CAST({} AS {})", of.ty(), e.ty()),
+        ExprKind::Distinct { .. } => format!("{} IS DISTINCT FROM", operands.join(", ")),
+        ExprKind::Case { .. } => "CASE".to_owned(),
+        ExprKind::Coalesce(_) => format!("COALESCE({})", operands.join(", ")),
+        ExprKind::Extreme { greatest, .. } => {
+            format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, operands.join(", "))
+        }
+        ExprKind::Array(_) => format!("ARRAY[{}]", operands.join(", ")),
+        ExprKind::Row(_) => format!("ROW({})", operands.join(", ")),
+        ExprKind::Subscript { array, .. } => format!("an element of {}", array.ty()),
+        ExprKind::Column(_)
+        | ExprKind::Literal(_)
+        | ExprKind::Clock(_)
+        | ExprKind::And(_)
+        | ExprKind::Or(_)
+        | ExprKind::Not(_)
+        | ExprKind::Is { .. }
+        | ExprKind::ManyRows => e.ty().to_string(),
+    }
+}
+
+/// The sources of a query that reads no table.
+struct NoTables;
+
+impl Sources for NoTables {
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        Err(Error::plan(format!("the change of {} in a check of types", def.name)))
+    }
+    fn state(&self, of: NodeId) -> Result<Stored> {
+        Err(Error::plan(format!("the stored result of {of} in a check of types")))
+    }
+}
