@@ -362,8 +362,12 @@ impl Lowerer<'_> {
                     return self.compare(&name, lhs, rhs);
                 }
                 if l.len() > 1 || r.len() > 1 {
-                    if subquery_of(right).is_some() {
-                        return Err(self.stop(whole, "a row compared with a subquery that gives a row"));
+                    if let Some(q) = subquery_of(right) {
+                        let of = l.len();
+                        let l = self.exprs(l, cx)?;
+                        let field = |at| self.subquery(q, SubqueryForm::Field { at, of }, whole, cx);
+                        let r = (0..of).map(field).collect::<Result<Vec<_>>>()?;
+                        return self.compare_rows(&name, l, r);
                     }
                     let (l, r) = (self.exprs(l, cx)?, self.exprs(r, cx)?);
                     return self.compare_rows(&name, l, r);

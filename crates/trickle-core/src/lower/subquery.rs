@@ -23,6 +23,11 @@ use crate::types::Type;
 #[derive(Clone, Debug)]
 pub(super) enum SubqueryForm {
     Scalar,
+    /// Column `at` of the only row of a subquery with `of` columns.
+    Field {
+        at: usize,
+        of: usize,
+    },
     Exists,
     /// The comparison `lhs op ANY|ALL (subquery)`.
     Compare {
@@ -61,7 +66,7 @@ impl Pending<'_> {
     pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
         let lhs = match &self.kind {
             SubqueryForm::Compare { lhs, .. } => lhs.as_slice(),
-            _ => &[],
+            SubqueryForm::Scalar | SubqueryForm::Field { .. } | SubqueryForm::Exists => &[],
         };
         lhs.iter().chain(&self.guard)
     }
@@ -70,7 +75,7 @@ impl Pending<'_> {
     pub(super) fn rewrite_operands(&mut self, mut f: impl FnMut(&Expr) -> Result<Expr>) -> Result<()> {
         let lhs = match &mut self.kind {
             SubqueryForm::Compare { lhs, .. } => lhs.as_mut_slice(),
-            _ => &mut [],
+            SubqueryForm::Scalar | SubqueryForm::Field { .. } | SubqueryForm::Exists => &mut [],
         };
         for e in lhs.iter_mut().chain(&mut self.guard) {
             *e = f(e)?;
@@ -137,17 +142,23 @@ impl Lowerer<'_> {
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let Examined { free, types: columns, mut raises } = self.examine(q)?;
+        let columns_for = |n: usize| {
+            let few = if n > columns.len() { "few" } else { "many" };
+            let e = Error::syntax(format!("subquery has too {few} columns"));
+            if n == columns.len() { Ok(()) } else { Err(self.at(e, place)) }
+        };
         let ty = match &kind {
             SubqueryForm::Scalar => match columns.as_slice() {
                 [ty] => ty.clone(),
                 _ => return Err(self.at(Error::syntax("subquery must return only one column"), place)),
             },
+            SubqueryForm::Field { at, of } => {
+                columns_for(*of)?;
+                columns.get(*at).cloned().unwrap_or(Type::Unknown)
+            }
             SubqueryForm::Exists => Type::Bool,
             SubqueryForm::Compare { lhs, op, .. } => {
-                if lhs.len() != columns.len() {
-                    let few = if lhs.len() > columns.len() { "few" } else { "many" };
-                    return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), place));
-                }
+                columns_for(lhs.len())?;
                 let right = columns.iter().map(|t| Expr::null(t.clone())).collect();
                 let checked = self.compare_rows(op, lhs.clone(), right);
                 raises |= self.located(checked, place)?.can_raise() || lhs.iter().any(Expr::can_raise);
@@ -242,6 +253,12 @@ impl Lowerer<'_> {
         let truth = || Expr::bool(true);
         match pending.kind {
             SubqueryForm::Scalar => self.scalar(node, relation.node, &values),
+            SubqueryForm::Field { at, .. } => {
+                let columns: Vec<usize> = (0..k).chain([k + at]).collect();
+                let field = Map::columns(relation.node, self.graph.schema(relation.node), &columns);
+                let field = self.add(field)?;
+                self.scalar(node, field, &values)
+            }
             SubqueryForm::Exists => {
                 let schema = self.graph.schema(relation.node).clone();
                 let exprs = (0..k).map(|i| schema.expr(i)).chain([truth()]).collect();
