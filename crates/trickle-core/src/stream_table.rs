@@ -172,7 +172,7 @@ impl StreamTable {
         Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
 
-    /// Returns the types that the plans take for those of the server, as queries for the server.
+    /// Returns queries by which the server checks the types that the plans expect.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
@@ -283,7 +283,8 @@ impl StreamTable {
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
-    /// Returns the part of [`StreamTable::ddl`] that creates the table of the result. Its columns have the types
+    /// Returns the part of [`StreamTable::ddl`] that creates the table of the result. Its columns have the
+    /// types
     /// `types`, as the server spells them. Each of these types accepts the values of the type that the plan has for
     /// the column.
     pub fn result_ddl(&self, types: &[String]) -> Vec<Statement> {

@@ -1,9 +1,9 @@
-//! Queries by which a server says whether a plan takes the types of its expressions for what they are.
+//! Queries that compare the types which a plan expects with the types which the server derives.
 //!
-//! A plan compares, sorts, adds and prints values by the types that the lowering derived from tables of its own. A
-//! type, or a collation, that the server sees otherwise would be a wrong result. So the server is asked once for
-//! every expression, aggregate and call of a plan, before the plan is used. Nothing is executed: a view of each
-//! query has the types as the types of its columns.
+//! A plan compares, sorts, adds and prints values by the types that the lowering derived from tables of its
+//! own. If the server derives another type or collation, the result may be wrong. So the server is asked for
+//! every expression, aggregate and call of a plan, before the plan is used. Nothing is executed: the types
+//! are those of the columns of a view.
 
 use crate::catalog::TableDef;
 use crate::error::{Error, Result};
@@ -17,7 +17,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A query whose columns come in pairs: a value as the plan computes it, and a NULL of the type that the plan
-/// expects the value to have. The plan is right if the two columns of each pair have one type and one collation.
+/// expects the value to have. The plan is right if the two columns of each pair have one type and one
+/// collation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeCheck {
     /// The text of the query, which reads no table.
@@ -27,18 +28,18 @@ pub struct TypeCheck {
 }
 
 /// The greatest number of pairs of one query. A view has at most 1,600 columns.
-const PAIRS: usize = 500;
+pub const PAIRS: usize = 500;
 
 /// Returns the queries for all plans under `roots`.
 ///
 /// # Errors
 /// Those of [`Graph::add`] and of the rendering.
 pub(crate) fn type_checks(graph: &Graph, roots: &[NodeId], profile: &Profile) -> Result<Vec<TypeCheck>> {
-    let (mut seen, mut scalars, mut queries) = (HashSet::new(), Scalars::default(), Vec::new());
+    let (mut scalars, mut queries) = (Scalars::default(), Vec::new());
     for id in graph.reachable_from(roots) {
         let rel = graph.rel(id);
         rel.as_operator().formulas(&mut |f| f.exprs().into_iter().for_each(|e| scalars.add(e)));
-        if rel.has_calls() && seen.insert(id) {
+        if rel.has_calls() {
             queries.extend(of_calls(graph, id, profile)?);
         }
     }
@@ -56,13 +57,15 @@ fn of_calls(graph: &Graph, id: NodeId, profile: &Profile) -> Result<Vec<TypeChec
     let inputs = inputs.collect::<Result<Vec<NodeId>>>()?;
     let root = alone.add(graph.rel(id).as_operator().with_inputs(&inputs))?;
     let columns = alone.schema(root).clone();
-    // The value of a call has no modifier, also where the call picks one of the values of a type that has one.
+    // The value of a call has no modifier, also where the call picks one of the values of a type that has
+    // one.
     let value = |(i, c): (usize, &Column)| (columns.expr(i), c.ty.unmodified(), c.label.to_string());
     let values = columns.columns().iter().enumerate().map(value).collect();
     of_pairs(alone, root, values, profile)
 }
 
-/// Returns the queries for these values, which are expressions over the rows of `input`, with their expected types.
+/// Returns the queries for these values, which are expressions over the rows of `input`, with their expected
+/// types.
 fn of_pairs(
     mut graph: Graph,
     input: NodeId,
@@ -90,12 +93,17 @@ fn nulls(types: impl Iterator<Item = Type>) -> Rel {
     Values::new(columns, vec![row.clone(), row]).into()
 }
 
-/// Whether no column of a view can have the type. Expressions of such a type are asked about as parts of others.
+/// Whether the type is a pseudo-type, which no column can have. Such an expression is checked as an operand.
 fn is_pseudo(ty: &Type) -> bool {
-    matches!(ty, Type::Record(_) | Type::Unknown) || matches!(ty, Type::Array(e) if is_pseudo(e))
+    match ty {
+        Type::Record(_) | Type::Unknown => true,
+        Type::Array(e) => is_pseudo(e),
+        Type::Other(o) => o.sql_name == "void",
+        _ => false,
+    }
 }
 
-/// Different expressions of one level: their operands are columns, one for each type.
+/// The distinct expressions of a plan. The operands of each are columns, one column for each type.
 #[derive(Default)]
 struct Scalars {
     types: Vec<Type>,
@@ -109,19 +117,21 @@ impl Scalars {
         let mut parts = Vec::new();
         e.visit(&mut |part| parts.push(part));
         for part in parts {
-            if !may_be_taken_for_another(part) {
+            if !is_checked(part) {
                 continue;
             }
             let level = self.level(part);
             if self.found.insert(level.clone()) {
-                self.values.push((level, part.ty().clone(), shown(part)));
+                let ty = if has_no_collation(part) { any_collation(part.ty()) } else { part.ty().clone() };
+                let value = if ty == *part.ty() { level } else { level.cast(ty.clone()) };
+                self.values.push((value, ty, shown(part)));
             }
         }
     }
 
-    /// Returns the expression over columns in place of its operands. Constants stay, since a call may accept one
-    /// where it accepts no column. An operand with a COLLATE clause stays as well, since the clause decides the
-    /// collation of the whole.
+    /// Returns the expression over columns in place of its operands. Constants stay, since a call may accept
+    /// one where it accepts no column. An operand with a COLLATE clause stays as well, since the clause
+    /// decides the collation of the whole.
     fn level(&mut self, e: &Expr) -> Expr {
         let operands = e.children().into_iter().map(|operand| {
             if operand.as_literal().is_some() {
@@ -153,7 +163,7 @@ impl Scalars {
 }
 
 /// Whether the lowering decides the type of an expression of this form, or the operator that it calls.
-fn may_be_taken_for_another(e: &Expr) -> bool {
+fn is_checked(e: &Expr) -> bool {
     match e.kind() {
         ExprKind::Call(..)
         | ExprKind::Cast(_)
@@ -174,6 +184,20 @@ fn may_be_taken_for_another(e: &Expr) -> bool {
         | ExprKind::Is { .. }
         | ExprKind::ManyRows => false,
     }
+}
+
+/// Whether PostgreSQL gives the expression no collation, since its operands are under different ones. Such a
+/// value may be used where no collation is needed, but no column has it.
+fn has_no_collation(e: &Expr) -> bool {
+    let collations: HashSet<String> =
+        e.children().iter().filter_map(|o| o.ty().collation().map(|(_, name)| name.to_owned())).collect();
+    collations.len() > 1 && !names_collation(e)
+}
+
+/// Returns a text type under the default collation by a clause, so that only the types of a pair are
+/// compared.
+fn any_collation(ty: &Type) -> Type {
+    ty.uncollated().collated("\"default\"", true)
 }
 
 /// Whether a COLLATE clause stands in the expression.

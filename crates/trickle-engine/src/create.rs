@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{StoredSetting, options};
-use crate::resolve::{Dependency, Resolved, mistaken, resolve};
+use crate::resolve::{Dependency, Resolved, resolve, type_differences};
 use crate::say;
 use crate::schema;
 use crate::security::{Agreed, left_out, safe_path};
@@ -24,7 +24,7 @@ use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
-use trickle_core::stream_table::{Options, Verdict};
+use trickle_core::stream_table::{Options, StreamTable, Verdict};
 use trickle_core::vocabulary::{self, Mode, RefreshMode};
 use trickle_core::{Cause, Reason, ReasonKind};
 
@@ -367,25 +367,7 @@ impl<C: Connection> Trickle<C> {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
         }
         let options = options(&relation, id, self.server);
-        let verdict = match parse_query(&resolved.canonical) {
-            Ok(parsed) => catalog::compile(self.db(), &mut catalog, &parsed, &options).await,
-            Err(e) => Err(e.into()),
-        };
-        let (table, reasons) = match verdict {
-            Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
-            Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
-            Err(e) if e.is_connection() => return Err(e),
-            // PostgreSQL accepted the query, but the engine cannot read it. So no deltas can be compiled for
-            // it.
-            Err(e) => (None, vec![unread(&e)]),
-        };
-        let table = table.filter(|_| resolved.lookalikes.is_empty());
-        let mut reasons: Vec<Reason> =
-            reasons.into_iter().chain(resolved.lookalikes.iter().cloned()).collect();
-        if let Some(table) = &table {
-            reasons.extend(mistaken(&mut self.connection, table, &resolved.columns, &settings).await?);
-        }
-        let table = table.filter(|_| reasons.is_empty());
+        let (table, reasons) = self.planned(&resolved, &mut catalog, &options, &settings).await?;
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
         if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
             return Err(refusal.into());
@@ -428,6 +410,34 @@ impl<C: Connection> Trickle<C> {
             settings,
             agreed,
         })
+    }
+
+    /// Plans a query. Returns the plan, or the reasons why there is none.
+    async fn planned(
+        &mut self,
+        resolved: &Resolved,
+        catalog: &mut PgCatalog,
+        options: &Options,
+        settings: &[StoredSetting],
+    ) -> Result<(Option<Arc<StreamTable>>, Vec<Reason>)> {
+        let verdict = match parse_query(&resolved.canonical) {
+            Ok(parsed) => catalog::compile(self.db(), catalog, &parsed, options).await,
+            Err(e) => Err(e.into()),
+        };
+        let (table, mut reasons) = match verdict {
+            Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
+            Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
+            Err(e) if e.is_connection() => return Err(e),
+            // PostgreSQL accepted the query, but the engine cannot read it. So no deltas can be compiled for
+            // it.
+            Err(e) => (None, vec![unread(&e)]),
+        };
+        reasons.extend(resolved.lookalikes.iter().cloned());
+        if let Some(table) = table.as_ref().filter(|_| reasons.is_empty()) {
+            let found = type_differences(&mut self.connection, table, &resolved.columns, settings).await?;
+            reasons.extend(found);
+        }
+        Ok((table.filter(|_| reasons.is_empty()), reasons))
     }
 
     /// Replaces the places of reasons in the canonical text by their places in the query as it was typed. A

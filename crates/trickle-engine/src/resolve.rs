@@ -3,14 +3,14 @@
 //! A view is made of the query in a transaction that is rolled back. The view is temporary where the role
 //! may make temporary objects. PostgreSQL checks the query and returns its canonical text (stars expanded,
 //! names qualified, casts explicit). PostgreSQL also returns the columns of the result, and the objects that
-//! the query depends on.
+//! the query depends on. Further views check the types of a plan (`typecheck`).
 
 mod lookalikes;
 mod renamed;
 mod suggested;
 mod typecheck;
 
-pub(crate) use typecheck::mistaken;
+pub(crate) use typecheck::type_differences;
 
 use crate::catalog::{KIND, canonical};
 use crate::db::{Connection, Refusal, Row, Transaction};
@@ -52,28 +52,31 @@ pub(crate) struct Dependency {
     pub(crate) named: Option<String>,
 }
 
-/// A column of a query's result.
+/// A column of a query's result, or of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputColumn {
     pub(crate) name: String,
     /// The type of the column, as CREATE TABLE writes it.
     pub(crate) spelled: String,
-    /// Whether the type is a domain with constraints.
-    pub(crate) checked: bool,
-    /// Whether the type is an array of a domain.
-    pub(crate) of_domains: bool,
+    /// The type that a domain, or an array of a domain, is over; `None` for other types.
+    pub(crate) base: Option<String>,
+    /// The type without its modifiers, which a table of an earlier build has for this column.
+    pub(crate) former: Option<String>,
 }
 
 impl OutputColumn {
     pub(crate) fn new(name: String, spelled: String) -> OutputColumn {
-        OutputColumn { name, spelled, checked: false, of_domains: false }
+        OutputColumn { name, spelled, base: None, former: None }
     }
-}
 
-/// Two columns are the same if a table has them alike.
-impl PartialEq for OutputColumn {
-    fn eq(&self, other: &OutputColumn) -> bool {
-        (&self.name, &self.spelled) == (&other.name, &other.spelled)
+    /// Whether a table whose column is `there` has this column.
+    pub(crate) fn is(&self, there: &OutputColumn) -> bool {
+        self.name == there.name && self.has_type_of(there)
+    }
+
+    /// Whether the type of `there` is the type of this column.
+    pub(crate) fn has_type_of(&self, there: &OutputColumn) -> bool {
+        self.spelled == there.spelled || self.former.as_ref() == Some(&there.spelled)
     }
 }
 
@@ -82,10 +85,30 @@ pub(crate) const OWN_COLLATION: &str = "CASE WHEN a.attcollation <> t.typcollati
     THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
     JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END";
 
-/// Whether the type `t`, or a domain that it is over, is a domain with constraints.
-const CHECKED: &str = "(WITH RECURSIVE d AS (SELECT t.oid, t.typtype, t.typbasetype, t.typnotnull UNION ALL \
-    SELECT b.oid, b.typtype, b.typbasetype, b.typnotnull FROM d JOIN pg_type b ON b.oid = d.typbasetype WHERE d.typtype = 'd') \
-    SELECT coalesce(bool_or(typnotnull OR EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = d.oid)), false) FROM d WHERE typtype = 'd')";
+/// The columns of the view `$1`: the name, the type, and the type that a domain or an array of a domain is
+/// over.
+fn columns_text() -> String {
+    let spelled = |modifier: &str| format!("format_type(t.oid, {modifier}) || {OWN_COLLATION}");
+    let (own, base) = (spelled("a.atttypmod"), spelled("b.modifier"));
+    format!(
+        "{BASES} SELECT a.attname, {own}, (SELECT {base} FROM base b JOIN pg_type t ON t.oid = b.type \
+         WHERE b.place = a.attnum AND b.depth > 0 ORDER BY b.depth DESC LIMIT 1) \
+         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = $1 AND a.attnum > 0 ORDER BY a.attnum"
+    )
+}
+
+/// The types of the columns of the view `$1`, and behind each domain or array of a domain the type that it is
+/// over.
+const BASES: &str = "
+WITH RECURSIVE base(place, type, modifier, collated, depth) AS (
+    SELECT attnum, atttypid, atttypmod, attcollation, 0 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0
+    UNION ALL
+    SELECT b.place, n.type, n.modifier, b.collated, b.depth + 1 FROM base b JOIN pg_type t ON t.oid = b.type CROSS JOIN LATERAL (
+        SELECT t.typbasetype, t.typtypmod WHERE t.typtype = 'd'
+        UNION ALL SELECT s.typarray, e.typtypmod FROM pg_type e JOIN pg_type s ON s.oid = e.typbasetype
+        WHERE e.oid = t.typelem AND e.typtype = 'd' AND t.typcategory = 'A' AND s.typarray <> 0
+    ) n(type, modifier)
+)";
 
 /// A query after PostgreSQL has resolved its names and types.
 #[derive(Clone, Debug)]
@@ -323,17 +346,8 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         )
         .hint(format!("Write {column} otherwise than the other column, such as x AS a, (x + 0) AS b.")));
     }
-    let columns = format!(
-        "SELECT attname, format_type(atttypid, atttypmod) || {OWN_COLLATION}, {CHECKED}, \
-         EXISTS (SELECT FROM pg_type e WHERE e.oid = t.typelem AND t.typcategory = 'A' AND e.typtype = 'd') \
-         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum"
-    );
-    let columns = t.query(&columns, &[&view]).await.map_err(doing)?;
-    let column = |c: &Row| OutputColumn {
-        checked: c.get(2),
-        of_domains: c.get(3),
-        ..OutputColumn::new(c.get(0), c.get(1))
-    };
+    let columns = t.query(&columns_text(), &[&view]).await.map_err(doing)?;
+    let column = |c: &Row| OutputColumn { base: c.get(2), ..OutputColumn::new(c.get(0), c.get(1)) };
     let columns: Vec<OutputColumn> = columns.iter().map(column).collect();
     if let Some(column) = columns.iter().find(|c| SYSTEM_COLUMNS.contains(&&*c.name)) {
         return Err(reserved(sql, &column.name));

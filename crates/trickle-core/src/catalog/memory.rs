@@ -3,8 +3,8 @@
 use super::extensions::{self, Contents};
 use super::{Catalog, Collation, ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};
-use crate::expr::FuncSig;
 use crate::expr::functions::{implicit_cast, resolve_function, resolve_operator};
+use crate::expr::{FuncKind, FuncSig};
 use crate::types::{OtherType, Type};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -394,6 +394,13 @@ impl Catalog for MemoryCatalog {
 
     fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
         self.candidates(schema, name).find_map(|n| self.views.get(&n).cloned())
+    }
+
+    fn returns_set(&self, schema: Option<&str>, name: &str) -> bool {
+        let listed = ("pg_catalog".to_owned(), name.to_owned());
+        let builtin = server().functions.get(&listed).filter(|_| schema.is_none_or(|s| s == "pg_catalog"));
+        let own = self.offered(schema, name).filter_map(|n| self.functions.get(&n));
+        own.chain(builtin).flatten().any(|f| f.kind == FuncKind::SetReturning)
     }
 
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {

@@ -204,6 +204,11 @@ pub trait Catalog {
         None
     }
 
+    /// Whether a function of this name that is not built into the engine returns a set of rows.
+    fn returns_set(&self, _schema: Option<&str>, _name: &str) -> bool {
+        false
+    }
+
     /// Returns an operator of one or two operands that is not built into the engine and accepts operands of
     /// these types. Without a schema, the operator is one of the server's own.
     fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {

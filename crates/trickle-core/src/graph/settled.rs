@@ -86,7 +86,8 @@ impl Unsettled {
         any && e.ty().is_float()
     }
 
-    /// Returns the parts that the inputs of an operator leave open, for an operator that shows rows of its inputs.
+    /// Returns the parts that the inputs of an operator leave open, for an operator that shows rows of its
+    /// inputs.
     pub(crate) fn of_inputs(inputs: &[Input<'_>]) -> Unsettled {
         inputs.iter().fold(Unsettled::default(), |all, input| all.plus(&input.open))
     }
@@ -104,8 +105,8 @@ impl Unsettled {
         Unsettled { written, rows, ..all }
     }
 
-    /// Returns the open parts of the pairs of rows of two inputs, and whether a condition on the pairs depends on
-    /// them.
+    /// Returns the open parts of the pairs of rows of two inputs, and whether a condition on the pairs
+    /// depends on them.
     pub(crate) fn of_pairs(inputs: &[Input<'_>], on: &Expr) -> (Unsettled, bool) {
         let [left, right] = inputs else { return (Unsettled::of_inputs(inputs), true) };
         let pairs = left.open.beside(&right.open, left.node.schema().len());

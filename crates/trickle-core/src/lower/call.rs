@@ -264,8 +264,8 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
-    /// Lowers a call of a function that returns the time of the transaction to the time of the refresh. Remembers
-    /// the reason to report if the time is used in a place that no delta can bring up to date.
+    /// Lowers a call of a function that returns the time of the transaction to the time of the refresh.
+    /// Remembers the reason to report if the time is used in a place that no delta can bring up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match unkept(name)? {
             Unkept::Time(None) => Expr::now(),

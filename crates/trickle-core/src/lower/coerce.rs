@@ -59,12 +59,7 @@ impl Lowerer<'_> {
     /// Makes a call, with the arguments cast to the types that the signature declares. A text result gets the
     /// collation of the arguments.
     pub(super) fn call(&self, sig: Arc<FuncSig>, args: Vec<Expr>) -> Result<Expr> {
-        let collated =
-            args.iter().find(|e| e.ty().collation().is_some()).map(|e| e.ty().recollated(&sig.ret));
-        let sig = match collated {
-            Some(ret) if ret != sig.ret => Arc::new(FuncSig { ret, ..(*sig).clone() }),
-            _ => sig,
-        };
+        let sig = under_collation(sig, &args);
         let args = self.arguments(&sig, args)?;
         Ok(Expr::call(sig, args))
     }
@@ -86,6 +81,16 @@ impl Lowerer<'_> {
         };
         let exprs = exprs.into_iter().map(|e| self.coerce(e, &ty)).collect::<Result<Vec<_>>>()?;
         Ok((exprs, ty))
+    }
+}
+
+/// Returns the signature with its result under the collation of the arguments, if the result is a text or an
+/// array of texts.
+pub(super) fn under_collation(sig: Arc<FuncSig>, args: &[Expr]) -> Arc<FuncSig> {
+    let collated = args.iter().find(|e| e.ty().collation().is_some()).map(|e| e.ty().recollated(&sig.ret));
+    match collated {
+        Some(ret) if ret != sig.ret => Arc::new(FuncSig { ret, ..(*sig).clone() }),
+        _ => sig,
     }
 }
 

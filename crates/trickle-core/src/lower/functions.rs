@@ -9,6 +9,7 @@
 //! windows. The calls that contain no other call run first, then the calls over their results.
 
 use super::Lowerer;
+use super::coerce::under_collation;
 use super::expr::ClauseContext;
 use super::from::{Build, Source};
 use super::group::with_args;
@@ -340,6 +341,7 @@ impl Lowerer<'_> {
             return Err(self.stop(place, format!("{} of a composite type in FROM", w.name)));
         }
         self.check_volatility(&sig, place);
+        let sig = under_collation(sig, &args);
         let args = self.arguments(&sig, args)?;
         self.set_call(sig, args, &w.definition, place)
     }

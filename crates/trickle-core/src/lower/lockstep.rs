@@ -5,6 +5,7 @@
 //! before they are grouped.
 
 use super::Lowerer;
+use super::coerce::under_collation;
 use super::expr::ClauseContext;
 use super::scope::Slot;
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ impl Lowerer<'_> {
         if !cx.allows_sets {
             return refused(format!("set-returning functions are not allowed in {}", cx.clause));
         }
+        let sig = under_collation(sig, &args);
         let args = self.arguments(&sig, args)?;
         let ty = sig.ret.clone();
         if matches!(&ty, Type::Record(fields) if fields.is_empty()) {

@@ -58,7 +58,7 @@ impl Lowerer<'_> {
     }
 
     /// Refuses clauses that may not follow the body. ORDER BY without LIMIT is accepted, since it does not
-    /// affect the contents of a table.
+    /// affect the contents of a table unless it calls a set.
     fn after_body(&mut self, q: &Query) -> Result<()> {
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";

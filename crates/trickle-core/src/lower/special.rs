@@ -186,12 +186,14 @@ impl Lowerer<'_> {
             return Err(self.stop(place, format!("INTERVAL {first} TO {last}")));
         };
         let value = match (value.as_literal(), value.ty()) {
-            // A bare number is in the unit of the last field. Minutes and seconds are written as hours and minutes
-            // otherwise are.
+            // A bare number is in the unit of the last field. PostgreSQL reads `1:30` as minutes and seconds
+            // for MINUTE TO SECOND alone.
             (Some(Datum::Text(text)), Type::Unknown) if text.trim().parse::<f64>().is_ok() => {
                 literal::untyped(&format!("{} {last}", text.trim()))
             }
-            (Some(Datum::Text(text)), Type::Unknown) if first == "minute" && text.contains(':') => {
+            (Some(Datum::Text(text)), Type::Unknown)
+                if (first, last) == ("minute", "second") && text.matches(':').count() == 1 =>
+            {
                 return Err(self.stop(place, format!("INTERVAL {first} TO {last} of a text with a colon")));
             }
             _ => value,

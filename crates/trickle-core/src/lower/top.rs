@@ -6,12 +6,11 @@ use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::Domain;
 use super::select::{MAX_OUTPUTS, Output};
-use crate::agg::is_aggregate;
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::expr::SortKey;
-use crate::expr::functions::may_return_set;
+use crate::expr::functions::returns_set;
 use crate::parse::ast::{
     Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
     SelectItem, SetExpr, Value,
@@ -19,7 +18,7 @@ use crate::parse::ast::{
 use crate::parse::{called, fold, search_and_cycle};
 use crate::rel::{Map, Slice, Top};
 use crate::types::Datum;
-use crate::window::{self, OrderKey};
+use crate::window::OrderKey;
 use std::sync::Arc;
 
 /// A key of ORDER BY, or of the order of FROM.
@@ -89,15 +88,13 @@ impl Lowerer<'_> {
         Ok((slice.limit.is_some() || slice.offset > 0).then_some(slice))
     }
 
-    /// Whether a key of ORDER BY may call a function that returns a set of rows. Aggregates and window functions
-    /// return none.
+    /// Whether a key of ORDER BY may call a function that returns a set of rows.
     pub(super) fn sorts_by_sets(&self, order: &[OrderByExpr]) -> bool {
-        search_and_cycle(order).is_none()
-            && order.iter().flat_map(|key| called(&key.expr)).any(|(schema, name)| {
-                let builtin = schema.is_none_or(|s| s == "pg_catalog");
-                let one = builtin && (is_aggregate(&name) || window::FUNCTIONS.contains(&name.as_str()));
-                !one && (!builtin || may_return_set(&name))
-            })
+        let set = |(schema, name): (Option<String>, String)| {
+            let builtin = schema.as_ref().is_none_or(|s| s == "pg_catalog");
+            builtin && returns_set(&name) || self.catalog.returns_set(schema.as_deref(), &name)
+        };
+        search_and_cycle(order).is_none() && order.iter().flat_map(|key| called(&key.expr)).any(set)
     }
 
     /// Reads a constant number of rows; `None` for NULL and ALL.

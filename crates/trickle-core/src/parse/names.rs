@@ -118,8 +118,8 @@ pub(crate) fn interval_fields(ty: &DataType) -> Option<(String, String)> {
     Some((first.to_owned(), last.to_owned()))
 }
 
-/// Returns the names of the functions that an expression calls, each with its schema if one is given. Calls within
-/// subqueries are among them. The calls that the parser marks as forms of their own are left out.
+/// Returns the names of the functions that an expression calls, each with its schema if one is given. Calls
+/// within subqueries are among them. The calls that the parser marks as forms of their own are left out.
 pub(crate) fn called(e: &Expr) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     let _ = visit_expressions(e, |e| {

@@ -168,7 +168,8 @@ impl Relational for Expand {
         p
     }
     fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
-        // A function's result, and the number of rows that it returns, may depend on how an argument is written.
+        // A function's result, and the number of rows that it returns, may depend on how an argument is
+        // written.
         let below = Unsettled::of_first(inputs);
         let open = self.exprs().any(|e| below.reads(e));
         let before = inputs.first().map_or(0, |input| input.node.schema().len());

@@ -132,15 +132,15 @@ impl RenderContext<'_> {
         let names = Names::of(schema);
         let mut group_by = Vec::new();
         let mut items = Vec::new();
-        // PostgreSQL groups either by sorting or by hashing. Where one type can only be hashed, all others of which
-        // the text tells the value are grouped by their text, which can be hashed.
+        // PostgreSQL groups either by sorting or by hashing. If one type can only be hashed, the exact types
+        // that can only be sorted are grouped by their text.
         let hashed = schema.columns().iter().any(|c| c.ty.has_equality() && !c.ty.is_ordered());
         for (((position, column), value), name) in
             (1i32..).zip(schema.columns()).zip(&block.columns).zip(&names.columns)
         {
-            let groups =
+            let by_value =
                 column.ty.has_equality() && !(hashed && column.ty.is_exact() && !column.ty.is_hashable());
-            if groups {
+            if by_value {
                 items.push(SelectItem::new(value.clone(), name.clone()));
                 group_by.push(Scalar::int4(position));
                 if same == Same::Image {

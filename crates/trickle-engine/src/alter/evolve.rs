@@ -85,7 +85,7 @@ fn gone(before: &[OutputColumn], after: &[OutputColumn]) -> Gone {
     let of = |b: &&OutputColumn| after.iter().find(|a| a.name == b.name);
     let (kept, dropped): (Vec<&OutputColumn>, Vec<&OutputColumn>) =
         before.iter().partition(|b| of(b).is_some());
-    let retyped = kept.into_iter().filter(|b| of(b).is_some_and(|a| a.spelled != b.spelled));
+    let retyped = kept.into_iter().filter(|b| of(b).is_some_and(|a| !a.has_type_of(b)));
     let names = |columns: Vec<&OutputColumn>| columns.into_iter().map(|c| c.name.clone()).collect();
     Gone { dropped: names(dropped), retyped: names(retyped.collect()) }
 }
@@ -167,7 +167,8 @@ async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn
 
 /// Whether the result table has exactly these columns.
 pub(crate) async fn has_columns(db: &dyn Connection, e: &Entry, columns: &[OutputColumn]) -> Result<bool> {
-    Ok(columns_of(db, e).await? == columns)
+    let there = columns_of(db, e).await?;
+    Ok(there.len() == columns.len() && columns.iter().zip(&there).all(|(c, there)| c.is(there)))
 }
 
 /// Whether the result table can get the columns `after` and stay the same object.
@@ -209,8 +210,9 @@ fn kept_key(
     };
     let wanted: Vec<String> = design.identity().iter().find_map(primary).unwrap_or_default();
     let same = |name: &String| {
-        let column = before.iter().find(|c| c.name == *name);
-        column.is_some() && column == after.iter().find(|c| c.name == *name)
+        let (before, after) =
+            (before.iter().find(|c| c.name == *name), after.iter().find(|c| c.name == *name));
+        before.zip(after).is_some_and(|(before, after)| after.is(before))
     };
     if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
 }
@@ -263,7 +265,7 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
     for b in before.iter().filter(|b| !after.iter().any(|a| a.name == b.name)) {
         texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
     }
-    for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
+    for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| !a.has_type_of(b)) {
         // The old values are not needed, since the table is filled after the change.
         let (name, ty) = (Ident::new(&b.name), &a.spelled);
         texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
@@ -279,13 +281,11 @@ impl Design {
     pub(crate) fn columns(&self) -> Vec<OutputColumn> {
         match &self.table {
             Some(table) => {
-                let column = |(stored, of): (&StoredColumn, &OutputColumn)| {
-                    // A domain may forbid a NULL that an outer join gives. The query returns it, since no cast to the
-                    // domain is made, but a table of the domain would not take it. Arrays of a domain have no
-                    // operators that compare them with arrays of the domain's base type.
-                    let base = of.of_domains || of.checked && stored.nullable;
-                    let spelled = if base { stored.ty.sql_name() } else { of.spelled.clone() };
-                    OutputColumn { spelled, ..of.clone() }
+                // A table of a domain would check, in each refresh, values of which the query checks nothing.
+                let column = |(stored, of): (&StoredColumn, &OutputColumn)| OutputColumn {
+                    spelled: of.base.clone().unwrap_or_else(|| of.spelled.clone()),
+                    former: stored.ty.collation().is_none().then(|| stored.ty.unmodified().sql_name()),
+                    ..of.clone()
                 };
                 table.layout().result.columns.iter().zip(&self.resolved.columns).map(column).collect()
             }

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, Collation, TableDef, TableId};
-use trickle_core::expr::FuncSig;
+use trickle_core::expr::{FuncKind, FuncSig};
 use trickle_core::parse::Parsed;
 use trickle_core::stream_table::{Options, Verdict, compile_parsed};
 use trickle_core::types::Type;
@@ -209,6 +209,17 @@ impl Catalog for PgCatalog {
         }
     }
 
+    fn returns_set(&self, schema: Option<&str>, name: &str) -> bool {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        match self.functions.get(&name) {
+            Some(found) => found.iter().any(|f| f.kind == FuncKind::SetReturning),
+            None => {
+                self.wanted.borrow_mut().insert(Wanted::Function(name));
+                false
+            }
+        }
+    }
+
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         let name = (schema.map(str::to_owned), name.to_owned());
         let Some(found) = self.functions.get(&name) else {
@@ -225,6 +236,10 @@ impl Catalog for PgCatalog {
     }
 
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        // A text under another collation than its own has no fields, and its name is no name of a type.
+        if ty.collation().is_some() {
+            return None;
+        }
         let name = ty.sql_name();
         let found = self.fields.get(&name).cloned();
         if found.is_none() {

@@ -10,18 +10,18 @@ use trickle_core::catalog::Collation;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility};
 use trickle_core::types::Type;
 
-/// Operators that take arguments of these types, and functions with a pseudo-type among their parameters
-/// that take such arguments; the nearest come first. A parameter is nearest if it has the argument's own
-/// type. The next parameters in this order have a pseudo-type for arguments of that sort, a type that the
-/// argument is binary-coercible to, and a pseudo-type for any argument.
+/// Operators that take arguments of these types, and functions with a pseudo-type among their parameters that
+/// take such arguments; the nearest come first. A parameter is nearest if it has the argument's own type. The
+/// next parameters in this order have a pseudo-type for arguments of that sort, a type that the argument is
+/// binary-coercible to, and a pseudo-type for any argument.
 ///
-/// A result that has a pseudo-type gets the type of the argument of that sort, a type that belongs to the range
-/// among the arguments, or the type of the arrays or of the elements of an argument.
+/// A result that has a pseudo-type gets the type of the argument of that sort, a type that belongs to the
+/// range among the arguments, or the type of the arrays or of the elements of an argument.
 ///
-/// An operator without a schema is the server's own, since the canonical text names the schema of every
-/// other operator. Somebody may since have made an operator that fits better. A function without a schema is
-/// also one of the server's own. If the server has no function of that name, the function is looked for in
-/// the search path of the connection.
+/// An operator without a schema is the server's own, since the canonical text names the schema of every other
+/// operator. Somebody may since have made an operator that fits better. A function without a schema is also
+/// one of the server's own. If the server has no function of that name, the function is looked for in the
+/// search path of the connection.
 const CALLS: &str = "
 WITH arg AS (
     SELECT a.at, t.oid, t.typtype, t.typcategory = 'A' AND t.typlen = -1 AS is_array

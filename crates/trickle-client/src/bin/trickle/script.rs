@@ -421,6 +421,9 @@ impl Catalog for Recording<'_> {
     fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
         self.inner.view(schema, name)
     }
+    fn returns_set(&self, schema: Option<&str>, name: &str) -> bool {
+        self.inner.returns_set(schema, name)
+    }
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         self.note_call(self.inner.function(schema, name, args))
     }

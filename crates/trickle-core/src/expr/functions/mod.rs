@@ -215,10 +215,9 @@ pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// Whether a function of this name may return a set of rows: one of the built-in functions of the name does, or
-/// there is none.
-pub(crate) fn may_return_set(name: &str) -> bool {
-    table().get(name).is_none_or(|entries| entries.iter().any(|e| e.has(SET)))
+/// Whether a built-in function of this name returns a set of rows.
+pub(crate) fn returns_set(name: &str) -> bool {
+    table().get(name).is_some_and(|entries| entries.iter().any(|e| e.has(SET)))
 }
 
 /// Resolves a built-in operator of one or two operands, like [`resolve_function`]. A comparison of two

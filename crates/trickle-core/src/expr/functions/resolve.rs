@@ -111,8 +111,7 @@ fn plain_common_type(types: &[Type]) -> Option<Type> {
         if category(&t) != category(&best) {
             return None;
         }
-        let wider = !preferred(&best) && implicit_cast(&best, &t) && !implicit_cast(&t, &best);
-        if t != best && (wider || t == Type::Text && best.is_string()) {
+        if !preferred(&best) && implicit_cast(&best, &t) && !implicit_cast(&t, &best) {
             best = t;
         }
     }

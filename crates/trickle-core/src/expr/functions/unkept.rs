@@ -1,5 +1,5 @@
-//! Functions of PostgreSQL's own whose value changes while the data stays the same. A plan contains no call of them,
-//! except of the time of the transaction, so they need no types.
+//! Functions of PostgreSQL's own whose value changes while the data stays the same. A plan calls none of
+//! them, except those of the transaction's time.
 
 use crate::types::Type;
 

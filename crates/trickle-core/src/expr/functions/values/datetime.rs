@@ -410,6 +410,10 @@ pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
 fn cut(i: Interval, fields: i64) -> Interval {
     let has = |bit: u32| fields & (1 << bit) != 0;
     let Interval { months, micros, .. } = i;
+    // An interval whose fields are all the greatest or the least is infinite.
+    if (i.months, i.days) == (i32::MAX, i32::MAX) || (i.months, i.days) == (i32::MIN, i32::MIN) {
+        return i;
+    }
     match (has(12), has(11), has(10), has(3), has(1)) {
         (true, ..) => i,
         (_, true, ..) => Interval { micros: micros - micros % MINUTE, ..i },
