@@ -166,8 +166,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     if mine.len() == width && inputs.iter().all(stays) {
         return Ok(Pruned { node: id, kept: ColSet::all(width) });
     }
-    let at =
-        |i: usize| done.get_ref(inputs[i]).ok_or_else(|| crate::Error::internal("an input was not pruned"));
+    let at = |i: usize| done.get_ref(inputs[i]).ok_or_else(not_pruned);
     Ok(match rel {
         Rel::Table(t) if mine.len() < width => {
             Pruned { node: graph.add(t.select(mine.iter()))?, kept: mine.clone() }
@@ -260,15 +259,25 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
         | Rel::Positive(_)
         | Rel::Single(_)
         | Rel::Widen(_)
-        | Rel::SetOp(_) => {
-            let mut whole = Vec::new();
-            for (i, input) in inputs.iter().enumerate() {
-                let all = 0..graph.schema(*input).len();
-                whole.push(exactly(graph, at(i)?, all)?);
-            }
-            Pruned { node: graph.add(rel.as_operator().with_inputs(&whole))?, kept: ColSet::all(width) }
-        }
+        | Rel::SetOp(_) => of_whole_inputs(graph, id, done)?,
     })
+}
+
+/// Returns the node over all columns of its inputs.
+fn of_whole_inputs(graph: &mut Graph, id: NodeId, done: &NodeMap<Pruned>) -> Result<Pruned> {
+    let node = graph.shared(id);
+    let mut whole = Vec::new();
+    for input in node.inputs() {
+        let all = 0..graph.schema(*input).len();
+        let pruned = done.get_ref(*input).ok_or_else(not_pruned)?;
+        whole.push(exactly(graph, pruned, all)?);
+    }
+    let made = graph.add(node.op().with_inputs(&whole))?;
+    Ok(Pruned { node: made, kept: ColSet::all(node.schema().len()) })
+}
+
+fn not_pruned() -> crate::Error {
+    crate::Error::internal("an input was not pruned")
 }
 
 /// Drops the calls of a window that no reader needs. A window without calls is replaced by its input.
