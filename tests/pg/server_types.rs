@@ -1,8 +1,8 @@
 //! Types, modifiers and collations of expressions and of stored columns. Catches a plan that computes with
 //! another type than PostgreSQL does, and a stream table whose columns have other types than its query.
 
-use crate::support::{assert_equal, create, mode, name, newest_server, open, run};
-use trickle_client::Session;
+use crate::support::{assert_equal, count, create, mode, name, newest_server, open, run};
+use trickle_client::{NewStreamTable, RefreshMode, Session};
 
 /// The tables of a case, the queries over them with the mode that each gets, and the changes between
 /// refreshes.
@@ -160,5 +160,35 @@ fn a_domain_gets_constraints_over_a_stale_stream_table() {
             assert_equal(&mut t, what).await;
             assert_eq!(mode(&t, what).await.0, DELTAS);
         }
+    });
+}
+
+#[test]
+fn writers_go_on_where_a_source_gets_other_modifiers() {
+    newest_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE x (i int PRIMARY KEY, v varchar(5), n numeric(5,2), d timestamp(0))").await;
+        run(&w, "INSERT INTO x VALUES (1, 'a', 1.25, '2026-01-01 10:00')").await;
+        let queries = [
+            ("rows", "SELECT i, v, n, d FROM x"),
+            ("groups", "SELECT v, max(n) AS n, max(d) AS d FROM x GROUP BY v"),
+        ];
+        for (what, query) in queries {
+            let new = NewStreamTable::new(name(what), query);
+            t.create(&NewStreamTable { mode: Some(RefreshMode::Immediate), ..new }).await.unwrap();
+        }
+        run(
+            &w,
+            "ALTER TABLE x ALTER v TYPE varchar(9), ALTER n TYPE numeric(8,4), ALTER d TYPE timestamp(3)",
+        )
+        .await;
+        run(&w, "INSERT INTO x VALUES (2, 'longer77', 12.3456, '2026-01-01 10:00:00.125')").await;
+        for (what, _) in queries {
+            assert_equal(&mut t, what).await;
+        }
+        run(&w, "INSERT INTO x VALUES (3, 'longer78', 12.3457, '2026-01-01 10:00:00.126')").await;
+        let equal = "SELECT count(*) FROM (TABLE rows EXCEPT SELECT i, v, n, d FROM x) d";
+        assert_eq!(count(&w, equal).await, 0, "applied by the triggers again");
     });
 }

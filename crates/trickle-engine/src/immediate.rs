@@ -18,7 +18,7 @@ use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
-use trickle_core::immediate::{Immediate, Key, Needs};
+use trickle_core::immediate::{Immediate, Key, Modified, Needs};
 use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
 use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
@@ -242,6 +242,9 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
     let key = |r: &Row| Key { table: TableId(r.get(0)), index: r.get(1), columns: r.get(2) };
     let named = db.query(NAMED, &[&e.id]).await;
     let named = named.map_err(|err| Error::server("read the columns that a query names", err))?;
+    let modified = db.query(MODIFIED, &[&ids]).await;
+    let modified = modified.map_err(|err| Error::server("read the modifiers of columns", err))?;
+    let modified: Vec<Modified> = modified.iter().filter_map(|r| modified_of(table, r)).collect();
     let (never_null, keys) = (never_null(&named, table, &keys), keys.iter().map(key).collect());
     let own =
         table_by_oid(db, &mut PgCatalog::new(), &e.relation.schema, &e.relation.name).await?.map(|def| {
@@ -255,7 +258,10 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
-        return Ok((settings, Needs { keys, own, never_null, callable, schemas, ..Needs::default() }));
+        return Ok((
+            settings,
+            Needs { keys, own, never_null, modified, callable, schemas, ..Needs::default() },
+        ));
     }
     let text = "SELECT pgtrickle.type_names($1), pgtrickle.functions_fingerprint($2), pgtrickle.objects_fingerprint($3)";
     let now = db.query_one(text, &[&e.types, &e.functions, &e.objects]).await;
@@ -273,6 +279,7 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
         keys,
         own,
         never_null,
+        modified,
     };
     Ok((e.in_force.clone(), needs))
 }
@@ -280,6 +287,18 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
 /// The columns of tables that a query names, in the order of their numbers.
 const NAMED: &str = "SELECT source_relid, unnest(coalesce(named_columns, ARRAY(SELECT a.attnum FROM pg_attribute a \
      WHERE a.attrelid = source_relid AND a.attnum > 0))) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
+
+/// The columns of the tables `$1` whose types have modifiers.
+const MODIFIED: &str = "SELECT attrelid, attnum, atttypmod FROM pg_attribute \
+     WHERE attrelid = ANY ($1) AND attnum > 0 AND atttypmod <> -1 AND NOT attisdropped ORDER BY 1, 2";
+
+/// Returns the column of a source, if the plan reads it.
+fn modified_of(table: &StreamTable, row: &Row) -> Option<Modified> {
+    let (of, column) = (row.get::<u32>(0), row.get::<i16>(1));
+    let (def, read) = table.sources().into_iter().find(|(def, _)| def.id.0 == of)?;
+    let reads = read.iter().filter_map(|c| def.columns.get(*c)).any(|c| c.number == column);
+    reads.then(|| Modified { table: def.id, column, modifier: row.get(2) })
+}
 
 /// Returns the columns that the plan relies on to have no NULL, and that may get a NULL. The columns of a
 /// primary key are left out, since they have no NULL while the primary key exists.

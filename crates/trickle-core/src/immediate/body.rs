@@ -1,7 +1,7 @@
 //! The bodies of the trigger functions of IMMEDIATE stream tables.
 
 use super::exclusion::Exclusion;
-use super::{BUCKETS, Immediate, Needs};
+use super::{BUCKETS, Immediate, Needs, modifiers};
 use crate::apply::LayoutSources;
 use crate::catalog::{TableDef, TableId};
 use crate::cdc::{Buffer, changed_rows, fit};
@@ -218,6 +218,7 @@ impl Immediate<'_> {
             keys: _,
             own: _,
             never_null: _,
+            modified,
         } = &self.needs;
         let call = |name, list| Scalar::Call(Qualified::new("pgtrickle", name), vec![list]);
         let oids = |of: &[u32]| fit::list(of.iter().map(u32::to_string), "oid[]");
@@ -234,6 +235,9 @@ impl Immediate<'_> {
         }
         if !path.is_empty() {
             all.push(call("is_safe_path", texts(path)));
+        }
+        if !modified.is_empty() {
+            all.push(modifiers::are_as_planned(modified));
         }
         all
     }

@@ -25,6 +25,7 @@
 
 mod body;
 mod exclusion;
+mod modifiers;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ use crate::sql::{Ident, Qualified};
 use crate::stream_table::StreamTable;
 use crate::types::Type;
 use exclusion::Exclusion;
+pub use modifiers::Modified;
 use std::collections::BTreeSet;
 
 /// The number of buckets into which groups are hashed. The control table has as many rows again, which count
@@ -94,6 +96,8 @@ pub struct Needs {
     /// Columns of the sources, by position, that contain no NULL according to the plan, though a NULL may be
     /// written to them.
     pub never_null: Vec<(TableId, usize)>,
+    /// Columns of the sources whose types have modifiers.
+    pub modified: Vec<Modified>,
 }
 
 /// A key of a source or of the stream table, by which rows are found. The key is lost when its index is

@@ -1,0 +1,54 @@
+//! The check of the type modifiers of the sources' columns, such as the length of a `varchar`.
+//!
+//! A source may get other modifiers without firing a trigger. The stream table still has columns with the
+//! former ones, so it would refuse the values of a writer, or round them.
+
+use crate::catalog::TableId;
+use crate::cdc::fit;
+use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, TableCall};
+use crate::sql::{Ident, Qualified};
+
+/// A column of a source whose type had a modifier when the plan was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modified {
+    /// The source.
+    pub table: TableId,
+    /// The attribute number of the column.
+    pub column: i16,
+    /// The modifier, as `pg_attribute.atttypmod` has it.
+    pub modifier: i32,
+}
+
+/// Returns the condition that all these columns have their modifiers. The condition has the snapshot of the
+/// writer's statement, or a later one.
+pub(super) fn are_as_planned(columns: &[Modified]) -> Scalar {
+    let (a, w) = (Ident::fixed("a"), Ident::fixed("w"));
+    let fields = ["relation", "number", "modifier"].map(Ident::fixed);
+    let list = |of: &dyn Fn(&Modified) -> String, ty: &str| TableCall {
+        call: Scalar::call("unnest", vec![fit::list(columns.iter().map(of), ty)]),
+        definition: Vec::new(),
+    };
+    let wanted = FromItem::Function {
+        calls: vec![
+            list(&|c| c.table.to_string(), "oid[]"),
+            list(&|c| c.column.to_string(), "int2[]"),
+            list(&|c| c.modifier.to_string(), "int4[]"),
+        ],
+        ordinality: false,
+        alias: w.clone(),
+        columns: fields.to_vec(),
+    };
+    let [relation, number, modifier] = fields.map(|field| Scalar::column(&w, &field));
+    let of = |name| Scalar::column(&a, &Ident::fixed(name));
+    let others = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(Qualified::new("pg_catalog", "pg_attribute"), a.clone()), wanted],
+        filter: vec![
+            of("attrelid").equals(relation),
+            of("attnum").equals(number),
+            of("atttypmod").equals(modifier).negated(),
+        ],
+        ..Select::default()
+    };
+    Scalar::Exists { query: Box::new(Query::select(others)), negated: true }
+}
