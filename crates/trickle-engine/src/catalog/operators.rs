@@ -15,8 +15,8 @@ use trickle_core::types::Type;
 /// next parameters in this order have a pseudo-type for arguments of that sort, a type that the argument is
 /// binary-coercible to, and a pseudo-type for any argument.
 ///
-/// A result that has a pseudo-type gets the type of the argument of that sort, a type that belongs to the
-/// range among the arguments, or the type of the arrays or of the elements of an argument.
+/// A result that has a pseudo-type gets the type of the argument of that sort. Otherwise it gets a type that
+/// belongs to the range among the arguments, or the type of the arrays or elements of an argument.
 ///
 /// An operator without a schema is the server's own, since the canonical text names the schema of every other
 /// operator. Somebody may since have made an operator that fits better. A function without a schema is also
