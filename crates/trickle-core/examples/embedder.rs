@@ -4,9 +4,9 @@
 //! $ cargo run -p trickle-core --example embedder
 //! ```
 //!
-//! The core decides and never does: it asks a [`Catalog`] for the tables, and hands out statements one batch at
-//! a time. The embedder carries them to a server. Here a script prints every statement, and answers as a server
-//! would on which three orders changed since the last refresh.
+//! The core decides and never does: it asks a [`Catalog`] for the tables, and hands out statements one batch
+//! at a time. The embedder carries them to a server. Here a script prints every statement, and answers as a
+//! server would on which three orders changed since the last refresh.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
