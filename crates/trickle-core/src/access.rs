@@ -1,10 +1,10 @@
-//! How a delta reads the data that did not change: the tables that it looks rows up in, the columns of these
+//! The reads of a delta outside the change: the tables in which it looks up rows, the columns of these
 //! look-ups, and the nodes that it reads whole.
 //!
 //! The cost of a refresh is in proportion to the change only where every table is read through an index on
-//! columns whose values the delta brings. This module finds these columns. This module walks over ΔQ from the
-//! roots to the tables, and carries along the columns by which the rows of a node are looked up. The module
-//! reads only properties of the plan; its caller knows which indexes exist.
+//! columns whose values the delta brings. To find these columns, the module walks over ΔQ from the roots to
+//! the tables, and carries along the columns by which the rows of a node are looked up. The module reads only
+//! properties of the plan; its caller knows which indexes exist.
 
 use crate::catalog::{TableDef, TableId};
 use crate::error::Result;

@@ -178,10 +178,10 @@ fn crop(text: &str) -> String {
 
 /// The changes that a stream table has counted, and the database in which they were captured.
 ///
-/// Law: the frontier contains a row in two cases. Either the row's transaction is a partly counted (own) one,
-/// and its command is at most the stored command. Or the row's transaction is no own one, and the snapshot
-/// shows it. The stored snapshot never shows own transactions, so own writes are counted once, whether or not
-/// PostgreSQL showed the transaction to itself.
+/// Law: the frontier contains a row of an own (partly counted) transaction iff the row's command is at most
+/// the stored command. The frontier contains a row of any other transaction iff the snapshot shows the
+/// transaction. The stored snapshot never shows own transactions, so own writes are counted once, whether or
+/// not PostgreSQL showed the transaction to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Frontier {

@@ -33,10 +33,10 @@ pub struct Options {
     pub schema: String,
     /// Name of the stream table.
     pub name: String,
-    /// Schema of change buffers and hidden state tables.
+    /// Schema of change buffers and state tables.
     pub hidden_schema: String,
-    /// Prefix of the names of the hidden state tables. The prefix is unique among the stream tables of a
-    /// database, and the same whenever the stream table is compiled.
+    /// Prefix of the names of the state tables. The prefix is unique among the stream tables of a database,
+    /// and the same whenever the stream table is compiled.
     pub state_prefix: String,
     /// The inner results that are stored as states.
     pub keep: Keep,
@@ -201,7 +201,7 @@ impl StreamTable {
         &self.layout
     }
 
-    /// Returns the schema of the hidden tables.
+    /// Returns the schema of the change buffers and the state tables.
     pub(crate) fn hidden_schema(&self) -> &str {
         &self.options.hidden_schema
     }
@@ -297,7 +297,7 @@ impl StreamTable {
         }
         made
     }
-    /// Returns the part of [`StreamTable::ddl`] that creates the hidden tables.
+    /// Returns the part of [`StreamTable::ddl`] that creates the state tables.
     pub fn state_ddl(&self) -> Vec<Statement> {
         self.layout.states.iter().flat_map(create_table).collect()
     }

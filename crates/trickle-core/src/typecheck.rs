@@ -1,9 +1,9 @@
 //! Queries that compare the types which a plan expects with the types which the server derives.
 //!
 //! A plan compares, sorts, adds and prints values by the types that the lowering derived from tables of its
-//! own. If the server derives another type or collation, the result may be wrong. So the server is asked for
-//! every expression, aggregate and call of a plan, before the plan is used. Nothing is executed: the types
-//! are those of the columns of a view.
+//! own. If the server derives another type or collation, the result may be wrong. The server is therefore
+//! asked for every expression, aggregate and call of a plan, before the plan is used. Nothing is executed:
+//! the types are those of the columns of a view.
 
 use crate::catalog::TableDef;
 use crate::error::{Error, Result};
@@ -112,7 +112,7 @@ struct Scalars {
 }
 
 impl Scalars {
-    /// Adds the expression and its operands, theirs, and so on.
+    /// Adds the expression, its operands, their operands, and so on.
     fn add(&mut self, e: &Expr) {
         let mut parts = Vec::new();
         e.visit(&mut |part| parts.push(part));

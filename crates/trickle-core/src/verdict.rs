@@ -24,11 +24,11 @@ pub enum Cause {
     /// The construct does more than read: it writes or locks.
     Effect,
     /// The value of the construct depends on the clock, the session or other facts that a function reads. The
-    /// value may therefore change while no table does.
+    /// value may therefore change while all tables stay the same.
     Surroundings,
     /// The construct is a relation whose changes cannot be captured.
     Source,
-    /// The engine cannot read the construct, so it does not know what the result depends on.
+    /// The engine cannot read the construct, so it does not know on which facts the result depends.
     Unread,
     /// The engine does not know whether the construct exists, since no server was asked.
     Undecided,

@@ -1,6 +1,6 @@
 //! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store. Each list of words is an enum
-//! with one spelling of each word. A word that is not in its list is an error, and is never read as another
-//! word, since a catalog that a later version wrote must not be misread.
+//! with one spelling of each word. A word that is missing from its list is an error: a catalog that a later
+//! version wrote must not be misread.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};

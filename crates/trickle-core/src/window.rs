@@ -20,8 +20,8 @@ pub struct OrderKey {
     pub descending: bool,
     /// Whether NULLs come first, as with `NULLS FIRST`.
     pub nulls_first: bool,
-    /// Whether the plan adds this key to settle an order that ORDER BY leaves open. Such a key occurs in no
-    /// ORDER BY of the query. Rows that differ only in such keys are peers in SQL.
+    /// Whether the plan adds this key to settle an order that ORDER BY leaves open. No ORDER BY of the query
+    /// contains such a key. Rows that differ only in such keys are peers in SQL.
     pub settles: bool,
 }
 

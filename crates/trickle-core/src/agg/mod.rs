@@ -55,8 +55,8 @@ pub enum Upkeep {
     /// The accumulators of a group's change are added to the accumulators of the group. The result is always
     /// exact.
     Linear(Linear),
-    /// The value is the least or the greatest value of the group. A net insert may extend the stored value. A
-    /// net delete of the stored value makes the group be recomputed.
+    /// The value is the least or the greatest value of the group. A net insert may extend the stored value.
+    /// After a net delete of the stored value, the group is recomputed.
     Extremum {
         /// Whether the aggregate is `max` and not `min`.
         greatest: bool,
@@ -90,8 +90,8 @@ impl Acc {
         };
         Acc { value: Some(value), filter, ty }
     }
-    /// Returns the total of no rows, with the scale that every total has. So values that come and leave do
-    /// not change the scale.
+    /// Returns the total of no rows, with the scale that every total has. Values that come and leave
+    /// therefore do not change the scale.
     pub fn zero(&self) -> Datum {
         match self.value.as_ref().and_then(Expr::fixed_scale) {
             Some(scale) if matches!(self.ty, Type::Numeric(_)) => {
@@ -343,8 +343,8 @@ impl AggCall {
     }
 }
 
-/// Makes the signature of an aggregate that is immutable and skips NULLs. `raises` is whether the aggregate
-/// may raise.
+/// Makes the signature of an aggregate that is immutable and skips NULLs. `raises` tells whether the
+/// aggregate may raise.
 fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     FuncSig {
         schema: None,

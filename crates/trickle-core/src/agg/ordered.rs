@@ -60,7 +60,7 @@ impl Family for Ordered {
         Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
     }
 
-    /// Returns `None`, since the signature depends on the types of the sort keys too (see [`signature`]).
+    /// Returns `None`: the signature depends on the types of the sort keys too (see [`signature`]).
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
     }

@@ -29,7 +29,7 @@ pub fn affected_statement(
     Statement::Query(query)
 }
 
-/// Returns the affected keys that have no row any more.
+/// Returns the affected keys without a current row.
 fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gone {
     let (k, r) = (Ident::fixed("d"), Ident::fixed("r"));
     let of = |alias: &Ident, named: &Named, i: usize| Scalar::column(alias, &named.columns[i]);

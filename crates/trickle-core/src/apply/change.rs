@@ -180,8 +180,9 @@ fn ctid(alias: &Ident) -> SelectItem {
 }
 
 /// Returns the query for the `ctid`s of the stored rows whose key is removed. Keys are compared by `=`, for
-/// which an index is used. If a key column may be NULL, a second arm searches the rows with a NULL in a key
-/// column, by another index on a hash of the key. Under [`Against::Stored`] every key column may be NULL.
+/// which an index is used. If a key column may be NULL, a second arm finds the rows with a NULL in a key
+/// column. If several key columns may be NULL, this arm uses an index on a hash of the key
+/// ([`Stored::null_keys`]). Under [`Against::Stored`] every key column may be NULL.
 pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
     let may_be_null = |k: usize| match against {
         Against::Plan => table.columns[k].nullable,
@@ -367,7 +368,7 @@ pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnCo
 
 /// Returns the action for a row whose key is stored already. If `filter` is true, the action updates every
 /// column in which rows of equal keys may differ. `None` if there is no such column: an added row then equals
-/// the removed one, and the change contains neither.
+/// the removed one, so the two cancel in the change.
 pub(super) fn upsert(table: &Stored, key: &[usize], filter: Vec<Scalar>) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
     let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());

@@ -11,12 +11,13 @@ use crate::sql::ast::{
 /// tables stay HOT.
 const FILLFACTOR: u8 = 80;
 
-/// Creates every table of `layout`, with the indexes by which refreshes find its rows.
+/// Builds the statements that create every table of `layout`, with the indexes by which refreshes find its
+/// rows.
 pub fn create_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().flat_map(create_table).collect()
 }
 
-/// Drops every table of `layout`.
+/// Builds the statements that drop every table of `layout`.
 pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
     let drop = |t: &Stored| {
         Statement::Drop(DropObject { kind: ObjectKind::Table, name: t.name.clone(), cascade: false })
@@ -24,7 +25,7 @@ pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().map(drop).collect()
 }
 
-/// Creates one table, with the indexes by which refreshes find its rows.
+/// Builds the statements that create one table, with the indexes by which refreshes find its rows.
 pub fn create_table(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     let declared = is_declared(table);
@@ -47,7 +48,8 @@ pub fn create_table(table: &Stored) -> Vec<Statement> {
     made
 }
 
-/// Adds the key and the indexes of [`create_table`] to a table that has the columns of `table` but no key.
+/// Builds the statements that add the key and the indexes of [`create_table`] to a table that has the columns
+/// of `table` but no key.
 pub fn identity_statements(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     if is_declared(table) && !key.is_empty() {

@@ -39,7 +39,7 @@ pub fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<Node
     graph.add(Consolidate::change(both))
 }
 
-/// Empties a stored table and fills it from `rows`.
+/// Builds the statements that empty a stored table and fill it from `rows`.
 pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
     let delete = Delete {
         ctes: Vec::new(),
@@ -52,7 +52,7 @@ pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
     [Statement::Delete(delete), insert_statement(table, rows)]
 }
 
-/// Inserts `rows` into a stored table.
+/// Builds the statement that inserts `rows` into a stored table.
 pub fn insert_statement(table: &Stored, rows: Query) -> Statement {
     Statement::Insert(Insert {
         ctes: Vec::new(),

@@ -54,7 +54,7 @@ pub struct Stored {
 pub struct Layout {
     /// The stream table itself.
     pub result: Stored,
-    /// The hidden state tables, each before the tables that read it.
+    /// The tables of the states, each before the tables that read it.
     pub states: Vec<Stored>,
     /// The stored nodes that need no table of their own, each with the columns of the result that show it.
     pub visible: HashMap<NodeId, Vec<usize>>,
@@ -103,8 +103,8 @@ impl Stored {
     }
 }
 
-/// Returns the identity that the plan proves for a node: the shortest of its keys that a btree index can
-/// hold.
+/// Returns the identity that the plan proves for a node. Of the keys that a btree index can hold, a key with
+/// the fewest nullable columns is taken, and of several such keys the shortest.
 fn identity(graph: &Graph, node: NodeId) -> Identity {
     let (props, schema) = (graph.props(node), graph.schema(node));
     let served = |k: &&ColSet| k.iter().all(|c| schema.columns()[c].ty.is_ordered());
@@ -139,7 +139,7 @@ impl Layout {
     /// with `prefix`.
     ///
     /// # Errors
-    /// None; the signature leaves room for types that cannot be stored.
+    /// None.
     pub fn new(
         graph: &Graph,
         root: NodeId,

@@ -1,7 +1,7 @@
 //! The columns, beside its own key, by which deltas look up the rows of a stored result.
 //!
 //! The cost of a refresh is in proportion to the change only where an index finds the rows that the change
-//! touches. For tables of users, missing indexes are reported ([`access`](crate::access)). Hidden tables are
+//! touches. For tables of users, missing indexes are reported ([`access`](crate::access)). State tables are
 //! created with the indexes that this module finds.
 
 use crate::access::{By, asked, equalities};
@@ -115,7 +115,7 @@ mod tests {
     use crate::catalog::MemoryCatalog;
     use crate::{Options, compile};
 
-    /// Returns the column names of the lookup indexes of hidden tables.
+    /// Returns the column names of the lookup indexes of state tables.
     fn of_states(query: &str) -> Vec<String> {
         let ddl =
             "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";

@@ -2,8 +2,8 @@
 //! date.
 //!
 //! The table of the result has exactly the query's columns. Data that the visible columns do not determine is
-//! stored in hidden state tables. One statement brings all tables of a stream table up to date, so every part
-//! of the statement reads the previous state.
+//! stored in state tables. One statement brings all tables of a stream table up to date, so every part of the
+//! statement reads the previous state.
 
 mod affected;
 mod change;

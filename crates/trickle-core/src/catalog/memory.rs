@@ -140,7 +140,7 @@ impl MemoryCatalog {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
-    /// Adds a domain under a name. `constrained` is whether the domain has constraints.
+    /// Adds a domain under a name. `constrained` tells whether the domain has constraints.
     pub(super) fn add_domain(&mut self, name: Name, ty: Type, constrained: bool) {
         if constrained {
             self.constrained.insert(name.clone());

@@ -190,7 +190,7 @@ pub trait Catalog {
     /// search path then decides which table has the name.
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>>;
 
-    /// Returns the table with an identity.
+    /// Returns the table with this id.
     fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>>;
 
     /// Returns the SELECT text of a view. Lowering puts the view's query in place of the view.

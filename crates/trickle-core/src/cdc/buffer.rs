@@ -69,7 +69,8 @@ impl Buffer {
     }
 
     /// Sets the generation and the segments of a buffer that exists in the database. The generation counts
-    /// from 1 how often the buffer was widened. The segments are oldest first.
+    /// from 1 how often the buffer was widened. The segments are in the order in which triggers last wrote to
+    /// them.
     #[must_use]
     pub fn restored(mut self, generation: u32, segments: Vec<Segment>) -> Buffer {
         self.generation = generation;

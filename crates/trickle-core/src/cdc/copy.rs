@@ -29,10 +29,10 @@ pub struct CopyScript {
     /// For each captured column, its number in the source and the oid of its type.
     #[serde(default)]
     pub attributes: Vec<(i16, u32)>,
-    /// The size of the segment in bytes at which the trigger copies nothing more and leaves the mark instead.
+    /// The size of the segment, in bytes, from which on the trigger leaves the mark and copies no rows.
     pub limit: i64,
-    /// The statement with the same effect as the copying, for a segment that was altered. The trigger runs it
-    /// only while the source fits.
+    /// The statement with the same effect as the copying, for a segment that was altered. The trigger runs
+    /// this statement only while the source fits.
     pub copy: String,
     /// The statement that leaves the mark of a full segment.
     pub mark: String,

@@ -2,11 +2,11 @@
 //! if the table was altered.
 //!
 //! A trigger function runs with the rights of the buffer's owner. The owner of the table may give a column
-//! another type, with a cast of his own to the column's type in the buffer. No value is touched, therefore,
-//! before `pgtrickle.misfit` has found every column that the function reads under its number, name and type.
-//! The server calls `pgtrickle.misfit` when it plans the guard, and again when it learns that the table was
-//! altered. The server learns this before the writer's lock on the table is granted. The answer is therefore
-//! up to date at every isolation level, and costs a statement nothing.
+//! another type, with a cast of his own to the column's type in the buffer. Therefore, the function touches
+//! no value before `pgtrickle.misfit` has found every column that the function reads, under its number, name
+//! and type. The server calls `pgtrickle.misfit` when it plans the guard, and again when it learns that the
+//! table was altered. The server learns this before the writer's lock on the table is granted. The answer is
+//! therefore up to date at every isolation level, and costs a statement nothing.
 //!
 //! A table from a memory catalog, which no server described, has no column numbers to check. A program that
 //! embeds the core alone must itself ensure that such a table fits.

@@ -41,8 +41,8 @@ use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The mode of capture, which the setting `cdc_trigger_mode` selects. All modes write the same weights into
-/// the same buffer.
+/// The mode of capture, which the setting `cdc_trigger_mode` selects. All modes write the same changes into
+/// the same buffer, except for pairs of rows that cancel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -90,7 +90,8 @@ pub struct Writer {
     pub new: Option<Ident>,
     /// Whether the trigger fires once per row rather than once per statement.
     pub for_each_row: bool,
-    /// The condition that the event changed a value that the body captures; `None` if it always does.
+    /// The condition under which the event counts as a change of the source; `None` if every such event
+    /// counts. A full segment gets its mark only under this condition.
     pub changed: Option<Scalar>,
     /// The columns of the table (positions) that the body reads.
     pub reads: Vec<usize>,

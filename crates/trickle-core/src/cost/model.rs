@@ -117,7 +117,7 @@ impl Model {
 
     /// Returns the factor by which a recompute costs more than the prior says: the greatest ratio
     /// measured/prior of the full strategies, at least 1. The first fill measures one full strategy before
-    /// any refresh. By this factor, the other full strategy does not seem cheap only because it was never
+    /// any refresh. Without this factor, the other full strategy would seem cheap only because it was never
     /// tried.
     pub fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());

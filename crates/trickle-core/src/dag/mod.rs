@@ -28,7 +28,7 @@ struct Table {
 /// A stream table to add to the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTableNode {
-    /// The identity of the stream table.
+    /// The id of the stream table.
     pub id: TableId,
     /// The name of the stream table as people write it, for messages.
     pub name: Arc<str>,
@@ -367,10 +367,11 @@ impl Dag {
     /// Returns the consistency groups, each in refresh order. A consistency group is a set of stream tables
     /// that are refreshed in one transaction.
     ///
-    /// A reader must show the same state as the stream tables that it reads, so it is in their group, unless
-    /// it stands [apart](StreamTableNode::apart). The groups are the strongly connected components of a graph
-    /// with more edges than this one: each reader that does not stand apart also has an edge to its sources.
-    /// If a path leads out of a group and back, the tables on the path therefore belong to the group.
+    /// A reader must show the same state as the stream tables that it reads, so the reader is in their group,
+    /// unless it stands [apart](StreamTableNode::apart). The groups are the strongly connected components of
+    /// a graph with more edges than this one: each reader that does not stand apart also has an edge to its
+    /// sources. If a path leads out of a group and back, the tables on the path therefore belong to the
+    /// group.
     ///
     /// A group comes after the groups that it reads; groups of equal depth are ordered by their least member.
     /// Two groups share no stream table, though they may share base tables, so groups of equal depth can be

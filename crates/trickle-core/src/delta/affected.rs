@@ -1,5 +1,5 @@
-//! The keys that a change may have touched, and the current rows of these keys. A delta changes rows of these
-//! keys only; the rows have no weights here.
+//! The keys that a change may have touched, and the current rows of these keys. A change of the result is in
+//! rows of these keys alone. The rows have no weights here.
 //!
 //! The law: let K be a set of keys such that `Q ⋉ {k}` is the same before and after the change for every key
 //! k outside K. Then the result after the change is `(Q before) ▷ K + Q′ ⋉ K`. The set K may contain more

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Returns the value of a call over the rows of one group, each with its positive weight.
 ///
-/// A call without ORDER BY reads the rows in structural order. So an order-dependent aggregate has exactly
-/// one value in the evaluator, though PostgreSQL leaves the value open.
+/// A call without ORDER BY reads the rows in structural order. An aggregate that depends on the order thus
+/// has exactly one value in the evaluator, though PostgreSQL leaves the value open.
 ///
 /// # Errors
 /// The errors that the arguments raise on rows that pass FILTER, and the errors that the aggregate raises.

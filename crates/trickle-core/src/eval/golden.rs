@@ -2,8 +2,8 @@
 //! value is the SQLSTATE.
 //!
 //! Each line is SQL of a small grammar: `'text'::type` literals, NULL, one operator or function, and casts of
-//! the whole expression. So reading the file needs no SQL parser. Only these tests catch a function that is
-//! consistently wrong.
+//! the whole expression. A reader of the file thus needs no SQL parser. Only these tests catch a function
+//! that is consistently wrong.
 
 use super::{cast, expr, input};
 use crate::error::Result;

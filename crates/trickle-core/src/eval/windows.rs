@@ -159,8 +159,8 @@ impl Partition<'_> {
         Ok(rows)
     }
 
-    /// Whether row `j` is at or after the start of the frame of row `i`. With `end`, whether row `j` is at or
-    /// before the end of that frame.
+    /// Whether row `j` is at or after the start of the frame of row `i`, or, with `end`, at or before the end
+    /// of that frame.
     fn reaches(&self, units: Units, bound: &Bound, i: usize, j: usize, end: bool) -> Result<bool> {
         let offset = |e: &crate::expr::Expr, back: bool| -> Result<i64> {
             let Datum::Int(n) = expr(e, &[])? else {

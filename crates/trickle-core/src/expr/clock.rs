@@ -91,7 +91,7 @@ impl Expr {
     /// returned conditions is true; otherwise none is.
     ///
     /// A comparison with the clock is NULL at both times or at neither, since only the row decides about
-    /// NULL. So a comparison that differs between the times either became true or became false.
+    /// NULL. A comparison that differs between the times therefore either became true or became false.
     pub(crate) fn turns(&self) -> Vec<Expr> {
         let (then, now) = (self.at(Moment::Then), self.at(Moment::Now));
         match (then.opposite(), now.opposite()) {

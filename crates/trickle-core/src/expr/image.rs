@@ -1,7 +1,7 @@
 //! Images: the way in which a value is written, for types whose equal values may be written differently.
 //!
-//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the value that is stored. So rows
-//! are told apart by image, and keys of groups, joins and DISTINCT by equality.
+//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the value that is stored. Rows are
+//! therefore told apart by image, and keys of groups, joins and DISTINCT by equality.
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};

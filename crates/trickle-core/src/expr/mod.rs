@@ -271,7 +271,8 @@ impl Expr {
         Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock, size }))
     }
     /// Returns the number of nodes of the expression. Operands may be shared, but every walk or print of an
-    /// expression meets an operand once for each occurrence. So `n` nested NULLIFs have a size of about 2ⁿ.
+    /// expression meets an operand once for each occurrence. The size of `n` nested NULLIFs is therefore
+    /// about 2ⁿ.
     pub fn size(&self) -> usize {
         self.0.size as usize
     }

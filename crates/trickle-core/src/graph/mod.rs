@@ -1,8 +1,8 @@
 //! The operator graph: an arena of hash-consed nodes, in which inputs stand before their readers.
 //!
-//! One graph contains a query, its delta and all intermediate plans. Equal plans are the same node. Shared
-//! plans, differentiation of each plan only once, and common sub-expressions therefore need no code of their
-//! own. A walk over a plan is a loop.
+//! One graph contains a query, its delta and all intermediate plans. Equal plans are the same node. No code
+//! is needed to share plans, to differentiate each plan once, or to find common sub-expressions. A walk over
+//! a plan is a loop.
 
 mod colset;
 mod explain;

@@ -77,8 +77,8 @@ impl Props {
         closure(&self.fds, cols)
     }
 
-    /// For a relation without duplicates: whether it also has no two rows that are equal and written
-    /// differently. Two such rows cannot exist where the relation has a key, or where equal rows are always
+    /// Whether a relation without duplicates has each row once under `=` too, so that no two equal rows are
+    /// written differently. A key of the relation shows this, as does a schema whose equal rows are always
     /// written alike.
     pub fn is_one_per_value(&self, schema: &Schema) -> bool {
         !self.keys.is_empty() || schema.is_exact()

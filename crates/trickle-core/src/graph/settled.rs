@@ -97,7 +97,7 @@ impl Unsettled {
         inputs.first().map(|input| input.open.clone()).unwrap_or_default()
     }
 
-    /// Returns the parts that an operator leaves open which shows one of several equal rows.
+    /// Returns the parts left open by an operator that shows one of several equal rows.
     pub(crate) fn of_one_row_of_each(inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
         let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
         let all = Unsettled::of_inputs(inputs);

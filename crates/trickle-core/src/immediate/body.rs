@@ -153,8 +153,8 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        // The owner may be another role by now, with no right to leave a mark. A function of the catalog
-        // therefore notes that the triggers no longer keep the table up to date.
+        // Another role may have become the owner, without the right to leave a mark. A function of the
+        // catalog therefore notes that the triggers no longer keep the table up to date.
         let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
         // An older snapshot shows neither the stream table nor its trigger, so it is refused first. A
         // snapshot that shows the row of the control table shows everything made before this row.
@@ -163,11 +163,11 @@ impl Immediate<'_> {
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
 
-    /// Returns the checks that stop the triggers if the owner of the stream table may not read the sources
-    /// any more, or is another role by now. The catalog notes that the triggers stopped, and writers succeed.
-    /// Changes that fire event triggers are handled before. No trigger fires, however, when a role loses a
-    /// right that it had through another role. Schemas are checked first, since a table cannot be looked up
-    /// by name without a right on its schema.
+    /// Returns the checks that stop the triggers if the owner of the stream table lost the right to read the
+    /// sources, or if another role became the owner. The catalog notes that the triggers stopped, and writers
+    /// succeed. Changes that fire event triggers are handled before. No trigger fires, however, when a role
+    /// loses a right that it had through another role. Schemas are checked first, since a table cannot be
+    /// looked up by name without a right on its schema.
     fn permitted(&self) -> [Instruction; 3] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
@@ -298,7 +298,7 @@ impl Immediate<'_> {
         Some(when(Scalar::or(given.into_iter().map(nulls)), stop, Vec::new()))
     }
 
-    /// Counts a statement as it begins.
+    /// Counts a statement that begins.
     pub(super) fn begin(&self) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
@@ -312,7 +312,7 @@ impl Immediate<'_> {
         self.count(set)
     }
 
-    /// Waits for other transactions as a statement that begins does, without counting a statement.
+    /// Waits for other transactions, as [`Self::begin`] does, but counts no statement.
     pub(super) fn lock(&self) -> Vec<Instruction> {
         let (c, pending) = (Ident::fixed("c"), Ident::fixed("pending"));
         self.count(vec![(pending.clone(), Scalar::column(&c, &pending))])
@@ -571,7 +571,7 @@ impl Immediate<'_> {
         Ok(when(old, vec![when(found, vec![self.too_old()], Vec::new())], Vec::new()))
     }
 
-    /// Makes transactions with older snapshots fail, whichever group they change.
+    /// Makes transactions with older snapshots fail, for every group that they change.
     fn mark(&self) -> Option<Instruction> {
         let groups = matches!(self.exclusion, Exclusion::Groups { .. });
         let bucket = Scalar::Column { table: None, name: Ident::fixed("bucket") };

@@ -61,9 +61,9 @@ pub struct Immediate<'t> {
     exclusion: Exclusion,
 }
 
-/// The objects, other than the sources, that the triggers need. No trigger fires when one of these objects is
-/// dropped or altered. The triggers therefore check them each time; if one is missing, writers succeed and
-/// the stream table is not updated.
+/// The objects, other than the sources, that the triggers need. PostgreSQL fires no trigger when one of these
+/// objects is dropped or altered, so the triggers check the objects each time. If one is missing, writers
+/// succeed and the stream table is not updated.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Functions that the query calls, by oid.

@@ -9,8 +9,8 @@ use crate::parse::fold;
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
-    /// Lowers subscripts and field accesses. In `t.a[1]`, all that stands before the first bracket, `t.a`, is
-    /// the name of the column.
+    /// Lowers subscripts and field accesses. In `t.a[1]`, the text before the first bracket, `t.a`, names the
+    /// column.
     pub(super) fn access<'q>(
         &mut self,
         whole: &'q Ast,

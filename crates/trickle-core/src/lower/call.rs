@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The parameter names of `make_interval`.
 const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
-/// The advice for a use of the transaction's time that no delta can bring up to date.
+/// The advice for a result that depends on the transaction's time, where no delta can bring it up to date.
 const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
 /// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
@@ -189,7 +189,7 @@ impl Lowerer<'_> {
     }
 
     /// Turns the signature of a function that returns a set of composite values into one that returns rows.
-    /// So `unnest(array)` has a column for each field of the array's elements.
+    /// The result of `unnest(array)` thus has a column for each field of the array's elements.
     fn by_fields(&self, sig: Arc<FuncSig>) -> Arc<FuncSig> {
         if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
             return sig;
@@ -220,8 +220,9 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops at a function or operator that was not found, if only the name of an operand's type is known,
-    /// since PostgreSQL may have that function or operator. If no server was asked, the reason says so.
+    /// Stops lowering at a function or operator that was not found, if the engine knows only the name of an
+    /// operand's type: PostgreSQL may have the function or operator. If no server was asked, the reason says
+    /// so.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
@@ -264,8 +265,8 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
-    /// Lowers a call of a function that returns the time of the transaction to the time of the refresh.
-    /// Remembers the reason to report if the time is used in a place that no delta can bring up to date.
+    /// Replaces a call of a function that returns the transaction's time, such as `now()`, by the time of the
+    /// refresh. Stores the reason to report if no delta can bring the use of the time up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match unkept(name)? {
             Unkept::Time(None) => Expr::now(),
@@ -413,8 +414,8 @@ impl Lowerer<'_> {
             let m = format!("aggregate functions are not allowed in {}", cx.clause);
             return Err(self.at(Error::grouping(m), e));
         }
-        // The arguments of an aggregate are computed for each row, before grouping. So aggregates and
-        // subqueries in the arguments are collected apart from the other ones in the clause.
+        // The arguments of an aggregate are computed for each row, before grouping. Aggregates and subqueries
+        // in the arguments are therefore collected apart from the other ones in the clause.
         let mut inner: ClauseContext<'q> = ClauseContext::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
@@ -585,7 +586,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether a sort key is descending, and whether NULLs come first.
+    /// Returns whether a sort key is descending, and whether NULLs come first.
     pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
         let descending = match &key.options.sort {
             Some(OrderBySort::Desc) => true,
@@ -602,8 +603,7 @@ fn is_star(f: &Function) -> bool {
         if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
 }
 
-/// Whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY inside the
-/// parentheses.
+/// Returns whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY in them.
 fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
     let FunctionArguments::List(list) = &f.args else { return (false, &[]) };
     let order = list.clauses.iter().find_map(|c| match c {

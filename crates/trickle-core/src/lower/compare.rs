@@ -15,9 +15,10 @@ fn parted(op: &str) -> (Option<&str>, &str) {
 
 impl Lowerer<'_> {
     /// Finds the operator for operands of these types. `op` may be qualified with a schema other than
-    /// `pg_catalog`. A qualified operator is one of the engine's own only if an operand has a type that is
-    /// not built in. The equality and the order of such a type are in the type's schema. In all other cases
-    /// the operator of the named schema is meant, even if an operator of the same name elsewhere fits better.
+    /// `pg_catalog`. A qualified name means one of the engine's own operators only if an operand has a type
+    /// that is not built in. (The equality and the order of such a type are in the type's schema.) Otherwise
+    /// the name means the operator of that schema, even if an operator of the same name elsewhere fits
+    /// better.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
         let (schema, op) = parted(op);
         let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
@@ -40,8 +41,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Notes a reason for an operator whose result no delta can bring up to date. Stops at an operator that
-    /// was not found, if only the name of an operand's type is known.
+    /// Notes a reason for an operator whose result no delta can bring up to date. Stops lowering at an
+    /// operator that was not found, if the engine knows only the name of an operand's type.
     pub(super) fn check_operator(&mut self, op: &str, types: &[Type], place: &impl Place) -> Result<()> {
         match self.operator(op, types) {
             Ok(sig) if sig.schema.is_some() => self.check_volatility(&sig, place),

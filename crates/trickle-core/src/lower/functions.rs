@@ -1,12 +1,10 @@
-//! Lowers functions in FROM, and set-returning functions in select lists.
+//! Lowers functions in FROM. (Set-returning functions in select lists: [`super::lockstep`].)
 //!
 //! A function in FROM reads the rows of the items before it, and is lowered to an [`Expand`] over these
 //! items. Under an outer join with a condition, the rows of these items are only a part of the rows that the
 //! function is joined to. A function in such a join is lowered over the distinct values that it reads, and
 //! its rows are joined back, as for a LATERAL subquery.
 //!
-//! Set-returning calls in a select list run side by side, over each row that results from grouping and
-//! windows. The calls that contain no other call run first, then the calls over their results.
 
 use super::Lowerer;
 use super::coerce::under_collation;
@@ -220,7 +218,7 @@ impl Lowerer<'_> {
             names = self.alias_columns(alias, names)?;
         }
         if self.probing() {
-            // The origin of a column does not matter while a query is only examined.
+            // NULLs stand for the columns, whose origin does not matter while a query is only examined.
             let known = |e: &Expr| {
                 e.rewrite(&mut |n| if n.as_column().is_some() { Expr::null(n.ty().clone()) } else { n })
             };

@@ -4,7 +4,7 @@
 //! A subquery that uses columns of an enclosing query is lowered over a *domain*. The domain has the distinct
 //! values of those columns, and is the first item of the subquery's FROM. The result of the subquery starts
 //! with the domain's columns. A join on these columns (NULL equal to NULL) brings the result back to the
-//! outer rows. So no operator ever depends on a single row of another relation.
+//! outer rows. Thus no operator depends on a single row of another relation.
 
 mod access;
 mod call;
@@ -135,8 +135,8 @@ struct Lowerer<'a> {
     frames: Vec<Frame>,
     /// The CTEs in scope, innermost last.
     ctes: Vec<Cte>,
-    /// The number of recursive queries lowered so far. This number gives each recursive query a leaf with a
-    /// distinct number, for the query's own rows.
+    /// The number of recursive queries lowered so far, by which the leaves for their own rows get distinct
+    /// numbers.
     recursions: u32,
     /// The subqueries that are only being examined for the outer columns that they use.
     probes: Vec<Probe>,
@@ -296,7 +296,7 @@ impl<'a> Lowerer<'a> {
         Error::internal("lowering stopped at an unknown construct")
     }
 
-    /// Adds to an error the doubt whether the server knows a common type of these types.
+    /// Notes in an error that the server may know a common type of these types, if no server was asked.
     fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
         e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))

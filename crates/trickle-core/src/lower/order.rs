@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 impl Lowerer<'_> {
     /// Returns the order keys of a call over a window. If ORDER BY leaves an order open that the call sees,
     /// keys that tell the rows apart are added. The added keys are a key of the rows, or else all columns
-    /// that the query reads. Without ORDER BY, the order of FROM is added before these keys.
+    /// that the query reads. Without ORDER BY, the order of FROM is added before these keys. For a call that
+    /// also sees where a group of peers ends, further keys would change the peers, so a reason is noted
+    /// instead.
     pub(super) fn settled_order(
         &mut self,
         node: NodeId,

@@ -40,7 +40,8 @@ impl Lowerer<'_> {
                 SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
                     self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
                 }
-                // A set in ORDER BY multiplies the rows, as one in the select list does.
+                // A set-returning call in ORDER BY multiplies the rows, as such a call in the select list
+                // does.
                 SetExpr::Select(s) if self.sorts_by_sets(order_by(q.order_by.as_ref())) => {
                     self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
                 }
@@ -57,8 +58,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Refuses clauses that may not follow the body. ORDER BY without LIMIT is accepted, since it does not
-    /// affect the contents of a table unless it calls a set.
+    /// Refuses clauses that may not follow the body. ORDER BY without LIMIT is accepted, since it affects the
+    /// contents of a table only if it contains a set-returning call.
     fn after_body(&mut self, q: &Query) -> Result<()> {
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
@@ -150,8 +151,8 @@ impl Lowerer<'_> {
                 self.set_operation(body, left, *op, *set_quantifier, right, domain)
             }
             SetExpr::Values(v) => self.values(&v.rows, body, domain),
-            // The parser turns `TABLE t` into `SELECT * FROM t`, so in a TABLE that is left the name of the
-            // table is missing.
+            // The parser turns `TABLE t` into `SELECT * FROM t`, so only a TABLE without the name of a table
+            // gets here.
             SetExpr::Table(_) => {
                 Err(self.at(Error::syntax("TABLE is followed by the name of a table"), body))
             }

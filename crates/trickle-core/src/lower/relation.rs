@@ -12,9 +12,9 @@ use crate::types::Type;
 use std::sync::Arc;
 
 /// The order of rows that a query asks for and PostgreSQL delivers. If another query reads these rows, SQL
-/// gives the order no meaning. But users rely on the order if the rows are the whole of FROM: in LIMIT, and
-/// in windows and aggregates without an ORDER BY of their own. If PostgreSQL sorts the rows again for other
-/// clauses, the order is lost, since that sort is not stable.
+/// gives the order no meaning. Users, however, rely on the order where the rows are the whole of FROM: in
+/// LIMIT, and in windows and aggregates without an ORDER BY of their own. If PostgreSQL sorts the rows again
+/// for other clauses, the order is lost, since that sort is not stable.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RowOrder<Key> {
     /// No order.

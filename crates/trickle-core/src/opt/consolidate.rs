@@ -32,9 +32,9 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     Ok(roots.iter().map(|r| new.get(*r).unwrap_or(*r)).collect())
 }
 
-/// Whether the rows of the `i`-th input of `id` must be merged. The operator of `id` may need merged rows
-/// itself. Or the readers of `id` need its rows merged or positive (`inherits`), and `id` has this property
-/// only if its input has it.
+/// Whether the rows of the `i`-th input of `id` must be merged. One reason is that the operator of `id` needs
+/// merged rows. The other is that its readers need its rows merged or positive (`inherits`), and that its
+/// rows are so only if those of its input are.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
         Rel::Reduce(_)
@@ -52,8 +52,8 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
         // These operators merge the rows of their input themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
-        // Keys of rows that cancel cost more work than the merge of these rows. But a plain change is not
-        // merged only to compute its keys.
+        // The result may contain keys of rows that cancel, so a change is not merged only to compute its
+        // keys.
         Rel::Keys(_) => false,
         Rel::Table(_)
         | Rel::Values(_)

@@ -33,8 +33,8 @@ enum Apply {
     Plans(Sees, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
-/// Whether a rule may apply to a node. The test looks at the node alone. The test is cheap. Where it returns
-/// false, the rule certainly does not apply.
+/// A cheap test whether a rule may apply to a node, which looks at the node alone. If it returns false, the
+/// rule does not apply.
 type Sees = fn(&Node) -> bool;
 
 /// All rules, in the order in which they are applied.

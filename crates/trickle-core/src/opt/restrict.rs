@@ -168,8 +168,8 @@ fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<
     graph.add(rel.as_operator().with_inputs(&below)).map(Some)
 }
 
-/// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`. Requires that `big` is more than joined tables,
-/// so that PostgreSQL would compute it whole.
+/// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`. The operator may also be ⋉, ▷ or ⟕, if `big` is
+/// its right side. Requires that `big` is more than joined tables, so that PostgreSQL would compute it whole.
 pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
     let rel = node.rel();

@@ -2,8 +2,8 @@
 //!
 //! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees, and every
 //! later walk of such a tree, even Drop, recurses along the left side. The depth of groups and the number of
-//! operators are limited for each path from the root. The number for a path is a sum: in each group around
-//! the path, the operators beside the path are counted.
+//! operators are limited for each path from the root. The number for a path is the sum, over the groups
+//! around the path, of the operators beside the path.
 
 use super::Source;
 use crate::error::{Error, Result};

@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 pub type Other = (String, String);
 
 /// Returns the query with some tables replaced by others. `now` gets the schema and the name of a table, as
-/// PostgreSQL folds them, and returns the replacement of this table. Names of columns keep their meaning. So
-/// a table without an alias gets its own name as the alias, if the replacement has another name. An alias
-/// that equals the replacement's name is left out. The rest of the text stays as it is.
+/// PostgreSQL folds them, and returns the replacement of this table. Names of columns keep their meaning. A
+/// table without an alias therefore gets its own name as the alias, if the replacement has another name. An
+/// alias that equals the replacement's name is left out. The rest of the text stays as it is.
 ///
 /// # Errors
 /// A syntax error, or an error for a name whose place the parser crate did not store.

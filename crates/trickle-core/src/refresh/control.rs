@@ -29,8 +29,8 @@ pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
 /// Stores one frontier for all members, and the cost model of each. A stream table that was suspended because
-/// of failures becomes active again. A stream table that the user suspended has no counted errors, and stays
-/// suspended. `now()` is the time when the transaction began, before its snapshot. The table therefore
+/// of failures becomes active again. A stream table that the user suspended has a count of 0 errors, and
+/// stays suspended. `now()` is the time when the transaction began, before its snapshot. The table therefore
 /// contains all changes committed by `now()`, and conditions on the clock were evaluated for `now()`.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
@@ -143,9 +143,9 @@ pub(super) fn hold(members: &[Member]) -> Statement {
     statement(Kind::Lock, Phase::Wait, text)
 }
 
-/// Whether a row `b` of a buffer is not counted in the frontier `f` of [`stored_frontiers`]. The transaction
-/// `f.own`, which is counted only up to a command, is tested first, since the snapshot cannot tell which rows
-/// of `f.own` are counted.
+/// Whether a row `b` of a buffer is pending: the frontier `f` of [`stored_frontiers`] does not count it. The
+/// transaction `f.own`, which is counted only up to a command, is tested first, since the snapshot cannot
+/// tell which rows of `f.own` are counted.
 pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 

@@ -34,7 +34,8 @@ pub(super) enum Gap {
 }
 
 impl Pending {
-    /// Returns why the change rows of this source do not contain all its changes, if they do not.
+    /// Returns the reason why the change rows of this source lack changes of the source; `None` if they lack
+    /// none.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
         let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {
@@ -168,9 +169,9 @@ impl Now {
 }
 
 impl Facts {
-    /// Returns why the refresh cannot continue from the stored frontier, if it cannot. Frontiers only
-    /// advance, since the locks are taken before the snapshot. A stored frontier ahead of the snapshot
-    /// therefore comes from another past of the database.
+    /// Returns the reason why the refresh cannot continue from the stored frontier; `None` if it can.
+    /// Frontiers only advance, since the locks are taken before the snapshot. A stored frontier ahead of the
+    /// snapshot therefore comes from another past of the database.
     pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
         let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
         if !f.matches(now.system, now.database) {
@@ -187,8 +188,8 @@ impl Facts {
 
     /// Returns the strategies among `all` that this refresh may use. A watched table is replaced as a whole
     /// only if its program cannot write the difference. Without a frontier nothing is known of the stored
-    /// rows, and a comparison with them costs more than it saves. Without a frontier, the difference is
-    /// therefore written only where the table is watched.
+    /// rows, and a comparison with them costs more than it saves. The difference is then written only if the
+    /// table is watched.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {

@@ -63,7 +63,7 @@ pub struct Machine {
 /// changes, the cost of a new plan is small beside the work.
 const FEW: i64 = 8192;
 
-/// Whether the result of a member may have changed by the time alone.
+/// Whether the result of a member may have changed by the passing of time alone.
 fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
 }
@@ -78,7 +78,8 @@ fn unawaited() -> Setting {
     Setting { name: "synchronous_commit".into(), values: vec!["off".into()] }
 }
 
-/// Returns the setting for how the server plans statements with parameters that a driver keeps prepared.
+/// Returns the setting by which the server plans, in manner `how`, the statements with parameters that a
+/// driver keeps prepared.
 fn planned(how: &str) -> Setting {
     Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
 }
@@ -110,7 +111,7 @@ impl Machine {
         &self.plan
     }
 
-    /// Takes the outcome of the last batch ([`Outcome::start`] at first) and returns what to do next. After
+    /// Takes the outcome of the last batch ([`Outcome::start`] at first) and returns the next step. After
     /// `Done` or `Fail` every call fails.
     pub fn step(&mut self, outcome: Outcome) -> Step {
         self.account(&outcome);
@@ -293,7 +294,8 @@ impl Machine {
         let ways = facts.ways(member.program.strategies());
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
-            // Rows that change by the time alone are not counted, so the choice assumes at least one.
+            // Rows that change by the passing of time alone are not counted, so the choice assumes at least
+            // one.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
             let decision = cost::choose(&facts.model, &counted, &ways, &member.policy);
             let action = match decision.strategy {

@@ -30,8 +30,8 @@ pub struct Source {
     /// Kind of the relation, which decides whether the relation can be locked.
     pub kind: TableKind,
     /// The relation that holds the captured changes (`pgtrickle_changes.changes_<oid>`), with columns `xid
-    /// xid8`, `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured, so that
-    /// every refresh is full.
+    /// xid8`, `w smallint` (0: a TRUNCATE, or a full buffer) and `cmin`. `None` where changes are not
+    /// captured, so that every refresh is full.
     pub changes: Option<Relation>,
     /// Whether the relation has partitions. If a partition is added or removed during a refresh, only the
     /// later statements see the change, although all statements share a snapshot.
@@ -63,7 +63,7 @@ pub enum Bind {
 pub enum Yield {
     /// Nothing.
     Nothing,
-    /// Nothing. The statement makes, changes or drops hidden objects and triggers, as the catalog's owner.
+    /// Nothing: the statement makes, changes or drops objects of trickle, as the catalog's owner.
     Defined,
     /// The command tag gives the number of rows inserted.
     Inserted,
@@ -98,8 +98,8 @@ impl Template {
     }
 }
 
-/// The sources that changed, each with the expected number of its change rows. The number is `None` where the
-/// change rows were not counted, or their number does not matter.
+/// The sources that changed, each with the expected number of its change rows. The number is `None` for
+/// change rows that were not counted, or whose number is irrelevant.
 pub type Windows = BTreeMap<TableId, Option<i64>>;
 
 /// The form in which a refresh of a stream table appears to the readers of this stream table.
@@ -169,13 +169,14 @@ pub struct Member {
     /// If the flag is false, a source without capture is no reason to recompute as long as no other source
     /// changed.
     pub polled: bool,
-    /// The reason why the result may change while no source does (the clock, a query without a table). A
-    /// refresh reports this reason if it has no other. `None`: the result changes only with the sources.
+    /// The reason why the result may change while all sources stay the same (the clock, a query without a
+    /// table). A refresh reports this reason if it has no other. `None`: the result changes only with the
+    /// sources.
     pub unseen: Option<Arc<str>>,
     /// The sessions that must not write the stream table during the refresh.
     pub lock: Lock,
-    /// For a stream table that triggers keep up to date: the tables that have these triggers. No session
-    /// writes them while the stream table is recomputed.
+    /// The tables with the triggers that keep the stream table up to date, if it is in mode IMMEDIATE. No
+    /// session writes them while the stream table is recomputed.
     pub kept_by: Option<KeptBy>,
     /// The settings that were in force when the stream table was created; its program runs under them.
     pub settings: Vec<Setting>,
@@ -203,7 +204,7 @@ pub struct Reader<'p> {
     pub sources: &'p [Source],
     /// See [`Member::polled`].
     pub polled: bool,
-    /// Whether the result may change while no source does ([`Member::unseen`]).
+    /// Whether the result may change while all sources stay the same ([`Member::unseen`]).
     pub unseen: bool,
     /// Whether the time alone may change the result ([`Program::reads_clock`]).
     pub timed: bool,
@@ -226,8 +227,8 @@ pub struct Request {
     /// Whether frontier and times are stored even if nothing changed; in that case no row is added to
     /// history.
     pub store_empty: bool,
-    /// The lease that the refresher must hold at the commit. `None` for a refresh that needs no lease, since
-    /// no other refresher does it on schedule.
+    /// The lease that the refresher must hold at the commit. `None` for a refresh without a lease, which no
+    /// other refresher makes on schedule.
     pub lease: Option<Lease>,
     /// The milliseconds from the last check that found no changes to the start of the refresh. The changes
     /// are no older than that check. `None`: not known, so the lag is known only where the server keeps

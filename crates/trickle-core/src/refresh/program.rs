@@ -45,7 +45,7 @@ pub struct Compiled {
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
 
-/// Everything that the statements of a refresh depend on.
+/// The facts on which the statements of a refresh depend.
 type Key = (Strategy, Windows);
 
 /// The greatest number of printed programs that are stored for a stream table.
@@ -67,7 +67,7 @@ impl Compiled {
         &self.table
     }
 
-    /// Returns what a statement's answer counts; rows of hidden tables are not counted.
+    /// Returns the rows that the answer to a statement counts, where they are rows of the result.
     fn result(&self, statement: &Statement) -> Yield {
         let own = &self.table.layout().result.name;
         match statement {
@@ -140,7 +140,7 @@ impl Program for Compiled {
     }
 
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
-        // The statements of a full refresh do not depend on which sources changed.
+        // The statements of a full refresh are the same for all sets of changed sources.
         let windows = if strategy.is_incremental() { windows.clone() } else { Windows::new() };
         let key = (strategy, windows);
         let mut kept = self.printed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -70,7 +70,7 @@ pub struct MemberReport {
     pub delta_rows: i64,
     /// The longest time, in milliseconds, between the commit of a change and the time when the change became
     /// visible. The value is exact where the server keeps commit times. The value is `None` where the refresh
-    /// brought no change, or where the time is not known.
+    /// brought no change, or where the time is unknown.
     pub lag_ms: Option<f64>,
     /// The time of this member alone; [`Report::shared`] is the time spent once for all members.
     pub phases: Phases,
@@ -121,8 +121,8 @@ impl MemberReport {
 pub struct Report {
     /// One report per member, in order.
     pub members: Vec<MemberReport>,
-    /// The new frontier of the members. `None`: nothing was stored, since nothing changed and the refresh was
-    /// not by hand.
+    /// The new frontier of the members. `None`: the refresh stored no frontier, since it was on schedule and
+    /// found no changes.
     pub frontier: Option<Frontier>,
     /// The number of attempts, the last included.
     pub attempts: u32,

@@ -409,7 +409,7 @@ fn an_empty_window_stores_nothing_unless_asked() {
 fn a_data_error_of_the_delta_recomputes_in_the_same_run() {
     let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "22012");
     let r = report(server.drive(plan()));
-    // A replaced upstream table leaves no delta, so its reader recomputes too.
+    // A replaced source leaves no delta, so its reader recomputes too.
     assert_eq!(
         server.short(),
         [

@@ -72,7 +72,7 @@ pub(super) fn is_extended(reduce: &Reduce) -> bool {
 /// Computes the delta over stored groups: `Δ = redone + extended − old`. If a removed value reaches the
 /// stored extremum of a group, the group is redone from the current rows. Otherwise the values that came
 /// extend the stored group. Rows that came and rows that left are told apart after consolidation. A row that
-/// an update leaves as it was is therefore in neither set.
+/// an update did not alter is therefore in neither set.
 pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let comparable = cx.graph.schema(reduce.input()).without_equality().is_none();
     if !is_extended(reduce) || !comparable || !image::identify(cx.graph, reduce.input(), reduce.keys()) {

@@ -103,8 +103,8 @@ impl Relational for Filter {
 }
 
 impl Differentiate for Filter {
-    /// For a condition p that reads the clock, from time t0 to t1. Let p(t) be the conjunction of s, which
-    /// does not read the clock, and of c₁(t) … cₙ(t), which read it.
+    /// Computes the delta for a condition p that reads the clock, from time t0 to t1. Let p(t) be the
+    /// conjunction of s, which does not read the clock, and of c₁(t) … cₙ(t), which read it.
     ///
     /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, with `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) …
     /// cₙ(t1)`. Condition cᵢ lets rows enter where `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`, and leave where `lᵢ = oᵢ ∧

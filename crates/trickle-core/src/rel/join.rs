@@ -127,8 +127,8 @@ impl Relational for Join {
 impl Differentiate for Join {
     /// Computes the delta over a trusted foreign key from R to S. The key says that every row of R has its
     /// partner in S, in every state. A key that left S therefore has no rows in R′, and a key that came to S
-    /// had none in R. So in `R′ ⋈ ΔS − ΔR ⋈ ΔS` the first term needs only the keys of S that stayed. The
-    /// second term needs the keys that stayed or left.
+    /// had none in R. In `R′ ⋈ ΔS − ΔR ⋈ ΔS`, the first term therefore needs only the keys of S that stayed.
+    /// The second term needs the keys that stayed or left.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         let width = cx.graph.schema(self.left).len();
         let Some((side, key)) = foreign_key::referenced_side(cx, self, width) else { return Ok(None) };

@@ -93,8 +93,8 @@ impl Relational for Map {
         let input = inputs[0];
         let image = images(input.schema().len(), self.exprs.iter().map(Expr::as_column));
         let mut p = input.props().project(&image);
-        // Equal values of the columns that an expression reads give equal values of the expression. So a
-        // computed column, or a second copy of a column, depends on the columns that it reads.
+        // Equal values of the columns that an expression reads give equal values of the expression. A
+        // computed column, or a second copy of a column, therefore depends on the columns that it reads.
         let known = p.fds.len();
         for (i, e) in self.exprs.iter().enumerate() {
             let same = e.as_column().is_some_and(|c| image[c] == Some(i));
@@ -152,8 +152,8 @@ impl Relational for Map {
 }
 
 impl Differentiate for Map {
-    /// For a map f that reads the clock, from time t0 to t1. Here c₁(t) … cₙ(t) are the conditions on the
-    /// clock that f shows.
+    /// Computes the delta for a map f that reads the clock, from time t0 to t1. Here c₁(t) … cₙ(t) are the
+    /// conditions on the clock that f contains.
     ///
     /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`. Condition dᵢ is true where cᵢ
     /// differs between t0 and t1 and none of c₁ … cᵢ₋₁ differs. For a row that fulfils no dᵢ, f is the same

@@ -239,8 +239,8 @@ impl Rel {
 }
 
 /// Fails unless every column that `expr` reads exists in `sides`, placed side by side. The column must also
-/// have the type that `expr` states. Fails also where `expr` reads the clock, since no delta of the operator
-/// would show the changes that come with time.
+/// have the type that `expr` states. Fails too if `expr` reads the clock, since no delta of the operator
+/// would contain the changes that come with time.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     if expr.reads_clock() {
         return Err(Error::timed(op));

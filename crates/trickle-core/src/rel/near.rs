@@ -3,8 +3,8 @@
 //! Suppose that each call sees at most `b` rows before its own row and `a` rows after it. A changed row then
 //! changes the values of at most `a` rows before it and `b` rows after it. The calls of these rows see at
 //! most `a + b` rows before and after the changed row. For frames by RANGE the same is true of distances in
-//! the order key. Reading more rows than these is correct too. Instead of rows, the plan therefore counts
-//! distinct values of the leading order key, since an index finds the next value.
+//! the order key. Reading more rows than these is correct too. The plan therefore counts distinct values of
+//! the leading order key, and not rows: an index finds the next value.
 
 use super::{Join, Map, Reduce, Rel, Widen, Window, same};
 use crate::agg::{self, AggCall};
@@ -38,7 +38,8 @@ impl Near {
         (told && far && is_looked_up(graph, window.input(), read)).then_some(Near { value, reach })
     }
 
-    /// Returns the current rows of each changed row's partition that are near this row.
+    /// Returns the current rows of each partition with changed rows, from the rows near the least changed row
+    /// to those near the greatest.
     pub(super) fn rows(&self, window: &Window, cx: &mut Differ<'_>) -> Result<NodeId> {
         let (current, change) = (cx.after(window.input())?, cx.delta(window.input())?);
         let (partition, n) = (window.partition(), window.partition().len());
@@ -116,10 +117,10 @@ fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     Some(Expr::new(ExprKind::Case { whens, otherwise: literal(limit) }, ty.clone()))
 }
 
-/// Returns an amount that is at least `by` and can be added to values of type `ty`. The two pairs are for
-/// subtraction and for addition. Each pair has the last value at which the operation cannot raise, and the
-/// limit of the type. Returns `None` where the type has no addition, or where `by` is so large that reading
-/// near rows would not pay.
+/// Returns an amount that is at least `by` and can be added to values of type `ty`, and two pairs of values:
+/// one for subtraction, one for addition. Each pair has the last value at which the operation cannot raise,
+/// and the limit of the type. Returns `None` where the type has no addition, or where `by` is so large that
+/// reading near rows would not pay.
 fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     let by = match by {
         Datum::Interval(by) => Expr::literal(Datum::Interval(exact(ty, *by)?), Type::Interval),

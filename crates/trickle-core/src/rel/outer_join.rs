@@ -189,8 +189,9 @@ impl Relational for OuterJoin {
 }
 
 impl Differentiate for OuterJoin {
-    /// With F the change of `[∃r]` for the rows of L, `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL
-    /// ⋈ F) × NULL`. For ⟗, `Δ(NULL × (R ▷ L))` is added.
+    /// Computes, with F the change of `[∃r]` for the rows of L,
+    /// `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL ⋈ F) × NULL`. For ⟗, `Δ(NULL × (R ▷ L))` is
+    /// added.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if self.full {
             let left = cx.graph.add(OuterJoin { full: false, ..self.clone() })?;

@@ -103,7 +103,7 @@ impl Relational for Reduce {
             let given = given.chain(self.keys.iter().copied()).collect();
             let ordered = inputs.first().is_some_and(|input| input.node.props().is_key(&given));
             if !ordered && !call.is_ordered_by_itself() {
-                // If the elements are open as well, the column is not merely shuffled.
+                // A column counts as shuffled only if the query settles the elements of its lists.
                 if !open.values.contains(column) {
                     open.shuffled.insert(column);
                 }

@@ -155,8 +155,9 @@ impl Relational for SemiJoin {
 }
 
 impl Differentiate for SemiJoin {
-    /// The semi-join `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed. Let F be the change of `[∃r]` (see
-    /// `flips`). Then `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
+    /// Computes the delta. The semi-join `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed. Let F be the
+    /// change of `[∃r]` (see `flips`). Then `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and
+    /// `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
     fn delta(&self, cx: &mut Differ<'_>, _node: NodeId) -> Result<Option<NodeId>> {
         let Some(flips) = flips(cx, self.left, self.right, &self.on)? else { return Ok(None) };
         let change = cx.delta(self.left)?;

@@ -9,9 +9,10 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
-/// For each value of the key, the only row, with a last column that says whether there are several rows. If
-/// there are several, the columns outside the key are NULL. Without a key there is always exactly one row,
-/// all NULL where the input has no row. The key is the first `keys` columns of the input.
+/// One row for each value of the key. Its last column says whether the input has several rows with this
+/// value. If it has several, the columns outside the key are NULL; else they show the only row. Without a key
+/// there is always exactly one row, all NULL where the input has no row. The key is the first `keys` columns
+/// of the input.
 ///
 /// A scalar subquery with several rows is an error only where its value is needed. The expression that reads
 /// the value therefore raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator raises no error,

@@ -10,8 +10,8 @@ use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
 /// `State(n)` denotes n over the *previous* state of the sources: the contents of a state table until the
-/// refresh that reads the table is applied. Reading the state table is equal to recomputing n, so plans that
-/// read it can be tested without stored tables.
+/// refresh that reads the table is applied. A read of the state table equals a recompute of n, so plans that
+/// read the state table can be tested without stored tables.
 #[derive(Clone, Debug)]
 pub struct State {
     of: NodeId,

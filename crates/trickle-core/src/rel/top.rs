@@ -20,7 +20,7 @@ pub struct Slice {
     pub offset: u64,
     /// The number of rows that are taken after the skipped rows; `None` for all rows.
     pub limit: Option<u64>,
-    /// Whether also the rows are taken that are equal to the last taken row under ORDER BY (`WITH TIES`).
+    /// Whether rows that equal the last taken row under ORDER BY are taken too (`WITH TIES`).
     pub ties: bool,
 }
 

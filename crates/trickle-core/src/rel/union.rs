@@ -119,9 +119,10 @@ impl Known<'_> {
 /// The greatest number of summands for which a key is derived, since each pair of summands is compared.
 const COMPARED: usize = 1_000;
 
-/// Returns a key of a sum whose summands are disjoint. Some column must tell each pair of summands apart: by
-/// different constants, or by NULL in one summand and NOT NULL in the other. These columns and a key of each
-/// summand are together a key of the sum: rows that agree on these columns come from the same summand.
+/// Returns a key of a sum whose summands are disjoint. Each pair of summands must be told apart by some
+/// column: by different constants, or by NULL in one summand and NOT NULL in the other. These columns and a
+/// key of each summand are together a key of the sum: rows that agree on these columns come from the same
+/// summand.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
     if inputs.len() > COMPARED {
         return None;

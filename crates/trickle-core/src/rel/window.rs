@@ -131,10 +131,10 @@ impl Relational for Window {
 }
 
 impl Differentiate for Window {
-    /// Requires that the reach of every call is bounded. With N the rows near a change (`rel/near.rs`), `Δ =
-    /// windows(N′) − windows(N′ − ΔR)`. A row whose values change has in N all the rows that its calls see.
-    /// Rows at the edges of N may get wrong values. The rows that these values depend on do not change, so
-    /// the wrong values cancel in the difference.
+    /// Computes the delta if the reach of every call is bounded. With N the rows near a change
+    /// (`rel/near.rs`), `Δ = windows(N′) − windows(N′ − ΔR)`. A row whose values change has in N all the rows
+    /// that its calls see. Rows at the edges of N may get wrong values. The rows that these values depend on
+    /// do not change, so the wrong values cancel in the difference.
     fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
         let Some(near) = Near::of(self, cx.graph) else { return Ok(None) };
         let after = near.rows(self, cx)?;
@@ -146,9 +146,9 @@ impl Differentiate for Window {
     }
 }
 
-/// Requires a stored map that shows the partition of the window below it. The map is then per key, and its
-/// own previous rows are stored. The window's rows therefore need not be stored: `Δ = map(windows(R′ ⋉ K)) −
-/// State(map) ⋉ K`.
+/// Computes the delta of a stored map that shows the partition of the window below it. The map is then per
+/// key, and its own previous rows are stored. The window's rows therefore need not be stored:
+/// `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
 pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let below = cx.graph.shared(map.input());
     let Rel::Window(w) = below.rel() else { return Ok(None) };

@@ -1,6 +1,6 @@
-//! The state that a scheduler keeps between two looks. The agenda holds when each stream table was last
-//! refreshed or last found without changes. The agenda also holds which stream tables are being refreshed,
-//! and which have changes and wait for their turn.
+//! The state that a scheduler keeps between two looks. The agenda holds, for each stream table, the time when
+//! it was last refreshed or last found without changes. The agenda also holds the stream tables that are
+//! being refreshed, and those that have changes and wait for their turn.
 
 use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
 use crate::catalog::TableId;
@@ -69,7 +69,8 @@ pub struct Look {
     /// changes, its next look comes a period after this one. Otherwise a thousand stream tables with
     /// different times would cause a thousand looks in each period.
     pub beside: BTreeSet<TableId>,
-    /// The stream tables of [`Look::members`] and [`Look::beside`], and all that they read, upstream first.
+    /// The stream tables of [`Look::members`] and [`Look::beside`], and all stream tables that they read,
+    /// sources before readers.
     pub asked: Vec<TableId>,
 }
 
@@ -83,14 +84,14 @@ pub struct Seen {
 }
 
 /// A scheduler without I/O, which holds the state that the module describes. Like [`next`](super::next), the
-/// agenda is pure: the time of day is a parameter. Another parameter is the time of a monotonic clock, since
-/// any fixed moment, by which durations are measured. If durations were measured by the time of day, setting
-/// the clock forward during a refresh would make this refresh seem long and delay the next one.
+/// agenda is pure: the time of day is a parameter. Another parameter is the time of a monotonic clock,
+/// counted from any fixed moment, by which durations are measured. Measured by the time of day, a refresh
+/// during which the clock is set forward would seem long, and the next one would be late.
 ///
 /// The caller looks at the [`unknown`](Agenda::unknown) refreshes until there are none, and
 /// [begins](Agenda::begin) the [`ready`](Agenda::ready) refreshes. The caller reports each refresh that
-/// [ended](Agenda::ended). The agenda need not outlive the process, since the database records which changes
-/// were applied.
+/// [ended](Agenda::ended). The agenda need not outlive the process, since the database records the changes
+/// that were applied.
 #[derive(Clone, Debug)]
 pub struct Agenda {
     /// The settings: periods, waits, and the greatest number of groups refreshed at one time.

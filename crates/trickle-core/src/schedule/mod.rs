@@ -1,8 +1,8 @@
 //! The choice of the stream tables to refresh now. The module is pure: time is a parameter, and equal input
 //! gives an equal plan.
 //!
-//! - [`Schedule`]: how fresh a stream table must be (a period, cron, or as its readers need; manual is
-//!   `None`).
+//! - [`Schedule`]: the freshness that a stream table must have (a period, cron, or as its readers need;
+//!   manual is `None`).
 //! - [`canonical_period`]: the schedule as one number.
 //! - [`next`]: the refreshes to start now, and the time of the next look.
 //! - [`Agenda`]: the facts that a scheduler keeps between two looks, and how they change.
@@ -56,9 +56,9 @@ impl fmt::Display for Time {
 
 /// Returns the greatest age that the contents of a stream table may reach. For a schedule with a period or a
 /// cron line, this age is the period or the shortest cron gap. For 'calculated', it is the shortest period
-/// among all stream tables downstream, since a refresh of one of these refreshes its upstream too. If no
-/// stream table downstream has a period, the age is `default`. `None` for a manual stream table.
-/// O(downstream).
+/// among all stream tables downstream, since a refresh of one of these refreshes the stream tables upstream
+/// of it too. If no stream table downstream has a period, the age is `default`. `None` for a manual stream
+/// table. O(downstream).
 pub fn canonical_period(
     dag: &Dag,
     schedules: &BTreeMap<TableId, Schedule>,

@@ -1,4 +1,4 @@
-//! The scheduler: it decides which refreshes to start now, and when to look again.
+//! The scheduler, which decides on the refreshes to start now and on the time of the next look.
 
 use super::{Schedule, Time, canonical_periods};
 use crate::catalog::TableId;
@@ -47,9 +47,9 @@ impl Status {
         self.again = false;
     }
 
-    /// Returns when to try again a refresh that met a lock. The wait is as long as after a first error. The
-    /// wait is also at least a quarter of the last refresh, so that the table is being refreshed for four
-    /// fifths of the time at most.
+    /// Returns when to try again a refresh that met a lock. The wait is that after a first error, or a
+    /// quarter of the last refresh if this is longer. The table is therefore being refreshed for four fifths
+    /// of the time at most.
     fn again(&self, options: &Options) -> Option<Time> {
         let wait = options.backoff_first.max(self.last_duration() / 4);
         self.last_end.filter(|_| self.again).map(|end| end.after(wait))
@@ -119,7 +119,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Refresh the members together, over one snapshot, in their order (upstream first).
+    /// Refresh the members together, over one snapshot, in their order (sources before readers).
     Refresh {
         /// The consistency group that the members belong to, named by its least stream table.
         group: TableId,
@@ -276,7 +276,7 @@ fn gives_up(status: &Status, options: &Options) -> bool {
 /// A group whose refresh could start now.
 struct Ready<'d> {
     group: TableId,
-    /// All stream tables of the group, upstream first.
+    /// All stream tables of the group, sources before readers.
     members: &'d [TableId],
     due: BTreeSet<TableId>,
     /// The members that are refreshed with the due ones ([`Look::companions`]).

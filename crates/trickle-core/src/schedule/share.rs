@@ -1,8 +1,8 @@
 //! The choice of the next refresh, where several owners share the refreshers of a database.
 //!
 //! A refresh may last for ever, since it runs code of its owner. If there are several owners, each has at
-//! most half of the refreshers, even while no other owner waits. An owner whose refresh becomes due later
-//! finds a free refresher, or finds refreshers of two other owners running.
+//! most half of the refreshers (at least one), even while no other owner waits. An owner whose refresh
+//! becomes due later finds a free refresher, or finds refreshers of two other owners running.
 
 use std::collections::BTreeMap;
 

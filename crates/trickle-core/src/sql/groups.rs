@@ -125,8 +125,8 @@ impl RenderContext<'_> {
 
     /// Merges the rows that `same` counts as the same, and adds up their weights. A row stays if its sum
     /// satisfies `sum op 0`; other rows are dropped. Values of a column without an equality operator are
-    /// grouped by their text, and converted back from the text. So are values that can only be sorted, beside
-    /// values that can only be hashed.
+    /// grouped by their text, and converted back from the text. Values that can only be sorted are grouped by
+    /// their text too, if another column can only be hashed.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);

@@ -58,7 +58,7 @@ impl RenderContext<'_> {
     /// Adds an arm without rows to weighted rows for which the planner's estimate is close to 0. For this arm
     /// the planner expects as many rows as were counted: it expects n rows from `generate_series(1, n)`, and
     /// expects that a condition without columns is true. The values of the arm are NULL, but the planner
-    /// cannot know this. So the planner does not remove the arm because of a reader's condition.
+    /// cannot know this. The planner therefore keeps the arm under every condition of a reader.
     fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
         let (floor, n) = (self.alias("floor"), Ident::fixed("n"));
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);

@@ -120,7 +120,7 @@ fn grouped(what: &str, graph: &Graph, id: NodeId, keys: usize) -> String {
     if keys == 0 { what.to_owned() } else { format!("{what}_by_{}", labels(graph, id, keys)) }
 }
 
-/// Returns the labels of up to `count` first columns of a node, and of at most three.
+/// Returns the labels of the first `count` columns of a node, but of three columns at most.
 fn labels(graph: &Graph, id: NodeId, count: usize) -> String {
     let columns = graph.schema(id).columns().iter().take(count.min(3));
     columns.map(|c| &*c.label).collect::<Vec<_>>().join("_")

@@ -14,7 +14,8 @@ use crate::graph::{NodeId, Schema};
 use crate::rel::{Fixpoint, Recursion};
 use crate::types::Type;
 
-/// The known rows, which a recursion leaves out unless they are forgotten, and the forgotten rows.
+/// The known rows, which a recursion leaves out, and the forgotten rows, which it gives even if they are
+/// known.
 struct Known {
     known: (Block, NodeId),
     forgotten: (Block, NodeId),
@@ -125,10 +126,10 @@ impl RenderContext<'_> {
     }
 }
 
-/// Makes PostgreSQL expect a tenth of the rows that it would otherwise expect in a round. Otherwise its
-/// estimate is ten times the rows of the base. The rows get a limit that is never reached. PostgreSQL does
-/// not know the value of the limit when it plans. For the few rows of a change, PostgreSQL then looks up the
-/// partners in an index, if there is one, and does not hash the whole side.
+/// Makes PostgreSQL expect a tenth of the rows that it would otherwise expect in a round, which are ten times
+/// the rows of the base. The rows get a limit that is never reached, and whose value PostgreSQL does not know
+/// when it plans. For the few rows of a change, PostgreSQL then looks up the partners in an index, if there
+/// is one, and does not hash the whole side.
 fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {
     let columns = names.columns.iter().chain(weighted.then_some(&names.weight));
     let items = columns.map(|c| SelectItem::new(Scalar::column(alias, c), c.clone())).collect();

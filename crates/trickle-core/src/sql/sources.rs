@@ -43,10 +43,10 @@ pub struct Changes {
 pub enum Window {
     /// All rows of the buffer.
     All,
-    /// The new rows of the source: the rows that the stored frontier does not contain. A row is new if its
-    /// transaction is not visible in the frontier's snapshot. A row is also new if its transaction stored the
-    /// frontier and wrote the row after the frontier's command. The upper bound is the snapshot of the
-    /// statement that reads the buffer.
+    /// The new rows of the source: the rows that the stored frontier does not contain. A row of the
+    /// transaction that stored the frontier is new if it was written after the frontier's command. A row of
+    /// any other transaction is new if the frontier's snapshot hides the transaction. The upper bound is the
+    /// snapshot of the statement that reads the buffer.
     Frontier {
         /// The source whose frontier it is.
         source: TableId,
@@ -240,8 +240,8 @@ impl Window {
         // each row.
         let bound = |name| once(Scalar::call(name, vec![low.clone()]));
         let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));
-        // The transaction that stored the frontier may look visible in its own snapshot, so this transaction
-        // is tested first.
+        // The transaction that stored the frontier is tested first, since the snapshot cannot tell which of
+        // its rows are counted.
         let after = Scalar::Case {
             whens: vec![
                 (xid.clone().equals(once(own)), written.op(">", command)),

@@ -1,5 +1,4 @@
-//! Counts of the pairs of operators in which one operator read another while the rows of the read one
-//! changed.
+//! Counts of pairs of operators: one operator read the other while the rows of the latter changed.
 
 use crate::graph::{Graph, NodeId};
 use std::collections::BTreeMap;

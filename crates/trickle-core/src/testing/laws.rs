@@ -261,8 +261,8 @@ impl<'s, 'm> Checker<'s, 'm> {
 }
 
 /// Checks identities of the query itself. Preparing the query, optimising it, and expanding each derived
-/// operator must not change its result. Nor must adding up the results over the parts of a table. An
-/// expansion may show another of several equal values.
+/// operator must not change its result. Adding up the results over the parts of a table must not change the
+/// result either. An expansion may show another of several equal values.
 ///
 /// # Errors
 /// The violation.
@@ -297,9 +297,9 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks the law of [`delta::Affected`] for every key of the query that has a path to a table. The rows
-/// before that have other keys, together with the rows after that have the affected keys, are the result
-/// after. Returns whether the query has such a key.
+/// Checks the law of [`delta::Affected`] for every key of the query that has a path to a table. The previous
+/// rows with other keys, together with the current rows with the affected keys, are the current result.
+/// Returns whether the query has such a key.
 ///
 /// # Errors
 /// The violation, or a broken contract.

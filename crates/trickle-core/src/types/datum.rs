@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A value of an SQL type.
 #[derive(Clone, Debug)]
 pub enum Datum {
-    /// NULL, of whatever type.
+    /// NULL, of any type.
     Null,
     /// `boolean`
     Bool(bool),

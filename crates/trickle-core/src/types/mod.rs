@@ -300,7 +300,8 @@ impl Type {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
-    /// Whether it is none of PostgreSQL's own types, or an array of such a type: it has a schema in its name.
+    /// Whether the type, or the element type of an array, is not one of PostgreSQL's own. The name of such a
+    /// type has a schema.
     pub(crate) fn is_users(&self) -> bool {
         matches!(self.element().unwrap_or(self), Type::Other(o) if o.sql_name.contains('.'))
     }

@@ -149,7 +149,7 @@ impl Entry {
         Some(Entry { row, args, variadic, ret, columns })
     }
 
-    /// Returns what the row declares for argument number `position` of a call.
+    /// Returns the pattern of types that the row declares for argument number `position` of a call.
     fn arg(&self, position: usize) -> Option<&Pattern> {
         self.args.get(position).or_else(|| self.args.last().filter(|_| self.variadic))
     }

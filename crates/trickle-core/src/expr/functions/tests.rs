@@ -22,7 +22,7 @@ fn every_row_parses() {
     }
 }
 
-/// Expectations are what PostgreSQL's `pg_typeof` and EXPLAIN VERBOSE show.
+/// The expected types are those that PostgreSQL's `pg_typeof` and EXPLAIN VERBOSE show.
 #[test]
 fn operators_resolve_as_in_postgres() {
     for (op, args, expected) in [

@@ -6,11 +6,11 @@ use crate::types::Type;
 /// The dependence of a function's value on more than its arguments and the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unkept {
-    /// The value is the time of the transaction: a `timestamptz`, or that cast to the type.
+    /// The value is the time of the transaction: a `timestamptz`, or this time cast to the type.
     Time(Option<Type>),
     /// The value is the time of the call.
     Clock,
-    /// The value is another in each call, or the call does more than to return a value.
+    /// The value differs from call to call, or the call has effects besides its value.
     Random,
     /// The value depends on the session, the server or the moment.
     Surroundings,

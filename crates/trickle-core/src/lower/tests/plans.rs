@@ -1,4 +1,4 @@
-//! Joins, grouping, set operations, expressions.
+//! The plans of joins, grouping, set operations and expressions.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Subqueries: semi- and anti-joins as conjuncts of WHERE, joined columns elsewhere.
+//! The plans of subqueries: semi- and anti-joins for conjuncts of WHERE, joined columns for all others.
 
 use super::*;
 

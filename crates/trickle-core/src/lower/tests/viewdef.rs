@@ -1,4 +1,4 @@
-//! The canonical text that `pg_get_viewdef` prints.
+//! Tests that the text that `pg_get_viewdef` prints for a query lowers to the plan of the query as typed.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! Rewrites grouping sets. The parser crate refuses grouping sets that are nested or begin with a
-//! parenthesis. So grouping sets are rewritten to calls, which [`GroupItem::of`] recognises.
+//! parenthesis. Grouping sets are therefore rewritten to calls, which [`GroupItem::of`] recognises.
 
 use super::super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 use super::reader::Reader;

@@ -10,9 +10,9 @@
 //! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. S₋ and S₊ are the steps with these sides.
 //!   Hence T = T₌ + T₋ and T′ = T₌ + T₊.
 //!
-//! Lost derivations are followed over the old side, gained ones over the new side. It would be wrong to
-//! follow a signed change D with the new step alone: `D = ΔB + ΔS(R) + S′(D)`. If a row that left leads into
-//! a cycle that came, this equation has several solutions, and iteration finds none.
+//! Lost derivations are followed over the old side, gained ones over the new side. Following a signed change
+//! D with the new step alone, `D = ΔB + ΔS(R) + S′(D)`, would be wrong. If a row that left leads into a cycle
+//! that came, this equation has several solutions, and iteration finds none.
 
 use super::{Fixpoint, Recursion, labels};
 use crate::delta::{Differ, Differentiate, negate, sum};

@@ -7,7 +7,7 @@ use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
 
-/// The meaning of a bind parameter, by which its value is found. The printer assigns the positions of
+/// The meaning of a bind parameter, which determines its value. The printer assigns the positions of
 /// parameters. The code that runs the statement binds their values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Param {

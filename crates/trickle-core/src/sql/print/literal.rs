@@ -80,8 +80,8 @@ fn text(d: &Datum, ty: &Type) -> String {
     }
 }
 
-/// Writes each part of an interval with its sign. Under some settings of `IntervalStyle`, a minus in front
-/// would apply to the later parts too.
+/// Writes each part of an interval with its sign. Under some settings of `IntervalStyle`, a minus before a
+/// part applies to the parts after it too.
 fn interval(i: &Interval) -> String {
     match (i.months, i.days, i.micros) {
         (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),

@@ -7,7 +7,7 @@ use crate::sql::ident::Ident;
 impl Printer {
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
         let body = self.capture(|p| {
-            // A name of both a column and a variable of PL/pgSQL (found, tg_op …) is to mean the column.
+            // A name that a column shares with a variable of PL/pgSQL (found, tg_op …) means the column.
             p.word("#variable_conflict use_column");
             if !c.variables.is_empty() {
                 p.newline();

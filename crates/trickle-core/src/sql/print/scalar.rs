@@ -98,7 +98,7 @@ impl Printer {
         });
     }
 
-    /// Writes a conjunct. `alone` is whether it is the only conjunct of its clause.
+    /// Writes a conjunct. `alone` tells whether the clause has no other conjunct.
     pub(super) fn conjunct(&mut self, s: &Scalar, alone: bool) {
         self.operand(s, if alone { Binding::Or } else { Binding::Not });
     }
