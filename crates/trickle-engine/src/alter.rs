@@ -195,8 +195,8 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Stops capturing the changes of a table at once, for a user whose work capture disturbs. Stream tables
-    /// that read the table are brought up to date by full refreshes until [`Trickle::enable`] is called,
-    /// also if stream tables are created, altered or planned again meanwhile.
+    /// that read the table are brought up to date by full refreshes until [`Trickle::enable`] is called, even
+    /// if stream tables are created, altered or planned again meanwhile.
     ///
     /// # Errors
     /// No stream table reads the table; errors of the server.

@@ -19,9 +19,9 @@ use trickle_core::vocabulary::{Activity, Initiator};
 /// A row that is stored more often or less often than the query returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// How often the row is stored.
+    /// The number of times that the row is stored.
     pub stored: i64,
-    /// How often the query returns the row.
+    /// The number of times that the query returns the row.
     pub expected: i64,
     /// The row, as PostgreSQL prints a record.
     pub row: String,

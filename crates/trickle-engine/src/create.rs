@@ -1,4 +1,5 @@
-//! Creates stream tables.
+//! Creates stream tables. Designs a stream table from its query, makes its tables and the capture of its
+//! sources, writes it into the catalog, and fills it.
 
 mod design;
 
@@ -61,12 +62,12 @@ pub struct NewStreamTable {
     /// The action where a stream table of that name exists already.
     pub if_exists: IfExists,
     /// Whether materialized views and foreign tables are followed. Each refresh then reads all of them and
-    /// compares them with copies. If materialized views and foreign tables are not followed, they rule out
-    /// deltas. The value `false` has no effect where the stream table that is replaced reads copies.
+    /// compares them with copies. Where they are not followed, they rule out deltas. The value `false` has no
+    /// effect where the stream table that is replaced reads copies.
     pub snapshots: bool,
     /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
-    /// reads, rather than linked with them over one snapshot ([`StreamTableNode::apart`]). `None` takes the
-    /// value of the stream table that is replaced; where none is replaced, the tables are linked.
+    /// reads ([`StreamTableNode::apart`]). Otherwise it is linked with them. `None` takes the value of the
+    /// stream table that is replaced; where none is replaced, the tables are linked.
     pub apart: Option<bool>,
     /// The settings that decide the meaning of the query; `None` takes the settings of the session.
     pub settings: Option<Vec<Setting>>,

@@ -1,9 +1,9 @@
 //! The interface to the server. A driver implements the interface. The driver works outside the server over
 //! a connection, or inside a process of the server.
 //!
-//! A driver must provide nothing but a [`Connection`]. The engine sends all its statements through `dyn
-//! Connection`. Each value is bound together with its type, so the driver need not ask the server for types
-//! first.
+//! A driver provides a [`Connection`], and no other interface. The engine sends all its statements through
+//! `dyn Connection`. Each value is bound together with its type, so the driver need not ask the server for
+//! types first.
 
 mod bind;
 mod cell;

@@ -110,7 +110,7 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Empties the open segment of a source's buffer in place. Returns whether the segment was emptied.
-    /// Segments without WAL are not emptied in place, since they would then need a new sentinel.
+    /// Segments without WAL are left out, since emptying them in place would require a new sentinel.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
         let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
@@ -244,8 +244,8 @@ async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
 }
 
 /// If a buffer is larger than its limit, marks the readers that have not counted the oldest segment for a
-/// recompute. Usually these readers are suspended. A stream table that is not refreshed must not fill the
-/// disk with changes.
+/// recompute. Usually these readers are suspended. Otherwise, changes that wait for a suspended stream table
+/// would fill the disk.
 async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
     let fail = |e| Error::server("look for readers that lag behind", e);
     let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();

@@ -83,7 +83,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Returns a stream table and, with `cascade`, all stream tables downstream of it, readers first.
+/// Returns a stream table and, with `cascade`, all stream tables that read it, directly or through others.
+/// Readers come before their sources. Without `cascade`, returns an error where there are readers.
 fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     let Some(e) = registry.get(id) else { return Ok(Vec::new()) };
     let dag = registry.dag()?;

@@ -1,7 +1,7 @@
 //! Decides whether refreshes by another plan may continue from the stored rows of a stream table. For new
-//! partitions without rows, [`crate::capture::adopt`] decides it instead. If they may not continue,
-//! [`Trickle::redo`] or [`crate::alter`], which builds a table beside, forgets the frontier of the stored
-//! rows. A full refresh, which does not depend on the stored rows, then recomputes them.
+//! partitions without rows, [`crate::capture::adopt`] makes the same decision. If refreshes may not continue,
+//! [`Trickle::redo`] forgets the frontier of the stored rows, or [`crate::alter`] builds a table beside. A
+//! full refresh, which does not depend on the stored rows, then recomputes them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -94,7 +94,7 @@ impl<C: Connection> Trickle<C> {
     /// Lets refreshes continue from the stored rows if no property of the sources changed that the query
     /// relies on. The stored rows have the changes up to the frontier, and the buffers have the later
     /// changes. If the stream table is IMMEDIATE, its triggers have applied all changes to the stored rows.
-    /// Whether refreshes continue from the stored rows.
+    /// Returns whether refreshes continue from the stored rows.
     async fn goes_on_by(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);
@@ -117,8 +117,8 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // This writes the row of the stream table, whatever the result is. So a refresh over an older
-            // snapshot, to which a rewritten table looks empty, cannot be committed.
+            // The function `is_held` writes the catalog row of the stream table, whatever its result is. So a
+            // refresh over an older snapshot, to which a rewritten table looks empty, cannot be committed.
             if !is_held(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }

@@ -29,7 +29,8 @@ use xxhash_rust::xxh64::xxh64;
 /// Facts about a source that rule out the mode IMMEDIATE, in the order of the messages in
 /// `against_immediate`. Statement triggers do not see all changes of some tables. A source that is a stream
 /// table may be refreshed at its own times. The user may have switched capture off. Attaching or detaching a
-/// partition changes rows and fires no statement trigger. Only the extension's event triggers report it.
+/// partition changes rows and fires no statement trigger. Only the extension's event triggers report such a
+/// change.
 const UNSEEN: &str = "
 SELECT c.oid, pgtrickle.is_subscribed(c.oid), EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),
     c.relkind = 'p' AND NOT EXISTS (SELECT FROM pg_event_trigger g JOIN pg_proc p ON p.oid = g.evtfoid

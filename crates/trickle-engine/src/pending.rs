@@ -129,10 +129,9 @@ fn fail(e: Refusal) -> Error {
     Error::server("look for changes", e)
 }
 
-/// Returns the positions of the tables that read a changed table, or a table downstream of a changed one.
-/// Tables downstream count because another session may refresh a reader between the two questions. Such a
-/// refresh changes the reader, which is a source of the tables downstream. Each table is listed with the
-/// tables that it reads.
+/// Returns the positions of the tables that read a changed table, directly or through others. Indirect
+/// readers count because another session may refresh a direct reader between the two questions. Such a
+/// refresh changes a source of the indirect readers. Each table is listed with the tables that it reads.
 fn reached(tables: &[(TableId, Vec<TableId>)], mut changed: BTreeSet<TableId>) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     loop {

@@ -1,4 +1,5 @@
-//! Refreshes stream tables.
+//! Refreshes stream tables. Finds the stream tables that have changes, plans those again whose sources were
+//! altered, and drives the refresh machine once for each group of linked stream tables.
 
 use crate::adapt::Rebuilt;
 use crate::db::Connection;
@@ -239,7 +240,7 @@ impl<C: Connection> Trickle<C> {
             let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
             match noted.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
                 Err(e) if e.is_connection() => return Err(e),
-                // This error is reported and lets no refresh fail.
+                // The error is reported, and no refresh fails because of it.
                 Err(e) => self.progress.say(e.message()),
                 Ok(_) => {}
             }
@@ -581,9 +582,9 @@ fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
-/// Returns the members of those groups in which every stream table is quiet. A quiet group is left out if it
-/// reads a stream table of another group that is not idle, since the refresh of that other group brings it
-/// changes. The groups must be in an order in which each comes after the groups that it reads.
+/// Returns the members of those groups in which every stream table is quiet. A quiet group is also left out
+/// if it reads a stream table of a group that is left out, since the refresh of that group may bring changes.
+/// The groups must be in an order in which each comes after the groups that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {

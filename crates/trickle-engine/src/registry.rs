@@ -196,7 +196,7 @@ pub(crate) struct StoredSetting {
 }
 
 /// The stream tables whose tables are in `$1`, and the stream tables that these read or that read these,
-/// directly or through others. Where `$1` is NULL, all stream tables.
+/// directly or through others. Where `$1` is NULL, these are all stream tables.
 const LINKED: &str = "
 WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
@@ -594,9 +594,9 @@ async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result
 }
 
 /// Keeps other sessions from planning, altering or refreshing a stream table until the end of the
-/// transaction. Returns whether the stream table is still as it was when `e` was read. The second statement
-/// reads a snapshot of its own, since the first one may have waited for a session that altered the stream
-/// table.
+/// transaction. Returns whether the stream table is still as it was when `e` was read. Always writes the
+/// catalog row of the stream table. The second statement reads a snapshot of its own, since the first one may
+/// have waited for a session that altered the stream table.
 pub(crate) async fn is_held(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
     let fail = |err| Error::server(format!("hold {}", shown(e)), err);
     let held = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1";

@@ -21,8 +21,9 @@ const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.re
     FROM pgtrickle.pgt_stream_tables s WHERE pgt_id = $1";
 
 impl<C: Connection> Trickle<C> {
-    /// Makes the parts of a stream table again, from the stored query, that are missing or altered: hidden
-    /// tables, the key or index, and the triggers of its sources. Recomputes the stream table afterwards.
+    /// Makes the missing or altered parts of a stream table again, from the stored query. The parts are
+    /// hidden tables, the key or index, and the triggers of its sources. Recomputes the stream table
+    /// afterwards.
     ///
     /// # Errors
     /// No stream table has that name; another role owns the stream table; its query is not valid any more;
@@ -35,10 +36,10 @@ impl<C: Connection> Trickle<C> {
         self.refresh(std::slice::from_ref(name), &options).await
     }
 
-    /// Makes capture triggers again that are missing or altered, or not of the kind that
-    /// [`CaptureOptions`](capture::CaptureOptions) requests. Checks the sources of this role's stream
-    /// tables. If `only` is not empty, checks only the tables named there. Readers of a repaired table are
-    /// recomputed once afterwards. Returns the names of the repaired tables.
+    /// Makes those capture triggers again that are missing or altered, or not of the kind that
+    /// [`CaptureOptions`](capture::CaptureOptions) requests. Checks the sources of this role's stream tables.
+    /// If `only` is not empty, checks only the tables named there. Readers of a repaired table are recomputed
+    /// once afterwards. Returns the names of the repaired tables.
     ///
     /// # Errors
     /// No stream table reads a table that `only` names; triggers belong to another role; errors of the
@@ -142,7 +143,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// A stream table with its sources, its readers and its level among all stream tables.
+/// A stream table in the tree of stream tables, with its sources, its readers and its level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependent {
     /// The name of the stream table.

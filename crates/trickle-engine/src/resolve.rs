@@ -60,7 +60,7 @@ pub(crate) struct OutputColumn {
     pub(crate) spelled: String,
     /// The type that a domain, or an array of a domain, is over; `None` for other types.
     pub(crate) base: Option<String>,
-    /// The type without its modifiers, which a table of an earlier build has for this column.
+    /// The type without its modifiers. A table that an earlier version made has this type for the column.
     pub(crate) former: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl OutputColumn {
         OutputColumn { name, spelled, base: None, former: None }
     }
 
-    /// Whether a table whose column is `there` has this column.
+    /// Whether `there`, a column of an existing table, has the name and the type of this column.
     pub(crate) fn is(&self, there: &OutputColumn) -> bool {
         self.name == there.name && self.has_type_of(there)
     }
@@ -80,7 +80,8 @@ impl OutputColumn {
     }
 }
 
-/// The text that gives a column `a`, whose type is `t`, another collation than its type has.
+/// An SQL expression for the COLLATE clause of a column `a` of type `t`. The text is empty where the column
+/// has the collation of its type.
 pub(crate) const OWN_COLLATION: &str = "CASE WHEN a.attcollation <> t.typcollation \
     THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
     JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END";
@@ -127,7 +128,8 @@ pub(crate) struct Resolved {
     pub(crate) locks: bool,
     /// A volatile operator in the query, or in a view that the query reads.
     pub(crate) volatile_operator: Option<String>,
-    /// The reasons why a plan would mistake an object of the query, which is recomputed for that.
+    /// The reasons for full refreshes because a plan would take an object of the query for one of
+    /// PostgreSQL's own (`lookalikes`).
     pub(crate) lookalikes: Vec<Reason>,
 }
 

@@ -1,6 +1,6 @@
 //! Finds the stream tables that are due and have changes. Its inputs are the clock and the catalog. The
-//! owner of a scheduler runs the refreshes, in parallel on several connections or in several processes of
-//! the server.
+//! process that has the scheduler runs the refreshes, in parallel on several connections or in several
+//! processes of the server.
 //!
 //! No state of a scheduler must be preserved. The frontiers are in the database, so a scheduler may be
 //! dropped at any time. Several schedulers may run at once, and only one of them refreshes a stream table at
@@ -320,9 +320,9 @@ impl Scheduler {
     }
 
     /// Returns the result that a look at `time` would have, if no transaction was committed between the last
-    /// [`forget_still`](Scheduler::forget_still) and `time`. Sends no statement to the server. Returns
-    /// `None` where a look would need a statement. The reason may be a due stream table that was not looked
-    /// at since then, a due one that reads the clock, or a buffer to empty.
+    /// [`forget_still`](Scheduler::forget_still) and `time`. Sends no statement to the server. Returns `None`
+    /// where a look would need a statement. The reason may be a due stream table that was not looked at since
+    /// then, a due stream table that reads the clock, or a buffer to empty.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;

@@ -49,8 +49,8 @@ pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -
     Ok(paths(db, stored(settings)).await?.0)
 }
 
-/// Returns a warning about schemas that are left out of the search path. A query that calls no functions
-/// gets no warning, since only functions could look in these schemas.
+/// Returns a warning about schemas that are left out of the search path. Only a query that calls functions
+/// gets a warning, since only functions could look in these schemas.
 pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Option<String>> {
     if design.resolved.functions.is_empty() {
         return Ok(None);
@@ -231,8 +231,8 @@ fn reads(r: &Row) -> Error {
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
-/// Statements that give hidden tables of a stream table to the stream table's owner. Such tables may belong
-/// to a former owner after the stream table got a new one.
+/// Statements that give the states of a stream table to the stream table's owner, where another role owns the
+/// states.
 const LEFT_BEHIND: &str = "
 SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, o.relowner::regrole), '; ' ORDER BY c.relname)
 FROM pgtrickle.pgt_stream_tables s JOIN pg_class o ON o.oid = s.pgt_relid
@@ -240,7 +240,7 @@ JOIN pg_class c ON c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.r
     AND starts_with(c.relname, pg_catalog.format('state_%s_', s.pgt_id))
 WHERE s.pgt_id = $1";
 
-/// Returns a hint if hidden tables of a stream table belong to another role than its owner.
+/// Returns a hint if states of a stream table belong to another role than the stream table's owner.
 pub(crate) async fn left_behind(db: &dyn Connection, id: i64) -> Result<Option<String>> {
     let row = db.query_one(LEFT_BEHIND, &[&id]).await;
     let row = row.map_err(|e| Error::server("look whose the tables of a stream table are", e))?;

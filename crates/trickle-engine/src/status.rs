@@ -269,7 +269,7 @@ const MARKED: &str = "LEFT JOIN LATERAL (\
 struct Pending {
     /// The pending changes of each source; `None` where a source is not captured.
     sources: BTreeMap<TableId, Option<Waiting>>,
-    /// Whether a stream table upstream will be recomputed in any case.
+    /// Whether one of these stream tables will be planned again or recomputed in any case.
     rebuild: bool,
 }
 
@@ -410,7 +410,7 @@ impl<C: Connection> Trickle<C> {
 
     /// Returns the sources of a stream table whose changes count as pending. The catalog lists no columns in
     /// two cases: the plan reads the source but none of its columns, or the plan does not read the source.
-    /// The plan itself is used to find out which case it is.
+    /// The plan itself decides between the two cases.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {

@@ -1,5 +1,5 @@
 //! Checks whether the stored table of a stream table still has the columns of the query, and measures its
-//! hidden tables.
+//! states.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -13,12 +13,12 @@ use trickle_core::sql::Ident;
 const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
      WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
-/// The hidden tables in which refreshes of a stream table store its states.
+/// The number and size of the states of a stream table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// The number of hidden tables.
+    /// The number of states.
     pub tables: i64,
-    /// The bytes of the hidden tables, with their indexes.
+    /// The bytes of the states, with their indexes.
     pub bytes: i64,
 }
 
@@ -26,7 +26,7 @@ const BESIDE: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid
      WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
 
 impl<C: Connection> Trickle<C> {
-    /// Returns the number and size of the hidden tables of the stream table with this `pgt_id`.
+    /// Returns the number and size of the states of the stream table with this `pgt_id`.
     ///
     /// # Errors
     /// Errors of the server.

@@ -24,7 +24,7 @@ pub struct Waited {
     pub waited: Duration,
 }
 
-/// The frontier of a stream table, and whether it has reached the wanted one.
+/// The frontier of a stream table, and whether this frontier has every transaction of the wanted one.
 struct At {
     frontier: Option<String>,
     reached: bool,
@@ -36,7 +36,8 @@ impl<C: Connection> Trickle<C> {
     ///
     /// The wait ends when the frontier of the stream table has every transaction that a snapshot at the call
     /// shows. The wait also ends when no changes are pending for the stream table and the stream tables that
-    /// it reads. In that case, the transactions that the frontier lacks changed none of its sources.
+    /// it reads. In that case, the transactions that the frontier lacks changed no source of the stream
+    /// table.
     ///
     /// # Errors
     /// No stream table has that name; the stream table is dropped during the wait; another role owns the

@@ -103,7 +103,7 @@ mod pgtrickle {
     }
 
     /// Alters a stream table as version 0.1.0 declares the function, with fewer arguments. Databases call
-    /// this one until ALTER EXTENSION … UPDATE.
+    /// this function until ALTER EXTENSION … UPDATE.
     #[pg_extern(sql = false)]
     fn alter_stream_table(
         name: Option<&str>,
@@ -154,7 +154,7 @@ mod pgtrickle {
         super::suspend(names, false)
     }
 
-    /// Makes capture triggers again that are broken, or that differ from the settings
+    /// Makes those capture triggers again that are broken, or that differ from the settings
     /// pg_trickle.cdc_trigger_mode and pg_trickle.change_buffer_unlogged. Returns their tables. The next
     /// refresh recomputes the readers of these tables.
     #[pg_extern]
@@ -238,9 +238,9 @@ pub(crate) async fn attempt<T>(
 /// The privilege on a table that allows refreshing it, from PostgreSQL 17 on.
 const MAINTAIN: &str = "MAINTAIN";
 
-/// Writes the query for the owner of a table, if that is another role as which the current role may act. It
-/// may act so as a member of the owner, or with privilege `$2` on the table, where the server knows that
-/// privilege.
+/// Returns the query for the owner of a table, if that owner is another role and the current role may act as
+/// the owner. The current role needs membership in the owner, or privilege `$2` on the table where the server
+/// knows that privilege.
 fn others() -> String {
     format!(
         "SELECT c.relowner, n.nspname, c.relname, c.oid, \
@@ -295,8 +295,8 @@ fn as_owner_about<T>(
         }
         let _acting = Acting::begin(others.get(0));
         if right == MAINTAIN {
-            // A role that has only MAINTAIN is no member of the owner's role. Its search path must not choose
-            // the functions that the owner's query calls.
+            // The current role may have only MAINTAIN, and be no member of the owner. So the search path of
+            // the current role must not choose the functions that the owner's query calls.
             let pinned =
                 Connection::batch(&inside, &format!("SET search_path = {}", trickle_engine::SHUT)).await;
             pinned.map_err(|e| Error::server("begin", e))?;
@@ -356,8 +356,8 @@ fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exi
     created.id
 }
 
-/// Fails unless each statement of this transaction sees all that was committed before it. A fill must see
-/// every row that was committed before capture began.
+/// Returns an error where a statement of this transaction may miss rows that were committed before the
+/// statement. A fill must see every row that was committed before capture began.
 fn see_all(function: &str) -> Result<()> {
     match Inside::is_fresh() {
         true => Ok(()),
@@ -453,8 +453,8 @@ fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
     i32::try_from(done).unwrap_or(i32::MAX)
 }
 
-/// Refreshes a stream table. If it can no longer be planned, the refresh suspends it, but the error of this
-/// call rolls that back. So another process suspends it afterwards.
+/// Refreshes a stream table. The refresh suspends a stream table that cannot be planned any more, but the
+/// error of this call rolls the suspension back. So another process suspends the stream table afterwards.
 fn refresh(name: &str) {
     as_owner(name, MAINTAIN, async |trickle, name| {
         let done = trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await;

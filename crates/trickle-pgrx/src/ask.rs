@@ -234,8 +234,8 @@ mod pgtrickle {
         super::with(async |t| t.threshold(&Name::parse(name)?).await)
     }
 
-    /// Whether a query can be kept by deltas; if not, each construct that prevents it, its place and
-    /// what would help.
+    /// Returns whether deltas can bring the result of a query up to date. If not, returns each construct that
+    /// rules out deltas, with its place and advice.
     #[pg_extern]
     fn validate_query(
         query: &str,

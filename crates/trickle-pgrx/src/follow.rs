@@ -1,6 +1,7 @@
-//! Follows DDL in the transaction that runs it. Event triggers ask whether a command concerns any stream
-//! table, and call the engine only then. They run as the superuser who created the extension. An error in
-//! them never fails the user's command: the next refresh finds the same change without an event trigger.
+//! Follows DDL in the transaction that runs it. Event triggers find out whether a command concerns a stream
+//! table, and call the engine only in that case. The event triggers run as the superuser who created the
+//! extension. An error of the engine lets the user's command go on, since the next refresh finds the same
+//! change without an event trigger.
 
 use crate::api::attempt;
 use crate::gucs;

@@ -1,4 +1,5 @@
-//! The settings of the extension.
+//! The settings of the extension, which the server knows under the prefix `pg_trickle`, and the engine's
+//! options that follow from them.
 
 use crate::unsafe_pg::{Inside, is_wait_limited};
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -316,14 +317,15 @@ pub(crate) fn scheduler() -> SchedulerOptions {
 }
 
 /// Returns the engine's settings for a process that refreshes on schedule. Such a process holds no locks of a
-/// user's transaction, so it can wait for a lock in several tries, and others can go first between them.
+/// user's transaction, so it can wait for a lock in several tries, and other sessions can go first between
+/// two tries.
 pub(crate) fn of_workers() -> Settings {
     Settings { patience: Patience::default(), ..settings() }
 }
 
-/// Returns the engine's settings for a call of the SQL API. A statement that is a transaction of its own
-/// holds no lock that others want while it waits, so it lets them go first, as a worker does. A session that
-/// sets lock_timeout has chosen how long to wait, and to fail then.
+/// Returns the engine's settings for a call of the SQL API. While a statement that is a transaction of its
+/// own waits, it holds no lock that other sessions want. So it lets them go first, as a worker does. A
+/// session that sets lock_timeout has chosen the time after which a wait fails.
 pub(crate) fn of_calls() -> Settings {
     match Inside::is_brief() && !is_wait_limited() {
         true => of_workers(),

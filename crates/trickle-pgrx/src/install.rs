@@ -110,7 +110,8 @@ mod pgtrickle {
     }
 
     /// Finds the tables of the catalog by their names, in a database that was restored from a dump. The next
-    /// refresh of each stream table rebuilds it. Returns whether the database was a restored one.
+    /// refresh of each stream table plans it again, and makes its capture objects again. Returns whether the
+    /// database was a restored one.
     #[pg_extern]
     fn rehome() -> bool {
         super::rehome()
@@ -132,9 +133,9 @@ fn rehome() -> bool {
     }
 }
 
-/// The query whether a restore may still be running. A restore creates triggers late, and until then it
-/// writes to stream tables as to any other table. After the triggers it grants rights on functions that are
-/// about to be dropped, so `pg_restore` must have disconnected as well.
+/// A query that returns whether a restore may still be running. A restore creates triggers late, and before
+/// that it writes to stream tables as to any other table. After the triggers, the restore grants rights on
+/// functions that [`pgtrickle::rehome`] drops, so `pg_restore` must have disconnected as well.
 const UNGUARDED: &str = "
 SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'pg_restore')
     OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s
@@ -142,7 +143,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database
     WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('pgtrickle.refuse_writes')))";
 
 /// Does the work of [`pgtrickle::rehome`] without a call by a user, but only once the restore is done.
-/// Whether the database was a restored one.
+/// Returns whether the work was done; false while the restore may still be running.
 pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
     let asked = Connection::run(&inside, UNGUARDED, Vec::new(), false).await;
     let asked = asked.map_err(|e| Error::server("look whether a restore is done", e))?;

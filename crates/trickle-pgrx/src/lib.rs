@@ -1,8 +1,8 @@
 //! trickle inside PostgreSQL: the extension `pg_trickle`, with its SQL API in schema `pgtrickle`.
 //!
-//! This crate adapts and decides nothing. [`trickle_engine`] defines stream tables and keeps them;
-//! [`trickle_core`] plans the statements to run. This crate alone has unsafe code, all of it in `unsafe_pg`,
-//! because PostgreSQL's interface is C.
+//! This crate connects the engine to the server, and decides nothing. [`trickle_engine`] makes stream tables
+//! and brings them up to date; [`trickle_core`] plans the statements to run. This crate alone has unsafe
+//! code, all of it in `unsafe_pg`, because PostgreSQL's interface is C.
 
 mod api;
 mod ask;

@@ -35,8 +35,8 @@ const LIBRARY: &str = "pg_trickle";
 /// nothing to do.
 const RESCAN: Duration = Duration::from_secs(15);
 
-/// Longest time before the launcher tries a database again. CREATE EXTENSION does not wait for it: it starts
-/// a scheduler itself.
+/// Longest time before the launcher tries a database again. CREATE EXTENSION does not depend on this time,
+/// since it starts a scheduler itself.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Pause after an error.
@@ -60,8 +60,8 @@ pub(crate) fn register() {
     Scheduled::watch_drops();
 }
 
-/// Ends the processes that refresh a database that is about to be dropped, since DROP DATABASE fails while
-/// anybody is connected. DROP DATABASE causes the call, in its transaction, after the server checked that the
+/// Ends the processes that refresh a database, since DROP DATABASE fails while a session is connected to the
+/// database. DROP DATABASE causes the call, in its own transaction, after the server has checked that the
 /// role may drop the database.
 pub(crate) fn end(database: pg_sys::Oid) {
     Board::of_database(database.to_u32()).into_iter().for_each(Scheduled::end);
@@ -125,10 +125,10 @@ pub(crate) fn launch() {
 #[derive(Default)]
 struct Launched {
     worker: Option<DynamicBackgroundWorker>,
-    /// When the scheduler was last started.
+    /// The instant at which the scheduler was last started.
     at: Option<Instant>,
-    /// Shortest time from that start to the next one, once the scheduler has ended. It grows each time that
-    /// the scheduler ends soon, for example because the database has no extension.
+    /// Shortest time from the last start to the next one. The time grows each time that the scheduler ends
+    /// soon, for example because the database has no extension.
     wait: Duration,
 }
 
@@ -136,8 +136,8 @@ impl Launched {
     /// Whether the database has no scheduler, and it is time to start one.
     fn is_wanted(&mut self, database: pg_sys::Oid) -> bool {
         if Board::is_scheduled(database.to_u32()) {
-            // CREATE EXTENSION may have started this scheduler. When it ends, another is to be started at
-            // once.
+            // CREATE EXTENSION may have started this scheduler. When that scheduler ends, another one is to
+            // be started at once.
             self.wait = Duration::ZERO;
             return false;
         }
@@ -168,9 +168,9 @@ fn transaction<T>(work: impl AsyncFnOnce(Inside) -> T) -> T {
     BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(Inside::enter()).await })))
 }
 
-/// Runs `work` as a role, in a transaction of its own. Code that a query calls cannot act as another role.
-/// Nor can it leave work behind for the time when this process is itself again, perhaps as a superuser:
-/// deferrable constraints are checked at once.
+/// Runs `work` as a role, in a transaction of its own. Code that a query calls can neither act as another
+/// role nor leave work behind for the time after `work`. At that time this process acts as its own role
+/// again, perhaps a superuser. So deferrable constraints are checked at once.
 fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
     transaction(async |inside| {
         let at_once = Connection::batch(&inside, "SET CONSTRAINTS ALL IMMEDIATE").await;

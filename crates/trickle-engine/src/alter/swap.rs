@@ -32,7 +32,7 @@ use trickle_core::vocabulary::{Mode, RefreshMode};
 /// The greatest number of attempts to bring the table beside up to date while its sources are being altered.
 const ATTEMPTS: u32 = 3;
 
-/// How a new result takes the place of the former one.
+/// The way in which a new result takes the place of the former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// The table stays the same object and gets the new columns and rows. Objects that depend on the table
@@ -51,9 +51,9 @@ pub(crate) struct Written {
     pub(crate) deleted: i64,
 }
 
-/// Locks the rows of buffers in the catalog, so that no session drops changes that the new result still
-/// needs. A session that drops such changes marks the readers of the source for a recompute, and the stream
-/// table is not yet one of these readers.
+/// The statement that locks the rows of buffers in the catalog, so that no session drops changes that the new
+/// result still needs. A session that drops such changes marks the readers of the source for a recompute, and
+/// the stream table is not yet one of these readers.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
 
@@ -107,8 +107,8 @@ SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
 WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
 
 impl<C: Connection> Trickle<C> {
-    /// Returns an error where a stream table cannot get these columns without harm to objects that depend on
-    /// it.
+    /// Returns an error where giving these columns to a stream table would harm objects that depend on the
+    /// stream table.
     ///
     /// # Errors
     /// An object or a stream table depends on a column that would be dropped; the columns that stay would

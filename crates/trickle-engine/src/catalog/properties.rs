@@ -6,7 +6,7 @@
 //!
 //! For a new property, the server must guarantee it for every row that a query can see, whatever role,
 //! setting or kind of table wrote the row. A plan must be made again when the property is lost
-//! (`pgtrickle.relied`, the fingerprints). A declaration that the server does not enforce is no property.
+//! (`pgtrickle.relied`, the fingerprints). A declaration counts as a property only if the server enforces it.
 
 /// A property that the server's catalog declares.
 #[derive(Clone, Copy, Debug)]

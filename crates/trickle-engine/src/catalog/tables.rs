@@ -124,8 +124,8 @@ pub(super) async fn read(
         let other = columns.iter_mut().filter(|c| !former.never_null.contains(&c.number));
         other.for_each(|c| c.nullable = true);
     }
-    // A key of a parent says nothing about the rows of its children, so only a table without children, or a
-    // partitioned table, has keys.
+    // A key of a parent does not hold for the rows of its children. So keys are read only for a table without
+    // children and for a partitioned table.
     let descendants: bool = row.get(5);
     let mut keys = Vec::new();
     if !descendants || row.get::<&str>(3) == "p" {

@@ -88,7 +88,8 @@ pub(super) struct Types {
     constrained: HashSet<u32>,
     /// The arrays of domains. Operators of arrays do not accept such an array as an array of the base type.
     of_domains: HashSet<u32>,
-    /// The types whose `=` the text would not mean; `None` where that was not asked yet.
+    /// The types for which the text `=` would mean another operator; `None` where the server was not asked
+    /// yet.
     hidden: Option<HashSet<u32>>,
     /// The schemas in which statements find their operators; `None` for the search path of the connection.
     path: Option<Vec<String>>,
@@ -218,7 +219,7 @@ impl Types {
         }
     }
 
-    /// Reads which types have an `=` that the text would not mean.
+    /// Reads the types for which the text `=` would mean another operator.
     async fn look_for_hidden(&mut self, db: &dyn Connection) -> Result<()> {
         if self.hidden.is_none() {
             let rows = db.query(HIDDEN, &[&self.path]).await.map_err(|e| Error::server("read types", e))?;

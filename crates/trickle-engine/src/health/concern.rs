@@ -1,5 +1,5 @@
 //! Conditions that harm a database while its stream tables are refreshed. The refresher reports each
-//! condition when it finds it for the first time.
+//! condition once while the condition lasts.
 
 use super::asking;
 use crate::db::{Connection, Row};
@@ -68,7 +68,8 @@ pub enum Concern {
 }
 
 impl Concern {
-    /// Returns the key of the concern. A concern with the key of a reported one is not reported again.
+    /// Returns the key of the concern. While a reported concern lasts, no concern with the same key is
+    /// reported.
     pub fn key(&self) -> String {
         match self {
             Concern::Open(o) => format!("open {}", o.pid),

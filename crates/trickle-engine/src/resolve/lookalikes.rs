@@ -1,8 +1,9 @@
-//! Objects of users that a plan would take for PostgreSQL's own, or of which a catalog does not tell all.
+//! Finds users' objects that a plan would take for PostgreSQL's own, or whose properties PostgreSQL's catalog
+//! does not show in full.
 //!
-//! The canonical text of a query names an operator, a function or a cast in a few words, and leaves some out:
-//! the operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine reads
-//! that text with tables of its own. So a query that rests on one of these objects is recomputed.
+//! The canonical text of a query names an operator, a function or a cast in a few words. The text leaves out
+//! the operator of IN, of NULLIF or of a simple CASE, and each cast that the types decide. The engine fills
+//! these gaps from tables of its own. So a query that uses one of these objects is recomputed.
 
 use super::DEPENDENCIES;
 use crate::db::Transaction;
@@ -12,13 +13,13 @@ use trickle_core::{Cause, Reason, ReasonKind};
 
 /// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
 ///
-/// - An operator counts if PostgreSQL has one of that name for the same types, for types that these are
-///   stored as, or for any enum, array or range. A comparison that is in no default operator class counts,
-///   too.
-///   Operators of types with a class of their own, such as citext, do not count.
+/// - An operator counts if PostgreSQL has an operator of that name for the same types, for types that these
+///   are binary-coercible to, or for any enum, array or range. A comparison in no default operator class
+///   counts too. An operator in the default class of a user's type, such as citext, does not count.
 /// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
 ///   belongs to an extension.
-/// - A function counts if a domain distinguishes it from another function of that name.
+/// - A function counts if another function of the same name has as many parameters, and one of these
+///   parameters is of a domain.
 /// - An aggregate counts if a function behind it is not immutable. `pg_proc` calls each aggregate immutable.
 const LOOKALIKES: &str = ", called AS (
     SELECT * FROM pg_proc WHERE oid >= 16384 AND oid IN (SELECT object FROM reads WHERE class = 'pg_proc'::regclass)
@@ -65,7 +66,7 @@ HAVING max(b.provolatile::text) <> 'i' ORDER BY 1, 2";
 /// Returns the reasons why a query over such objects is recomputed.
 ///
 /// # Errors
-/// Those of the server.
+/// Errors of the server.
 pub(super) async fn reasons(t: &Transaction<'_>, view: u32) -> Result<Vec<Reason>> {
     let rows = t.query(&format!("{DEPENDENCIES}{LOOKALIKES}"), &[&view]).await;
     let rows = rows.map_err(|e| Error::server("read what the query depends on", e))?;

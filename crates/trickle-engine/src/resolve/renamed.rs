@@ -166,7 +166,7 @@ impl StandIn {
         apart + &given
     }
 
-    /// Returns an intermediate name for a column, which no column has.
+    /// Returns an intermediate name for a column. No other column has this name.
     fn between(&self, number: i64) -> Ident {
         let taken =
             |name: &str| self.columns.iter().any(|c| c.known == name || c.now.as_deref() == Some(name));

@@ -27,9 +27,8 @@ JOIN shown expected ON expected.place = computed.place + 1
 WHERE computed.place % 2 = 1 AND (computed.type <> expected.type OR computed.collated <> expected.collated
     OR expected.modifier <> -1 AND computed.modifier <> expected.modifier) ORDER BY 1";
 
-/// Returns a reason for each type that the plan and the server derive differently. Compares the plan's result
-/// with
-/// `columns`, too. A query with a reason is recomputed.
+/// Returns a reason for each type that the plan and the server derive differently. Also compares the plan's
+/// result with `columns`. A query for which a reason is returned is recomputed.
 ///
 /// # Errors
 /// Errors of the server, except its refusal of an expression of the plan, which is a reason.
@@ -85,7 +84,7 @@ async fn found(t: &Transaction<'_>, checks: &[TypeCheck], settings: &[Setting]) 
     for (i, check) in checks.iter().enumerate() {
         let view = format!("trickle_types_{i}");
         if let Err(refusal) = t.execute(&format!("{}{}", place.create(&view), check.query), &[]).await {
-            // The transaction takes no further statement.
+            // After a refusal, the transaction takes no further statement.
             return refused_check(&refusal).map(|reason| vec![reason]).ok_or_else(|| asking(refusal));
         }
         let view = t.query_one("SELECT to_regclass($1)::oid", &[&place.of_name(&view)]).await;
@@ -116,8 +115,8 @@ fn difference(check: &TypeCheck, row: &Row) -> Result<Reason> {
     })
 }
 
-/// Returns the reason that the server does not read an expression of the plan; `None` for an error that is of
-/// the moment, and not of the expression.
+/// Returns the reason for recomputing a query where the server refuses an expression of its plan. Returns
+/// `None` where the refusal comes from the moment, and not from the expression.
 fn refused_check(refusal: &Refusal) -> Option<Reason> {
     let state = refusal.sqlstate.as_deref()?;
     let of_expression = state.starts_with("42") || state.starts_with("22") || state == "0A000";

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Look, Seen, Time};
 
-/// The limit for short periods. If a period is shorter, a look first asks whether any transaction was
-/// committed since all stream tables had nothing to do. The question whether any transaction was committed
-/// costs very little, even if no session writes for hours.
+/// The limit for short periods. If all stream tables to look at have shorter periods, the look first asks
+/// whether any transaction was committed since a look found nothing to do. This question costs very little,
+/// so frequent looks are cheap while no session writes.
 const QUICKLY: Duration = Duration::from_secs(1);
 
 /// The present snapshot, which says which transactions are over. While the text of the snapshot stays the

@@ -1,10 +1,10 @@
-//! The shared memory through which schedulers and refreshers work together. It holds which database has a
-//! scheduler, and which job each refresher was given. Nothing in it has to outlive the server: the frontiers
-//! of stream tables are in the databases.
+//! The shared memory through which schedulers and refreshers work together. The memory lists the schedulers
+//! of databases, and the refreshers with their jobs. Its contents need not outlive the server, since the
+//! frontiers of stream tables are in the databases.
 //!
-//! A place is taken by a scheduler for itself, or by a scheduler for a refresher that it starts. A process
-//! that ends gives its place back, however it ends. If it cannot, because it crashed, the server restarts all
-//! its processes and this memory.
+//! A scheduler takes a place for itself, and a place for each refresher that it starts. A process that ends
+//! gives its place back. After a crash of a process, the server restarts all its processes, and begins with
+//! an empty memory.
 
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard, pg_shmem_init};
@@ -15,10 +15,10 @@ use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
 use trickle_engine::scheduler::{Due, Outcome, now};
 
-/// Number of places: the most schedulers and refreshers that a server can have.
+/// The number of places, which is the greatest number of schedulers and refreshers that a server can have.
 pub(crate) const PLACES: usize = 128;
 
-/// The most stream tables that a job can have.
+/// The greatest number of stream tables that a job can have.
 const MEMBERS: usize = 120;
 
 /// Bytes that are kept of the description of the session that a refresher gives way to.
@@ -136,7 +136,7 @@ struct Place {
     number: u64,
     /// Whether this refresher is to end.
     leaves: bool,
-    /// When the refresher began its job.
+    /// The time at which the refresher began its job.
     since: Time,
     job: Job,
     /// Description of the session for which the refresh is cancelled, and its length in bytes; 0 if there is
@@ -191,7 +191,7 @@ impl Board {
         pg_shmem_init!(BOARD);
     }
 
-    /// Makes this process the scheduler of its database.
+    /// Makes this process the scheduler of its database, unless there is one already or no place is free.
     pub(crate) fn schedule(database: u32) -> Admission {
         let process = own_process();
         let mut board = BOARD.exclusive();
@@ -232,7 +232,8 @@ impl Board {
         true
     }
 
-    /// Returns once how a refresher's job ended; `None` while it has not.
+    /// Returns the outcome of a refresher's job, once, and makes the refresher idle. Returns `None` while the
+    /// job has not ended.
     pub(crate) fn ended(hire: Hire) -> Option<Outcome> {
         let mut board = BOARD.exclusive();
         let place = board.hired(hire)?;
@@ -268,7 +269,8 @@ impl Board {
         Some(database)
     }
 
-    /// Returns the next step of this refresher. One that is `tired` of waiting leaves, unless it has a job.
+    /// Returns the next step of this refresher. A refresher that is `tired` of waiting leaves, unless it has
+    /// a job.
     pub(crate) fn next(tired: bool) -> Next {
         let mut board = BOARD.exclusive();
         let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return Next::Leave };
@@ -320,7 +322,7 @@ impl Board {
         true
     }
 
-    /// Returns once the session for which this refresher was cancelled.
+    /// Returns, once, the session for which the refresh of this process was cancelled.
     pub(crate) fn gave_way_to() -> Option<String> {
         if !super::process::is_preloaded() {
             return None;
@@ -331,7 +333,7 @@ impl Board {
         (bytes > 0).then(|| String::from_utf8_lossy(&told[..bytes]).into_owned())
     }
 
-    /// Returns the processes of a database.
+    /// Returns the numbers of the processes that refresh a database: its scheduler and its refreshers.
     pub(crate) fn of_database(database: u32) -> Vec<i32> {
         let board = BOARD.share();
         let of = |p: &&Place| p.used != Use::Free && p.database == database && p.process != 0;
@@ -349,7 +351,7 @@ fn dismiss(board: &mut Board, scheduler: i32) {
     }
 }
 
-/// Makes the place this process's own until it ends.
+/// Makes the place this process's own until the process ends.
 fn stay(i: usize) {
     OWN.store(i, Ordering::Relaxed);
     // SAFETY: the process is attached to the shared memory, and still is when the callback runs.

@@ -1,11 +1,12 @@
-//! The language of capture triggers. They copy the rows that a statement changed into a segment, without an
-//! executor, a plan or rows of their own.
+//! The language of capture triggers. Its functions copy the rows that a statement changed into a segment,
+//! without an executor, a plan or rows of their own.
 //!
-//! The language is trusted, though it is written in C. A function of it does only what its owner could do by
-//! the statements in its script. The function runs these statements, or writes directly to a table of the
-//! owner's, if nothing there comes between a row and its place. Such functions need no `SET search_path`,
-//! which would cost as much as a row. Names that are looked up for copying have a schema, and statements run
-//! under a search path of built-in names.
+//! The language is trusted, though it is written in C. The reason is that a function does only work that its
+//! owner could do by the statements in the function's script. The function runs these statements. Or it
+//! writes rows directly to a table of its owner's, if the executor would do nothing but store them. Functions
+//! of the language need no `SET search_path`, which would cost as much as copying a row. Each table that
+//! copying looks up by name has a schema, and the statements of a script run under a search path of built-in
+//! names.
 
 use super::{SHUT, c_text};
 use pgrx::tupdesc::PgTupleDesc;
@@ -17,20 +18,21 @@ use std::rc::Rc;
 use trickle_core::cdc::CopyScript;
 use trickle_core::sql::Ident;
 
-/// Most rows in a batch.
+/// The greatest number of rows in a batch.
 const BATCH: usize = 500;
-/// Bytes above which a batch is written, however few its rows.
+/// The number of bytes above which a batch is written, even if the batch has few rows.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// How many functions' scripts a process remembers. When it has so many, it forgets all.
+/// The number of scripts that a process remembers. A process that has this number of scripts forgets all of
+/// them.
 const MOST: usize = 1000;
 
 thread_local! {
     static SCRIPTS: RefCell<HashMap<u32, CachedScript>> = RefCell::default();
 }
 
-/// A function's script, valid until the function is replaced. A version of a `pg_proc` row is identified by
-/// the transaction that wrote it and by its place.
+/// A function's script, valid until the function is replaced. The transaction that wrote the function's
+/// `pg_proc` row, and the place of that row, identify the version of the function.
 struct CachedScript {
     written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
     script: Rc<Script>,
@@ -38,16 +40,16 @@ struct CachedScript {
 
 struct Script {
     says: CopyScript,
-    /// Index of each of the script's columns in a source when it was last found, from 0. Mostly the column is
-    /// there again.
+    /// The index, from 0, at which each of the script's columns was last found in a changed table. The next
+    /// search begins there, since the column mostly has the same index again.
     places: RefCell<Vec<usize>>,
 }
 
 impl Script {
-    /// Returns the index of each of the script's columns in the changed table, from 0. That table is the
-    /// source, or a partition or child of it, whose columns have the same names in any order. `None` if a
-    /// column was dropped or has another type. A script of an earlier version has no types, so the types of
-    /// the segment's columns count.
+    /// Returns the index of each of the script's columns in the changed table, from 0. The changed table is
+    /// the source, or a partition or child of the source, whose columns have the same names in any order.
+    /// Returns `None` if a column was dropped or has another type. A script of an earlier version has no
+    /// types, so the types of the segment's columns count.
     fn places(&self, changed: &Changed, segment: &Segment) -> Option<Vec<usize>> {
         let says = &self.says;
         // SAFETY: both relations are open as long as the descriptions are used.
@@ -191,8 +193,8 @@ fn remember(
 }
 
 /// Copies the rows that a statement changed. If a column has another type than the script was made for, no
-/// row is read. The statement that replaces direct copying would find casts from that type, which the
-/// source's owner may have made since.
+/// row is read, and the change is marked. A statement that copied the rows would use casts from the new type,
+/// which the source's owner may have made since.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
     let Some(changed) = Changed::of(data) else { return };

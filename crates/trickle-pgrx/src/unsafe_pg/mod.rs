@@ -1,5 +1,6 @@
-//! The server's C interface: the only unsafe code. All of it is called in the one thread of a server process,
-//! within a transaction, while [`Inside`] exists.
+//! The server's C interface, which is the only unsafe code. All functions run in the one thread of a server
+//! process. The methods of [`Inside`] run within a transaction. Hooks, and functions about processes and
+//! shared memory, may also run outside transactions. SAFETY comments name their conditions.
 
 mod board;
 mod copy;
@@ -30,29 +31,30 @@ use std::panic::AssertUnwindSafe;
 use trickle_engine::db::{Param, Refusal, Rows};
 use values::{Columns, Values};
 
-/// A connection to the server from inside, for one call of a function. When it is dropped, the settings are
-/// as they were before.
+/// A connection to the server from inside, for one call of a function. Dropping the value restores the former
+/// settings.
 pub(crate) struct Inside {
     /// The level of settings that began with the connection.
     settings: i32,
     /// The snapshot of a refresh, while there is one.
     snapshot: Shared<pg_sys::Snapshot>,
-    /// How many subtransactions were open when the snapshot was taken. The snapshot belongs to the innermost
-    /// of them, and ends with it.
+    /// The number of subtransactions that were open when the snapshot was taken. The snapshot belongs to the
+    /// innermost of them, and ends with it.
     taken_at: Shared<usize>,
     /// Open subtransactions, innermost last, each with the state of the process before it.
     open: RefCell<Vec<Before>>,
-    /// How many subtransactions were open when the refresh began.
+    /// The number of subtransactions that were open when the refresh began.
     pub(crate) outside: Shared<usize>,
     _working: Working,
 }
 
-/// The state of the process that a subtransaction changes, and that is restored after it.
+/// The state of the process before a subtransaction, which the end of the subtransaction restores.
 #[derive(Clone, Copy)]
 struct Before {
     context: pg_sys::MemoryContext,
     owner: pg_sys::ResourceOwner,
-    /// The level of settings to take back after it; `None` for a savepoint, whose settings stay in force.
+    /// The level of settings to take back after the subtransaction; `None` for a savepoint, whose settings
+    /// stay in force.
     settings: Option<i32>,
 }
 
@@ -124,7 +126,8 @@ impl Inside {
                 pg_sys::AtEOXact_GUC(false, level);
             }
         }
-        // Popped only here: if the calls above raised an error, the subtransaction is still open.
+        // The entry is removed only here: if the calls above raised an error, the subtransaction is still
+        // open.
         self.open.borrow_mut().pop();
     }
 
@@ -158,8 +161,8 @@ impl Inside {
         done
     }
 
-    /// Takes the snapshot of a refresh. It shows all that is committed at this moment; or, if the caller's
-    /// transaction has one snapshot for all its statements, it is that snapshot.
+    /// Takes the snapshot of a refresh. The snapshot shows all that is committed at this moment. If the
+    /// caller's transaction has one snapshot for all its statements, that snapshot is used instead.
     pub(crate) fn take_snapshot(&self) {
         self.drop_snapshot();
         self.taken_at.set(self.depth());
@@ -177,8 +180,8 @@ impl Inside {
         }
     }
 
-    /// Runs one statement: with `within`, under the snapshot of the refresh, if there is one; else under a
-    /// snapshot of its own.
+    /// Runs one statement. With `within`, the statement runs under the snapshot of the refresh, if there is
+    /// one. Otherwise it runs under a snapshot of its own.
     pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
         Ok(self.fetch(text, params, within)?.0)
     }
@@ -377,9 +380,9 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
         .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
 }
 
-/// Turns an error of the server's into an answer for the engine, with the code and the place that were heard
-/// of it. A cancel by the user is no answer, nor is a panic of our own code: both are raised again. On
-/// schedule there is no user: a refresh that was cancelled, or that took too long, has failed.
+/// Turns an error of the server's into an answer for the engine, with the code and the place in `heard`. A
+/// cancel by the user and a panic of our own code are raised again instead. On schedule there is no user, so
+/// a refresh that was cancelled or took too long counts as failed.
 fn refusal(e: CaughtError, heard: CaughtDetails) -> Refusal {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
@@ -391,7 +394,7 @@ fn refusal(e: CaughtError, heard: CaughtDetails) -> Refusal {
             let same = PgSqlErrorCode::from(heard.code) == report.sql_error_code();
             (report, Some(heard).filter(|_| same))
         }
-        // The bindings raised this error, and not the server, so nothing was heard of it.
+        // The bindings raised this error, and not the server, so `heard` is about another error.
         CaughtError::ErrorReport(report) => (report, None),
         panic => panic.rethrow(),
     };

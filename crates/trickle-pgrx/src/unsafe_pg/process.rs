@@ -7,7 +7,8 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether the server is loading, for its ordinary work, the libraries that all its processes have.
+/// Whether the server is loading, for its ordinary work, the libraries that all its processes have. Notes the
+/// answer for [`is_preloaded`].
 pub(crate) fn is_preloading() -> bool {
     // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing is
     // to be refreshed.
@@ -37,7 +38,7 @@ static PRELOADED: AtomicBool = AtomicBool::new(false);
 static SCHEDULED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C-unwind" {
-    /// Handles SIGTERM in a process that has a database; the server's own.
+    /// Handles SIGTERM in the server's own way, for a process that has a database.
     fn die(signal: i32);
     /// Interrupts the process after so many milliseconds, as a timeout of this kind does. See utils/timeout.h
     /// of the server.
@@ -53,8 +54,8 @@ unsafe extern "C-unwind" {
 /// The object access hook that was installed before ours, which ours calls.
 static mut NEXT_TOLD: pg_sys::object_access_hook_type = None;
 
-/// Notices that a database is dropped. The server calls this whenever somebody makes, alters or drops an
-/// object.
+/// Ends the processes that refresh a database, when the database is dropped. The server calls the function
+/// whenever a session makes, alters or drops an object.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn accessed(
     access: pg_sys::ObjectAccessType::Type,
@@ -279,9 +280,9 @@ impl Scheduled {
         Some((pg_sys::Oid::from(half(0)?), half(4)?))
     }
 
-    /// Returns how many transactions that wrote anything have ended in this server, in all its databases.
-    /// While the number stays the same, nothing was committed. The server counts them for its own snapshots,
-    /// so the count costs writers nothing.
+    /// Returns the number of transactions with writes that have ended in all databases of this server. While
+    /// the number stays the same, nothing was committed. The server counts these transactions for its own
+    /// snapshots, so the count costs writers nothing.
     pub(crate) fn ended() -> u64 {
         #[cfg(any(feature = "pg15", feature = "pg16"))]
         // SAFETY: the process is attached to the shared memory.
@@ -300,8 +301,9 @@ impl Scheduled {
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
 
-    /// Waits until the time is over or the process is woken. Before, it reports to the server how much this
-    /// process read and wrote: autovacuum decides by that what to vacuum and to analyse.
+    /// Waits until the time is over or the process is woken. Before the wait, reports to the server the
+    /// amounts that this process read and wrote. Autovacuum uses these amounts to choose the tables to vacuum
+    /// and analyse.
     pub(crate) fn rest(time: Duration) {
         // SAFETY: the process is between transactions. A cancel is meant for a statement, and none is
         // running.

@@ -1,6 +1,6 @@
 //! Properties of errors that the bindings do not know: codes that are not the server's own, and the place in
-//! a statement. Both are read, and set, while the server assembles an error, because it calls the callbacks
-//! for the error's context then.
+//! a statement. Callbacks for the context of an error read and set both properties, since the server calls
+//! these callbacks while it assembles the error.
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -10,12 +10,12 @@ use std::ffi::{CString, c_char, c_void};
 
 // Declared here without a guard: a guard would disturb an error that is being assembled.
 unsafe extern "C-unwind" {
-    /// Returns the code of the error that is being assembled. The next two return a place, from 1: in the
-    /// client's statement, and in a statement that a function runs.
+    /// Returns the code of the error that is being assembled. The next two functions return a place, from 1:
+    /// in the client's statement, and in a statement that a function runs.
     fn geterrcode() -> i32;
     fn geterrposition() -> i32;
     fn getinternalerrposition() -> i32;
-    /// Sets the code of that error. The next two set a place in a statement, and the statement.
+    /// Sets the code of that error. The next two functions set a place in a statement, and the statement.
     fn errcode(code: i32) -> i32;
     fn internalerrposition(position: i32) -> i32;
     fn internalerrquery(query: *const c_char) -> i32;
@@ -25,7 +25,7 @@ unsafe extern "C-unwind" {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaughtDetails {
     pub(super) code: i32,
-    /// Place in characters, from 1; 0 if it has none.
+    /// Place in characters, from 1; 0 if the error has no place.
     pub(super) position: i32,
 }
 

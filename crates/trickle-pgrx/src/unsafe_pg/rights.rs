@@ -7,28 +7,28 @@
 //!
 //! Each hidden relation belongs to a table: a buffer to the table whose changes it holds, a state to its
 //! stream table. The right is lent only to the owner of that table, and to members of that owner. The hidden
-//! relation's name says which table it is, and only the catalog's owner gives names there. So a statement
-//! gets at no other hidden relation, whatever its text is. Ownership is checked each time that a statement
-//! runs, so a former owner's next statement gets at nothing.
+//! relation's name says which table it is, and only the catalog's owner gives names there. So a statement can
+//! use no other hidden relation, whatever its text is. Ownership is checked each time that a statement runs,
+//! so the next statement of a former owner is refused.
 //!
-//! A role that was let in may read the tables of the catalog itself. It may write none of them, but for
-//! adding marks to `pgt_marks`. In the extension's own statements such a role also writes and locks the rows
-//! of its own stream tables, as row security allows. For that, the right to write is removed from the rights
-//! that the statement needs. The removal comes after the server has added row security to the statement, and
-//! before the planning. The right to read is not removed, since the statement may contain a query that a user
-//! typed.
+//! A role that was let in may read the tables of the catalog itself. The only write that its own rights allow
+//! is adding marks to `pgt_marks`. In the extension's own statements such a role also writes and locks the
+//! rows of its own stream tables, as row security allows. For that, the right to write is removed from the
+//! rights that the statement needs. The removal comes after the server has added row security to the
+//! statement, and before the planning. The right to read is not removed, since the statement may contain a
+//! query that a user typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 
 thread_local! {
-    /// The text of the extension's own statement that is being analysed. Its address identifies the text,
-    /// since no other text shares it.
+    /// The text of the extension's own statement that is being analysed. The address identifies the text,
+    /// since no other text has the same address.
     static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
     /// Rights that were lent to that statement.
     static LENT: RefCell<Lent> = const { RefCell::new(Lent { tables: Vec::new(), writes: false }) };
-    /// How many calls of the extension's functions are open in this process.
+    /// The number of open calls of the extension's functions in this process.
     static AT_WORK: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -340,15 +340,16 @@ impl Lender {
             When::Analysed if class.schema == self.hidden && Lender::is_lent(&class) => *whose = self.keeper,
             When::Planned if of_catalog => {
                 refuse_read_only();
-                // The right to read takes its place. A role that was let in may read some column; another
-                // role may read none, and is refused.
+                // The right to read replaces the right to write. A role that was let in may read some column.
+                // A role that was not let in may read no column, and is refused.
                 *required = *required & !writes | pg_sys::AclMode::from(pg_sys::ACL_SELECT);
             }
             When::Analysed | When::Planned => {}
         }
     }
 
-    /// Whether the current role may have a hidden relation checked as the catalog's owner.
+    /// Whether a hidden relation is to be checked as the catalog's owner, because its table belongs to the
+    /// current role. If so, notes the table among the lent rights.
     fn is_lent(class: &Class) -> bool {
         let Some(table) = table_of(&class.name) else { return false };
         let own = Class::of(table).is_some_and(|t| t.is_own());

@@ -51,7 +51,7 @@ fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
 fn oids(all: &[u32]) -> pg_sys::Datum {
     let mut elements: Vec<pg_sys::Datum> = all.iter().copied().map(pg_sys::Datum::from).collect();
     // SAFETY: the list has as many elements as are announced, of a type of four bytes that is passed by
-    // value. They are copied.
+    // value. The server copies the elements.
     let array = unsafe {
         let align = pg_sys::TYPALIGN_INT as std::ffi::c_char;
         pg_sys::construct_array(elements.as_mut_ptr(), elements.len() as i32, pg_sys::OIDOID, 4, true, align)

@@ -15,20 +15,20 @@ use trickle_engine::db::Connection;
 /// Name of the planner's process.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// Milliseconds that a planner waits for a lock, and that it has in all. DROP DATABASE waits five seconds for
-/// other processes, so a planner never makes it fail; and the planner's place is soon free for another
-/// process.
+/// The longest time that a planner waits for a lock, and the longest time that it works, both in
+/// milliseconds. DROP DATABASE waits five seconds for other processes, so a planner never makes it fail. A
+/// short limit also frees the planner's place among the server's processes soon.
 const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {
-    /// Whether this transaction starts a planner when it ends. It starts at most one, for the first stream
-    /// table: calls in a loop must not fill the server with processes.
+    /// Whether this transaction starts a planner when it ends. A transaction starts at most one planner, for
+    /// its first stream table, since calls in a loop must not fill the server with processes.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts a process when this transaction ends, committed or not, that suspends a stream table. By then the
-/// transaction's locks are released, and its changes are visible if it committed. If the server has no room
-/// for the process, the next refresh finds the same.
+/// Lets a planner suspend a stream table. The planner starts when this transaction ends, whether or not the
+/// transaction is committed. At that time the locks of the transaction are released, and its committed
+/// changes are visible. If the server has no room for the planner, the next refresh finds the same error.
 pub(crate) fn suspend_after(id: TableId) {
     if STARTS.replace(true) {
         return;
@@ -59,7 +59,7 @@ pub(crate) fn plan(task: pg_sys::Datum) {
         row.map(|r| r.map(|r| r.get::<u32>(0))).map_err(|e| Error::server("look whose the table is", e))
     });
     let done = match owner {
-        // The table was dropped, or the catalog is not to be trusted.
+        // The table was dropped, or this owner's entries in the catalog cannot be trusted.
         Ok(None) => return,
         Ok(Some(owner)) => as_role(owner, async |t| t.suspend_unplannable(TableId(id)).await),
         Err(e) => Err(e),

@@ -1,4 +1,4 @@
-//! A refresher runs the refreshes that its scheduler asks for, and ends when none was asked for a while.
+//! A refresher runs the refreshes that its scheduler asks for, and ends when it has had no job for a while.
 
 use super::{refresh, start as start_process};
 use crate::unsafe_pg::{Board, Hire, Next, Scheduled};
@@ -7,8 +7,8 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// Time that a refresher waits for its next job. It keeps the plans of its stream tables; a new refresher
-/// would have to make them again.
+/// Time that a refresher waits for its next job. A waiting refresher keeps the plans of its stream tables,
+/// which a new refresher would have to make again.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// Name of the refresher's process.

@@ -1,5 +1,5 @@
 //! The scheduler of a database finds the stream tables that are due, and starts refreshers that refresh them
-//! side by side. A group that is due alone, and is quick, it refreshes itself.
+//! side by side. The scheduler itself refreshes a group that is due alone and was quick the last time.
 
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
@@ -24,29 +24,30 @@ use trickle_engine::{Error, REFRESHER, Result, Trickle};
 const QUICK: Duration = Duration::from_millis(50);
 
 /// Name of the lease's holder. A server has at most one scheduler for each database, so all schedulers share
-/// this name: one that replaces another goes on under its lease.
+/// this name. A scheduler that replaces another one continues under the lease of the former one.
 const HOLDER: &str = "pg_trickle in this server";
 
-/// Time after which a lease ends that is not renewed. A scheduler that runs a long refresh itself may renew
-/// late, which succeeds unless another refresher has taken the lease.
+/// Time after which a lease ends unless it is renewed. A scheduler that runs a long refresh itself may renew
+/// its lease late. A late renewal succeeds unless another refresher has taken the lease.
 const TERM: Duration = Duration::from_secs(10);
 
-/// Interval at which a lasting concern about the database is logged again.
+/// Time within which a second report of the same concern about the database is not logged.
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// Shortest pause before the scheduler asks again for a lease that another refresher has.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The query for the owner of the catalog, and whether the whole catalog belongs to superusers. The owner of
-/// any part can make everybody who queries the catalog run anything. No row means that there is no extension.
+/// The query for the owner of the catalog, and for whether the whole catalog belongs to superusers. The owner
+/// of any part of the catalog can make each role that queries the catalog run any code. The query returns no
+/// row where the extension does not exist.
 pub(super) const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
         SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
             UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
         JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper)
     FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
-/// Writes the query for the owners of stream tables, and whether the owner has no access to the catalog yet.
-/// The owner is NULL for a stream table whose table does not exist.
+/// Returns the query for the owners of stream tables, and for whether the owner still lacks access to the
+/// catalog. The owner is NULL for a stream table whose table does not exist.
 fn all_owners() -> String {
     format!(
         "SELECT DISTINCT c.relowner, \
@@ -79,8 +80,7 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
     // Sessions that ask whether a refresher runs look for this application_name.
     Scheduled::begin(Some(database), &CString::new(REFRESHER).unwrap_or_default());
     let mut lead = SchedulerState::of(database.to_u32());
-    // The process ends where there is no extension, when it is dropped, and when refreshing on schedule is
-    // switched off.
+    // The process ends when the extension does not exist, or when refreshes on schedule are switched off.
     while gucs::is_enabled()
         && let Some(pause) = lead.round()
     {
@@ -103,17 +103,17 @@ struct SchedulerState {
     owners: BTreeMap<u32, OwnerState>,
     /// Whether `owners` has all owners of stream tables.
     all: bool,
-    /// [`Scheduled::ended`] before the owners were last read: while it is the same, nothing was committed
-    /// since.
+    /// The value of [`Scheduled::ended`] before the owners were last read. While the value stays the same,
+    /// nothing was committed.
     asked: Option<u64>,
     hired: Vec<RunningRefresher>,
     /// Due groups that wait for a refresher, with the lease on their owner's stream tables.
     waiting: VecDeque<(Lease, Due)>,
     /// Duration of each group's last refresh, by the group's first member.
     took: BTreeMap<TableId, Duration>,
-    /// When the scheduler last looked whether refreshers are in somebody's way.
+    /// The instant at which the scheduler last looked for refreshers that are in a session's way.
     glanced: Instant,
-    /// Concerns about the database, and when each was last logged.
+    /// The keys of concerns about the database, each with the instant of its last report, logged or not.
     concerns: BTreeMap<String, Instant>,
     /// Stream tables of other owners that were logged as not refreshed on schedule.
     foreign: BTreeSet<String>,
@@ -123,11 +123,11 @@ struct SchedulerState {
 /// The search for due stream tables of one owner.
 struct OwnerState {
     scheduler: Scheduler,
-    /// The lease, and when to renew it.
+    /// The lease, and the instant at which to renew it.
     lease: Option<(Lease, Instant)>,
-    /// When to look next.
+    /// The instant of the next look.
     next: Instant,
-    /// [`Scheduled::ended`] before the last look, if that look found nothing to do.
+    /// The value of [`Scheduled::ended`] before the last look, if that look found nothing to do.
     still: Option<u64>,
 }
 
@@ -141,7 +141,8 @@ impl OwnerState {
         }
     }
 
-    /// Returns the lease, renewed if it is time to; or `None`, and how long another refresher has it.
+    /// Returns the lease, and renews it if the renewal is due. Where another refresher has the lease, returns
+    /// `None`, and the time until that lease may end.
     async fn lead(&self, t: &Trickle<Inside>) -> Result<(Option<(Lease, Instant)>, Duration)> {
         if self.lease.is_some_and(|(_, renew)| renew > Instant::now()) {
             return Ok((self.lease, Duration::ZERO));
@@ -152,9 +153,9 @@ impl OwnerState {
         })
     }
 
-    /// Returns the pause before the next look, if nothing was committed since the last look, that look found
-    /// nothing to do, and the lease lasts. It costs no transaction, so looks every few milliseconds cost next
-    /// to nothing while nobody writes.
+    /// Returns the pause before the next look without looking, if the lease lasts, the last look found
+    /// nothing to do, and nothing was committed since. The function runs no transaction, so looks every few
+    /// milliseconds cost next to nothing while no session writes.
     fn again(&mut self) -> Option<Duration> {
         // The time is read first: the counter then covers every commit before that time.
         let time = now();
@@ -180,7 +181,7 @@ impl OwnerState {
 struct RunningRefresher {
     hire: Hire,
     process: DynamicBackgroundWorker,
-    /// The group that it refreshes, and since when.
+    /// The lease, the group that the refresher refreshes, and the instant at which it got the job.
     job: Option<(Lease, Due, Instant)>,
 }
 
@@ -201,8 +202,8 @@ impl SchedulerState {
         }
     }
 
-    /// Looks for due stream tables and has them refreshed. Returns how long to rest; `None` means that there
-    /// is no extension.
+    /// Looks for due stream tables and has them refreshed. Returns the time to rest; `None` where the
+    /// extension does not exist.
     fn round(&mut self) -> Option<Duration> {
         let ended = Scheduled::ended();
         if self.asked != Some(ended) {
@@ -386,9 +387,9 @@ impl SchedulerState {
         self.hired.iter().filter(|h| h.job.is_some()).count()
     }
 
-    /// Whether this process may refresh the group itself because nobody waits meanwhile. With several owners
-    /// that is never so: a refresh that took a moment the last time may never end this time, and all would
-    /// wait.
+    /// Whether this process may refresh the group itself, because no other group waits longer for that
+    /// reason. With several owners the answer is no. A refresh that was quick the last time may never end
+    /// this time, and all other owners would wait.
     fn is_alone_and_quick(&self, due: &Due) -> bool {
         let took = due.members.first().and_then(|first| self.took.get(first));
         self.owners.len() == 1
@@ -444,7 +445,8 @@ fn told(found: &Found) {
     }
 }
 
-/// Whether the catalog came with a dump; if so, finds its tables again by their names.
+/// Finds the tables of a catalog that came with a dump again by their names, once the restore is done.
+/// Returns whether this was done.
 fn is_rehomed() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)
@@ -452,7 +454,7 @@ fn is_rehomed() -> bool {
 
 /// Returns the roles as which refreshes run, and whether these are all owners of stream tables. If the whole
 /// catalog belongs to superusers, who let others in, its entries can be trusted, and all owners are returned.
-/// Else only the owner of the catalog is. `None` means that there is no extension.
+/// Otherwise only the owner of the catalog is returned. Returns `None` where the extension does not exist.
 fn owners() -> Result<Option<(Vec<u32>, bool)>> {
     let asked: std::result::Result<_, Refusal> = transaction(async |inside| {
         let db: &dyn Connection = &inside;
