@@ -231,21 +231,21 @@ fn reads(r: &Row) -> Error {
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
-/// Statements that give the states of a stream table to the stream table's owner, where another role owns the
-/// states.
+/// Statements that give the states of a stream table to the owner of the catalog, to whom they belong.
 const LEFT_BEHIND: &str = "
-SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, o.relowner::regrole), '; ' ORDER BY c.relname)
-FROM pgtrickle.pgt_stream_tables s JOIN pg_class o ON o.oid = s.pgt_relid
-JOIN pg_class c ON c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relowner <> o.relowner
-    AND starts_with(c.relname, pg_catalog.format('state_%s_', s.pgt_id))
-WHERE s.pgt_id = $1";
+SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, n.nspowner::regrole), '; ' ORDER BY c.relname)
+FROM pg_namespace n JOIN pg_class c ON c.relowner <> n.nspowner
+WHERE n.nspname = 'pgtrickle' AND c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r'
+    AND starts_with(c.relname, pg_catalog.format('state_%s_', $1::int8))";
 
-/// Returns a hint if states of a stream table belong to another role than the stream table's owner.
+/// Returns a hint if states of a stream table belong to another role than the owner of the catalog.
 pub(crate) async fn left_behind(db: &dyn Connection, id: i64) -> Result<Option<String>> {
     let row = db.query_one(LEFT_BEHIND, &[&id]).await;
     let row = row.map_err(|e| Error::server("look whose the tables of a stream table are", e))?;
     let mends: Option<String> = row.get(0);
     Ok(mends.map(|m| {
-        format!("Tables that it stands on belong to its former owner. As a superuser or that one: {m}")
+        format!(
+            "Hidden tables of the stream table belong to another role than the catalog. As a superuser: {m}"
+        )
     }))
 }

@@ -7,9 +7,9 @@
 //! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks, then the decision query, in one round trip. Locking
 //!    takes no snapshot, so the decision query takes it. All later statements read this snapshot, S1.
 //! 2. The refresh of each stream table, sources before their readers, under the settings of its creation. A
-//! stream table without changes is skipped; any other is refreshed by its delta under a savepoint, or by a
-//! recompute. If a delta meets a data error (class 21, 22), the machine goes back to the savepoint and
-//! recomputes in the same attempt.
+//!    stream table without changes is skipped; any other is refreshed by its delta under a savepoint, or by a
+//!    recompute. If a delta meets a data error (class 21, 22), the machine goes back to the savepoint and
+//!    recomputes in the same attempt.
 //! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and
 //!    `COMMIT`.
 //!
