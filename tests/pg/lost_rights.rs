@@ -170,3 +170,25 @@ fn a_snapshot_from_before_an_object_is_refused() {
         }
     });
 }
+
+#[test]
+fn a_hint_gives_hidden_tables_back_to_the_catalogs_owner() {
+    todays_server(async |db| {
+        let owner = Role::owner(db).await;
+        owner.does(&["init", "--quiet"]);
+        admin(db, &owner, TABLES).await;
+        let query = "SELECT w, min(v) AS m FROM kept.t GROUP BY w HAVING min(v) < 3";
+        owner.does(&["create", "shown.v", "--query", query, "--quiet"]);
+        let s = db.session().await;
+        let states = "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^state_' AND relkind = 'r'";
+        let state: String = s.client().query_one(states, &[]).await.unwrap().get(0);
+        run(&s, &format!("ALTER TABLE {state} OWNER TO CURRENT_USER")).await;
+        run(&s, WRITES[0]).await;
+        let failed = owner.trickle(&["refresh", "shown.v"]);
+        let mend = format!("ALTER TABLE {state} OWNER TO {}", owner.name);
+        assert!(failed.err.contains(&mend), "{}", failed.err);
+        run(&s, &mend).await;
+        owner.does(&["refresh", "shown.v", "--quiet"]);
+        owner.does(&["check", "shown.v", "--quiet"]);
+    });
+}

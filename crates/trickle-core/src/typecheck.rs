@@ -13,7 +13,7 @@ use crate::rel::{Map, Rel, Values};
 use crate::sql::ast::Query;
 use crate::sql::{Changes, Profile, Sources, Stored, print_query, render_query};
 use crate::types::Type;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A query whose columns come in pairs: a value as the plan computes it, and a NULL of the type that the plan
@@ -95,18 +95,19 @@ fn nulls(types: impl Iterator<Item = Type>) -> Rel {
 
 /// Whether the type is a pseudo-type, which no column can have. Such an expression is checked as an operand.
 fn is_pseudo(ty: &Type) -> bool {
-    match ty {
-        Type::Record(_) | Type::Unknown => true,
-        Type::Array(e) => is_pseudo(e),
-        Type::Other(o) => o.sql_name == "void",
-        _ => false,
-    }
+    matches!(ty, Type::Record(_) | Type::Unknown)
+        || ty.element().is_some_and(is_pseudo)
+        || matches!(ty, Type::Other(o) if o.sql_name == "void")
 }
 
 /// The distinct expressions of a plan. The operands of each are columns, one column for each type.
 #[derive(Default)]
 struct Scalars {
     types: Vec<Type>,
+    /// The expressions that were added. Operands may be shared, so that each is walked once.
+    added: HashSet<Expr>,
+    /// Whether a COLLATE clause stands in an expression that was asked about.
+    collating: HashMap<Expr, bool>,
     found: HashSet<Expr>,
     values: Vec<(Expr, Type, String)>,
 }
@@ -114,18 +115,16 @@ struct Scalars {
 impl Scalars {
     /// Adds the expression, its operands, their operands, and so on.
     fn add(&mut self, e: &Expr) {
-        let mut parts = Vec::new();
-        e.visit(&mut |part| parts.push(part));
-        for part in parts {
-            if !is_checked(part) {
-                continue;
-            }
-            let level = self.level(part);
-            if self.found.insert(level.clone()) {
-                let ty = if has_no_collation(part) { any_collation(part.ty()) } else { part.ty().clone() };
-                let value = if ty == *part.ty() { level } else { level.cast(ty.clone()) };
-                self.values.push((value, ty, shown(part)));
-            }
+        if !self.added.insert(e.clone()) {
+            return;
+        }
+        stacker::maybe_grow(64 * 1024, 1024 * 1024, || e.children().into_iter().for_each(|o| self.add(o)));
+        let Some(shown) = shown(e) else { return };
+        let level = self.level(e);
+        if self.found.insert(level.clone()) {
+            let ty = if self.has_no_collation(e) { any_collation(e.ty()) } else { e.ty().clone() };
+            let value = if ty == *e.ty() { level } else { level.cast(ty.clone()) };
+            self.values.push((value, ty, shown));
         }
     }
 
@@ -133,17 +132,43 @@ impl Scalars {
     /// one where it accepts no column. An operand with a COLLATE clause stays as well, since the clause
     /// decides the collation of the whole.
     fn level(&mut self, e: &Expr) -> Expr {
-        let operands = e.children().into_iter().map(|operand| {
-            if operand.as_literal().is_some() {
+        if e.as_column().is_some() {
+            return self.column(e.ty());
+        }
+        let mut operands = Vec::new();
+        for operand in e.children() {
+            operands.push(if operand.as_literal().is_some() {
                 operand.clone()
-            } else if is_pseudo(operand.ty()) || names_collation(operand) {
-                self.level(operand)
+            } else if is_pseudo(operand.ty()) || self.collates(operand) {
+                stacker::maybe_grow(64 * 1024, 1024 * 1024, || self.level(operand))
             } else {
                 self.column(operand.ty())
-            }
-        });
-        let operands = operands.collect();
-        if e.as_column().is_some() { self.column(e.ty()) } else { e.with_children(operands) }
+            });
+        }
+        e.with_children(operands)
+    }
+
+    /// Whether a COLLATE clause stands in the expression.
+    fn collates(&mut self, e: &Expr) -> bool {
+        if let Some(known) = self.collating.get(e) {
+            return *known;
+        }
+        let clause = match e.kind() {
+            ExprKind::Cast(of) => of.ty().uncollated() == e.ty().uncollated() && of.ty() != e.ty(),
+            _ => false,
+        };
+        let within = || e.children().into_iter().any(|o| self.collates(o));
+        let collates = clause || stacker::maybe_grow(64 * 1024, 1024 * 1024, within);
+        self.collating.insert(e.clone(), collates);
+        collates
+    }
+
+    /// Whether PostgreSQL gives the expression no collation, since its operands are under different ones.
+    /// Such a value may be used where no collation is needed, but no column has it.
+    fn has_no_collation(&mut self, e: &Expr) -> bool {
+        let collation = |o: &&Expr| o.ty().collation().map(|(_, name)| name.to_owned());
+        let collations: HashSet<String> = e.children().iter().filter_map(collation).collect();
+        collations.len() > 1 && !self.collates(e)
     }
 
     fn column(&mut self, ty: &Type) -> Expr {
@@ -162,60 +187,18 @@ impl Scalars {
     }
 }
 
-/// Whether the lowering decides the type of an expression of this form, or the operator that it calls.
-fn is_checked(e: &Expr) -> bool {
-    match e.kind() {
-        ExprKind::Call(..)
-        | ExprKind::Cast(_)
-        | ExprKind::Distinct { .. }
-        | ExprKind::Case { .. }
-        | ExprKind::Coalesce(_)
-        | ExprKind::Extreme { .. }
-        | ExprKind::Quantified { .. }
-        | ExprKind::Array(_)
-        | ExprKind::Row(_)
-        | ExprKind::Subscript { .. } => true,
-        ExprKind::Column(_)
-        | ExprKind::Literal(_)
-        | ExprKind::Clock(_)
-        | ExprKind::And(_)
-        | ExprKind::Or(_)
-        | ExprKind::Not(_)
-        | ExprKind::Is { .. }
-        | ExprKind::ManyRows => false,
-    }
-}
-
-/// Whether PostgreSQL gives the expression no collation, since its operands are under different ones. Such a
-/// value may be used where no collation is needed, but no column has it.
-fn has_no_collation(e: &Expr) -> bool {
-    let collations: HashSet<String> =
-        e.children().iter().filter_map(|o| o.ty().collation().map(|(_, name)| name.to_owned())).collect();
-    collations.len() > 1 && !names_collation(e)
-}
-
 /// Returns a text type under the default collation by a clause, so that only the types of a pair are
 /// compared.
 fn any_collation(ty: &Type) -> Type {
     ty.uncollated().collated("\"default\"", true)
 }
 
-/// Whether a COLLATE clause stands in the expression.
-fn names_collation(e: &Expr) -> bool {
-    let mut found = false;
-    e.visit(&mut |part| {
-        if let ExprKind::Cast(of) = part.kind() {
-            found |= of.ty().uncollated() == part.ty().uncollated() && of.ty() != part.ty();
-        }
-    });
-    found
-}
-
-/// Returns the expression in the words of a message.
-fn shown(e: &Expr) -> String {
+/// Returns the expression in the words of a message. Returns `None` for an expression of which the form alone
+/// decides the type: the lowering chooses neither its type nor an operator.
+fn shown(e: &Expr) -> Option<String> {
     let types = |of: &[&Expr]| of.iter().map(|e| e.ty().to_string()).collect::<Vec<_>>();
     let operands = types(&e.children());
-    match e.kind() {
+    Some(match e.kind() {
         ExprKind::Call(sig, _) if !sig.is_operator() => {
             format!("function {}({})", sig.name, operands.join(", "))
         }
@@ -240,8 +223,8 @@ fn shown(e: &Expr) -> String {
         | ExprKind::Or(_)
         | ExprKind::Not(_)
         | ExprKind::Is { .. }
-        | ExprKind::ManyRows => e.ty().to_string(),
-    }
+        | ExprKind::ManyRows => return None,
+    })
 }
 
 /// The sources of a query that reads no table.

@@ -188,7 +188,7 @@ impl Lowerer<'_> {
         let value = match (value.as_literal(), value.ty()) {
             // A bare number is in the unit of the last field. PostgreSQL reads `1:30` as minutes and seconds
             // for MINUTE TO SECOND alone.
-            (Some(Datum::Text(text)), Type::Unknown) if text.trim().parse::<f64>().is_ok() => {
+            (Some(Datum::Text(text)), Type::Unknown) if text.trim().parse().is_ok_and(f64::is_finite) => {
                 literal::untyped(&format!("{} {last}", text.trim()))
             }
             (Some(Datum::Text(text)), Type::Unknown)

@@ -85,7 +85,9 @@ async fn found(t: &Transaction<'_>, checks: &[TypeCheck], settings: &[Setting]) 
         let view = format!("trickle_types_{i}");
         if let Err(refusal) = t.execute(&format!("{}{}", place.create(&view), check.query), &[]).await {
             // After a refusal, the transaction takes no further statement.
-            return refused_check(&refusal).map(|reason| vec![reason]).ok_or_else(|| asking(refusal));
+            let begin = place.create(&view).chars().count();
+            let reason = refused_check(&refusal, &check.query, begin);
+            return reason.map(|reason| vec![reason]).ok_or_else(|| asking(refusal));
         }
         let view = t.query_one("SELECT to_regclass($1)::oid", &[&place.of_name(&view)]).await;
         views.push(view.map_err(asking)?.get(0));
@@ -117,16 +119,20 @@ fn difference(check: &TypeCheck, row: &Row) -> Result<Reason> {
 
 /// Returns the reason for recomputing a query where the server refuses an expression of its plan. Returns
 /// `None` where the refusal comes from the moment, and not from the expression.
-fn refused_check(refusal: &Refusal) -> Option<Reason> {
+fn refused_check(refusal: &Refusal, query: &str, begin: usize) -> Option<Reason> {
     let state = refusal.sqlstate.as_deref()?;
     let of_expression = state.starts_with("42") || state.starts_with("22") || state == "0A000";
     // The relation exists already; the role lacks a privilege.
     let of_moment = matches!(state, "42P07" | "42501");
+    // The position counts characters of the statement from 1, and the query begins after `begin` of them.
+    let place = refusal.position.and_then(|position| position.checked_sub(begin + 1));
+    let text: String = place.map(|place| query.chars().skip(place).take(40).collect()).unwrap_or_default();
+    let at = if text.is_empty() { String::new() } else { format!(" at \"{} …\"", text.replace('\n', " ")) };
     (of_expression && !of_moment).then(|| Reason {
         span: None,
         kind: ReasonKind::NotYet,
         cause: Cause::Construct,
-        construct: format!("an expression that the engine writes otherwise ({})", refusal.message),
+        construct: format!("an expression that the engine writes otherwise ({}{at})", refusal.message),
         help: "Write the expression with explicit casts or COLLATE clauses.".to_owned(),
     })
 }

@@ -398,7 +398,7 @@ pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
         Datum::Timestamp(t) if *t != i64::MAX && *t != i64::MIN => Datum::Timestamp(round(*t)),
         Datum::Time(t) => Datum::Time(round(*t)),
         Datum::Interval(i) => {
-            let i = cut(*i, int(a, 1)? >> 16);
+            let i = cut(*i, int(a, 1)? >> 16)?;
             Datum::Interval(Interval { micros: round(i.micros), ..i })
         }
         other => other.clone(),
@@ -407,19 +407,26 @@ pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
 
 /// Cuts off the fields below the last one of `fields`, which has a bit for each field (`INTERVAL_MASK` in
 /// PostgreSQL's `utils/timestamp.h`).
-fn cut(i: Interval, fields: i64) -> Interval {
+fn cut(i: Interval, fields: i64) -> Result<Interval> {
     let has = |bit: u32| fields & (1 << bit) != 0;
     let Interval { months, micros, .. } = i;
     // An interval whose fields are all the greatest or the least is infinite.
     if (i.months, i.days) == (i32::MAX, i32::MAX) || (i.months, i.days) == (i32::MIN, i32::MIN) {
-        return i;
+        return Ok(i);
     }
-    match (has(12), has(11), has(10), has(3), has(1)) {
-        (true, ..) => i,
-        (_, true, ..) => Interval { micros: micros - micros % MINUTE, ..i },
-        (_, _, true, ..) => Interval { micros: micros - micros % HOUR, ..i },
-        (_, _, _, true, _) => Interval { micros: 0, ..i },
-        (_, _, _, _, true) => Interval { months, days: 0, micros: 0 },
-        _ => Interval { months: months - months % 12, days: 0, micros: 0 },
+    if has(12) {
+        Ok(i)
+    } else if has(11) {
+        Ok(Interval { micros: micros - micros % MINUTE, ..i })
+    } else if has(10) {
+        Ok(Interval { micros: micros - micros % HOUR, ..i })
+    } else if has(3) {
+        Ok(Interval { micros: 0, ..i })
+    } else if has(1) {
+        Ok(Interval { months, days: 0, micros: 0 })
+    } else if has(2) {
+        Ok(Interval { months: months - months % 12, days: 0, micros: 0 })
+    } else {
+        Err(Error::data("XX000", format!("unrecognized interval typmod: {fields}")))
     }
 }
