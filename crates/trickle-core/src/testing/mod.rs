@@ -1,7 +1,7 @@
 //! Random plans, states and changes, and the laws that are true for all of them.
 //!
-//! The feature `testing` enables this module, which is for this workspace's own tests, fuzz targets and the
-//! PostgreSQL ring.
+//! The feature `testing` enables this module. It serves this workspace's own tests, fuzz targets and the
+//! PostgreSQL ring, and the tests of embedders: [`strategies`] offers the generators to the crate `proptest`.
 
 mod case_file;
 mod cases;
@@ -16,6 +16,7 @@ mod plans;
 mod repro;
 mod shown;
 mod shrink;
+pub mod strategies;
 mod timed;
 mod tiny;
 mod windows;

@@ -38,7 +38,7 @@ pub fn shrink(
 }
 
 /// Returns the parts of the plan, smallest first, then the plan with one operator bypassed.
-fn smaller_plans(sample: &Sample) -> Vec<Sample> {
+pub(super) fn smaller_plans(sample: &Sample) -> Vec<Sample> {
     let nodes = sample.graph.reachable(sample.root);
     let mut plans: Vec<Sample> = nodes
         .iter()
@@ -73,7 +73,7 @@ fn bypass(sample: &Sample, target: NodeId, by: NodeId) -> Option<Sample> {
 
 /// Returns databases with one row less, before or in the change. A row that the change deletes is removed
 /// from both.
-fn smaller_data(db: &Database) -> Vec<Database> {
+pub(super) fn smaller_data(db: &Database) -> Vec<Database> {
     let mut out = Vec::new();
     for (table, rows) in &db.before {
         for (row, w) in rows.iter() {
