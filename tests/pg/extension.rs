@@ -298,6 +298,29 @@ fn an_old_snapshot_captures_and_drains_no_unseen_changes() {
     });
 }
 
+/// Catches rows that only the caller's session sees, and that its refresh would store for everybody.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_session_with_a_temporary_child_of_a_source_refreshes_nothing() {
+    todays_server(async |db| {
+        let (s, other) = (installed(db).await, db.session().await);
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+        run(&s, "CREATE TEMP TABLE c () INHERITS (orders); INSERT INTO c VALUES (7000, 1, 5); UPDATE orders SET amount = 9").await;
+        for call in ["refresh_stream_table('totals')", "repair_stream_table('totals')"] {
+            assert_eq!(refused(&s, &format!("SELECT pgtrickle.{call}")).await, "55000", "{call}");
+        }
+        run(&other, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&other).await;
+        run(
+            &s,
+            "UPDATE orders SET amount = 8; DROP TABLE c; SELECT pgtrickle.refresh_stream_table('totals')",
+        )
+        .await;
+        assert_totals(&s).await;
+    });
+}
+
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn health_check_finds_broken_triggers_and_rebuild_repairs_them() {

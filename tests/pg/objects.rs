@@ -119,6 +119,10 @@ const REASONS: &[(&str, &str)] = &[
         "tells the new partitions of a source that hold no row, and so change no result",
     ),
     (
+        "function pgtrickle.has_temporary_child",
+        "tells a trigger or a refresh that its session has a child of the table that no other session sees",
+    ),
+    (
         "function pgtrickle.require_partitions",
         "tells a refresh that a partition came or went while it read the table",
     ),

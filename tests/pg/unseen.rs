@@ -2,7 +2,7 @@
 
 use crate::support::{assert_equal, count, create, name, open, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
-use trickle_client::{RefreshOptions, Settings};
+use trickle_client::{NewStreamTable, RefreshMode, RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -136,5 +136,50 @@ fn a_lagging_reader_is_recomputed_and_buffers_stay_small() {
         let bytes = count(t.connection(), sizes).await;
         assert!(bytes <= 96 << 10, "{bytes}");
         assert_equal(&mut t, "st2").await;
+    });
+}
+
+/// Catches rows of a temporary child. They exist for the session that made the child, and statements of that
+/// session on the parent write them too; the query, which a refresh runs in another session, has none of them.
+#[test]
+fn rows_of_a_temporary_child_are_in_no_result() {
+    todays_server(async |db| {
+        for mode in [RefreshMode::Differential, RefreshMode::Immediate] {
+            let mut t = open(db).await;
+            run(t.connection(), SOURCE).await;
+            let new = NewStreamTable::new(
+                name("st"),
+                "SELECT v % 7 AS k, count(*) AS n, sum(v) AS s FROM t GROUP BY v % 7",
+            );
+            t.create(&NewStreamTable { mode: Some(mode), ..new }).await.unwrap();
+            let (a, b) = (db.session().await, db.session().await);
+            run(&a, "CREATE TEMP TABLE c () INHERITS (t); INSERT INTO c VALUES (100, 3), (101, 4)").await;
+            for change in [
+                "UPDATE t SET v = v + 1",
+                "DELETE FROM t WHERE id IN (5, 100)",
+                "INSERT INTO c VALUES (102, 3); INSERT INTO t VALUES (200, 3)",
+                "UPDATE ONLY t SET v = v + 1 WHERE id < 9",
+            ] {
+                run(&a, change).await;
+                refresh(&mut t, "st").await;
+                assert_equal(&mut t, "st").await;
+            }
+            run(&b, "UPDATE t SET v = v + 1 WHERE id = 7").await;
+            if mode == RefreshMode::Differential {
+                let done = refresh(&mut t, "st").await;
+                assert_eq!(
+                    done[0].report.action,
+                    Action::Differential,
+                    "other sessions write no row of the child"
+                );
+            }
+            assert_equal(&mut t, "st").await;
+            run(&a, "DROP TABLE c").await;
+            run(&b, "UPDATE t SET v = v + 1 WHERE id = 8").await;
+            refresh(&mut t, "st").await;
+            assert_equal(&mut t, "st").await;
+            t.drop(&name("st"), false).await.unwrap();
+            run(t.connection(), "DROP TABLE t").await;
+        }
     });
 }

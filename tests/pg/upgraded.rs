@@ -41,3 +41,40 @@ fn an_upgrade_renews_capture_and_loses_no_change() {
         assert_equal(&mut t, "at_once").await;
     });
 }
+
+/// Catches tables without a key that an earlier release made, and that a publication of all tables keeps
+/// refreshes from writing.
+#[test]
+fn an_upgrade_lets_tables_without_a_key_be_published() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE t (id int PRIMARY KEY, k int, v int); INSERT INTO t SELECT i, i % 3, i FROM generate_series(1, 9) i").await;
+        create(&mut t, "bag", "SELECT v FROM t WHERE v > 1").await;
+        create(
+            &mut t,
+            "state",
+            "SELECT k, count(DISTINCT v) AS n, max(v) AS m FROM t GROUP BY k HAVING count(*) > 1",
+        )
+        .await;
+        t.migrate(2).await.unwrap();
+        let former = "SELECT count(*) FROM (SELECT c.oid FROM pg_class c WHERE c.relreplident = 'f' AND c.relkind = 'r') x";
+        assert!(count(&w, former).await > 1);
+        // The former release left the replica identity of its tables as CREATE TABLE makes it.
+        run(
+            &w,
+            "DO $$ DECLARE made regclass; BEGIN FOR made IN SELECT oid FROM pg_class WHERE relreplident = 'f' AND relkind = 'r' \
+             LOOP EXECUTE format('ALTER TABLE %s REPLICA IDENTITY DEFAULT', made); END LOOP; END $$",
+        )
+        .await;
+        assert_eq!(t.migrate(VERSION).await.unwrap(), Some(2));
+        run(&w, "CREATE PUBLICATION everything FOR ALL TABLES").await;
+        for change in ["UPDATE t SET v = v + 1 WHERE k = 1", "DELETE FROM t WHERE id = 3"] {
+            run(&w, change).await;
+            for name in ["bag", "state"] {
+                refresh(&mut t, name).await;
+                assert_equal(&mut t, name).await;
+            }
+        }
+    });
+}

@@ -223,3 +223,29 @@ fn rows_that_no_update_can_change_are_written_too() {
         assert!(count(&w, "SELECT count(*) FROM log").await > 0);
     });
 }
+
+/// Catches an error of a refresh that an object of the user's on the stream table raised, and that does not
+/// say which object has to change.
+#[test]
+fn an_index_or_a_rule_that_refuses_a_refresh_is_told() {
+    todays_server(async |db| {
+        let (mut t, w) = kept(db).await;
+        let exchange = "UPDATE s SET v = 3 - v WHERE id IN (1, 2)";
+        run(&w, &format!("CREATE UNIQUE INDEX pairs ON k (v); {exchange}")).await;
+        let refused = t.refresh(&[name("k")], &RefreshOptions::default()).await.unwrap_err();
+        assert_eq!(refused.sqlstate(), Some("23505"), "{refused}");
+        assert!(refused.hint_text().is_some_and(|h| h.contains("DEFERRABLE")), "{refused}");
+        run(&w, "DROP INDEX pairs; ALTER TABLE k ADD UNIQUE (v) DEFERRABLE").await;
+        for _ in 0..2 {
+            refresh(&mut t, "k").await;
+            assert_equal(&mut t, "k").await;
+            run(&w, exchange).await;
+        }
+        run(&w, "CREATE RULE other AS ON INSERT TO k DO ALSO SELECT 1").await;
+        let refused = t.refresh(&[name("k")], &RefreshOptions::default()).await.unwrap_err();
+        assert!(refused.hint_text().is_some_and(|h| h.starts_with("Drop the rule")), "{refused}");
+        run(&w, "DROP RULE other ON k").await;
+        refresh(&mut t, "k").await;
+        assert_equal(&mut t, "k").await;
+    });
+}

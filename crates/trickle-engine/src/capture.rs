@@ -56,7 +56,7 @@ WITH RECURSIVE tree(oid) AS (
     UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND NOT h.inhdetachpending
 )
 SELECT n.nspname, c.relname, c.relkind = 'p' FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') ORDER BY c.oid <> $1, c.oid";
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' ORDER BY c.oid <> $1, c.oid";
 
 const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes, children, \
      ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (children) AND c.relkind = 'p' ORDER BY 1) \

@@ -226,11 +226,27 @@ impl From<Failure> for Error {
             FailureKind::Stale => Kind::Stale,
             _ => Kind::Server,
         };
+        let hint = f.error.hint.or_else(|| advice_on(&f.error.sqlstate, &f.error.message).map(Into::into));
         let mut e = Error::new(kind, f.error.message);
         e.0.detail = f.error.detail;
-        e.0.hint = f.error.hint;
+        e.0.hint = hint;
         e.0.sqlstate = Some(f.error.sqlstate);
         e
+    }
+}
+
+/// Returns advice on an error that an index or a rule on the stream table itself raised while a refresh wrote
+/// its rows. Trickle's own key never raises 23505, since rows are written by it.
+fn advice_on(sqlstate: &str, message: &str) -> Option<&'static str> {
+    match sqlstate {
+        "23505" => Some(
+            "If two rows exchange their values, declare the index as a constraint that is checked after each statement: ALTER \
+             TABLE … ADD UNIQUE (…) DEFERRABLE. If the query gives the value twice, drop the index.",
+        ),
+        "0A000" if message.contains("INSERT or UPDATE rules") => Some(
+            "Drop the rule on the stream table; a trigger on it, or a rule on a view over it, can do the same.",
+        ),
+        _ => None,
     }
 }
 

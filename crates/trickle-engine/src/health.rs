@@ -3,6 +3,7 @@
 
 mod concern;
 mod installation;
+mod published;
 
 pub use concern::{Concern, OpenTransaction, open_transactions};
 

@@ -51,6 +51,7 @@ pub mod give_way;
 mod going_on;
 mod hand_over;
 pub mod health;
+mod holders;
 mod immediate;
 pub mod lease;
 mod load;

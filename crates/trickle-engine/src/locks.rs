@@ -6,7 +6,8 @@
 
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
-use crate::progress::{Progress, holder};
+use crate::holders::holders;
+use crate::progress::Progress;
 use std::time::Duration;
 use trickle_core::catalog::TableId;
 
@@ -52,8 +53,11 @@ pub(crate) async fn patiently<T>(
         let holders = holders(db, tables).await?;
         if attempt >= patience.attempts {
             return Err(Error::busy(format!("{} ({attempt} attempts)", busy.message()))
-                .detail(if holders.is_empty() { "Whoever held the lock is gone now.".to_owned() } else { holders.join("; ") })
-                .hint("Wait until it ends, or end it with pg_terminate_backend(pid), and try again. Nothing was changed."));
+                .detail(if holders.is_empty() { "No session holds the lock any more.".to_owned() } else { holders.join("; ") })
+                .hint(
+                    "Wait until it ends, or end it, and try again: pg_terminate_backend(pid) ends a process, COMMIT PREPARED or \
+                     ROLLBACK PREPARED a prepared transaction. Nothing was changed.",
+                ));
         }
         for h in &holders {
             progress.say(&format!("waiting: {h}"));
@@ -102,23 +106,6 @@ async fn once<T>(
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;
     Ok(output)
-}
-
-/// Returns the sessions that hold locks on these tables which make writers and DDL wait, each in one line.
-async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
-    let rows = db
-        .query(
-            "SELECT DISTINCT a.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'), \
-             extract(epoch FROM clock_timestamp() - a.xact_start)::int8, l.relation::regclass::text \
-             FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
-             WHERE l.relation = ANY ($1) AND l.granted AND l.pid <> pg_backend_pid() \
-             AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', \
-             'ExclusiveLock', 'AccessExclusiveLock') ORDER BY 1",
-            &[&tables],
-        )
-        .await
-        .map_err(|e| Error::server("look who holds a lock", e))?;
-    Ok(rows.iter().map(|r| holder(r, Some(r.get(5)))).collect())
 }
 
 /// Returns the oids of tables, for the lists of tables whose locks a transaction may wait for.

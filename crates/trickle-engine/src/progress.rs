@@ -1,7 +1,8 @@
 //! Reports the progress of long work.
 
-use crate::db::{Connection, Connections, Row};
+use crate::db::{Connection, Connections};
 use crate::error::{Error, Result};
+use crate::holders::{BLOCKERS, holder};
 use futures_util::future::{self, Either, select};
 use futures_util::pin_mut;
 use std::convert::Infallible;
@@ -102,13 +103,6 @@ pub(crate) struct Onlooker {
     pub(crate) table: Option<u32>,
 }
 
-/// The sessions that block the server process `$1`, and the table whose lock that process waits for.
-const BLOCKERS: &str = "
-SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
-    extract(epoch FROM clock_timestamp() - a.xact_start)::int8,
-    (SELECT min(l.relation::regclass::text) FROM pg_locks l WHERE l.pid = $1 AND NOT l.granted)
-FROM unnest(pg_blocking_pids($1)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid ORDER BY 1";
-
 impl Onlooker {
     /// Runs the work and observes it at the same time.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
@@ -188,7 +182,7 @@ impl Onlooker {
         }
         let rows = s.query(BLOCKERS, &[&pid]).await;
         let rows = rows.map_err(|e| Error::server("look who holds a lock", e))?;
-        let all = rows.iter().map(|r| Blocker { pid: r.get(0), line: holder(r, r.get(5)) });
+        let all = rows.iter().map(|r| Blocker { pid: r.get(0), line: holder(r) });
         Ok(all.filter(|b| !self.tally.is_worker(b.pid)).collect())
     }
 
@@ -196,15 +190,4 @@ impl Onlooker {
         let row = s.query_one("SELECT pg_relation_size($1::oid)", &[&self.table?]).await.ok()?;
         row.get::<Option<i64>>(0).and_then(|n| u64::try_from(n).ok())
     }
-}
-
-/// Describes the session that holds a lock in one line, from a row of pid, role, application, state and
-/// seconds.
-pub(crate) fn holder(r: &Row, on: Option<&str>) -> String {
-    let app: String = r.get(2);
-    let app = if app.is_empty() { String::new() } else { format!(", {app}") };
-    let (pid, role, state) = (r.get::<i32>(0), r.get::<String>(1), r.get::<String>(3));
-    let seconds = r.get::<Option<i64>>(4).unwrap_or(0);
-    let on = on.map_or_else(|| "holds a lock".to_owned(), |on| format!("holds a lock on {on}"));
-    format!("process {pid} ({role}{app}), {state} for {seconds} s, {on}")
 }

@@ -4,6 +4,8 @@ use super::refresher::until;
 use super::{BY_REGION, Role};
 use crate::support::{newest_server, pid, run};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use trickle_client::Session;
 
 /// Runs `doctor`, and returns its exit code with the result, the finding and the advice of one check.
@@ -50,6 +52,7 @@ fn doctor_finds_faults_and_its_advice_helps() {
             "catalog",
             "triggers",
             "guards",
+            "publications",
             "uncaptured changes",
             "others' triggers",
             "capture",
@@ -100,6 +103,15 @@ fn doctor_finds_faults_and_its_advice_helps() {
         app.does(&again);
         says(&app, "guards", 0, "ok", &[]);
         says(&app, "refresher", 0, "warning", &["1 on schedule", "trickle run"]);
+
+        app.run_sql(db, "ALTER TABLE by_region REPLICA IDENTITY NOTHING").await;
+        let admin = db.session().await;
+        run(&admin, "CREATE PUBLICATION p FOR ALL TABLES").await;
+        let mend = "ALTER TABLE public.by_region REPLICA IDENTITY FULL";
+        says(&app, "publications", 1, "problem", &["p refuses updates of public.by_region", mend]);
+        app.run_sql(db, mend).await;
+        says(&app, "publications", 0, "ok", &[]);
+        run(&admin, "DROP PUBLICATION p").await;
 
         // A source loses a column that a stream table needs; following the advice repairs the stream table.
         app.run_sql(db, "CREATE TABLE visits (id int, day int)").await;
@@ -156,6 +168,44 @@ fn doctor_and_status_take_no_locks_and_name_the_blocker() {
         );
         run(&holder, "ROLLBACK").await;
         assert!(waiting.wait().unwrap().success());
+        says(&app, "locks", 0, "ok", &[]);
+    });
+}
+
+/// A prepared transaction has no process, so its locks must be told by its name, and with the statements that
+/// end it.
+#[test]
+fn a_prepared_transaction_that_is_waited_for_is_named() {
+    newest_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        app.run_sql(db, "CREATE TABLE visits (id int)").await;
+        let prepared =
+            "BEGIN; DELETE FROM orders; INSERT INTO visits VALUES (1); PREPARE TRANSACTION 'it''s here'";
+        app.run_sql(db, prepared).await;
+        let (s, waiter) = (db.session().await, db.session().await);
+        let looked = async {
+            let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND database = \
+                 (SELECT oid FROM pg_database WHERE datname = current_database())";
+            until(&s, waits).await;
+            let named = "waits for public.orders, held by prepared transaction \"it's here\"";
+            let ends = "To end it: COMMIT PREPARED 'it''s here'; or ROLLBACK PREPARED 'it''s here';";
+            says(&app, "locks", 0, "warning", &[named, ends]);
+            let create = ["create", "visited", "--query", "SELECT id FROM visits"];
+            let mut making = app.command(&create).stderr(Stdio::piped()).spawn().unwrap();
+            let mut said = BufReader::new(making.stderr.take().unwrap());
+            let mut told = String::new();
+            while !told.contains("waiting: ") && said.read_line(&mut told).unwrap() > 0 {}
+            run(&s, "ROLLBACK PREPARED 'it''s here'").await;
+            assert!(
+                told.contains("prepared transaction \"it's here\"") && told.contains("on public.visits"),
+                "{told}"
+            );
+            assert!(making.wait().unwrap().success());
+            drop(said);
+        };
+        tokio::join!(run(&waiter, "BEGIN; LOCK TABLE orders IN SHARE MODE; COMMIT"), looked);
         says(&app, "locks", 0, "ok", &[]);
     });
 }

@@ -111,7 +111,7 @@ fn planned_again(table: u32) -> Scalar {
 /// The server discards its plans whenever a partition is added. The check of partitions therefore costs a
 /// statement nothing, and is up to date at every isolation level. Other children are looked up by each
 /// statement, in the catalog that its transaction sees. An INSERT into a table writes no row of its children,
-/// so no child is looked up for an INSERT.
+/// so no child is looked up for an INSERT. Temporary children of other sessions are never written.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let known = buffer.known()?;
     let why = "it has partitions or children that its triggers were not made for";
@@ -133,10 +133,12 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
             filter: vec![
                 among(column("inhparent"), parents),
                 among(column("inhrelid"), list(ids(), "oid[]")).negated(),
+                is_permanent(column("inhrelid")),
             ],
             ..Select::default()
         };
-        let some = Scalar::Exists { query: Box::new(Query::select(other)), negated: false };
+        let other = Scalar::Exists { query: Box::new(Query::select(other)), negated: false };
+        let some = Scalar::or([other, has_temporary_child(buffer)]);
         return (writer.event != TriggerEvent::Insert)
             .then(|| when(some, vec![Instruction::Run(marked)], Vec::new()));
     }
@@ -146,6 +148,31 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let some = Scalar::and(std::iter::once(other).chain(parents.map(planned_again)));
     Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
+
+/// Whether the table with this oid is not temporary.
+fn is_permanent(relation: Scalar) -> Scalar {
+    let c = Ident::fixed("c");
+    let column = |name| Scalar::column(&c, &Ident::fixed(name));
+    let found = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(Qualified::new("pg_catalog", "pg_class"), c.clone())],
+        filter: vec![column("oid").equals(relation), column("relpersistence").op("<>", Scalar::text("t"))],
+        ..Select::default()
+    };
+    Scalar::Exists { query: Box::new(Query::select(found)), negated: false }
+}
+
+/// Whether the writer's session has a temporary child of the table. Statements on the table write rows of that
+/// child too, and no other session sees these rows. A session without temporary tables is spared the search.
+pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
+    let has = Scalar::Call(function("has_temporary_child"), vec![source(buffer, "oid")]);
+    let any = Scalar::call("pg_my_temp_schema", vec![]).op("<>", constant("0", "oid"));
+    Scalar::and([any, has])
+}
+
+/// The reason in the mark of an IMMEDIATE stream table whose source has a temporary child.
+pub(crate) const TEMPORARY: &str =
+    "a session wrote it that has a temporary child of it, whose rows other sessions do not see";
 
 /// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
 /// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only

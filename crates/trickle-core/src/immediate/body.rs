@@ -260,10 +260,15 @@ impl Immediate<'_> {
 
     /// Leaves a mark and returns if the trigger does not get the rows that the plan must see.
     fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
-        let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
-        let may = event == TriggerEvent::Update && source.is_partitioned();
-        let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
-        moved.into_iter().chain(self.without_nulls(source, event)).collect()
+        let stop = |why| vec![fit::marked(source, self.id, Scalar::text(why)), Instruction::Return];
+        let moves = event == TriggerEvent::Update && source.is_partitioned();
+        let moved = moves.then(|| when(fit::may_have_moved(source), stop(fit::MOVED), Vec::new()));
+        // Only statements on existing rows reach the children of a table.
+        let reaches =
+            matches!(event, TriggerEvent::Update | TriggerEvent::Delete) && !source.is_partitioned();
+        let temporary =
+            reaches.then(|| when(fit::has_temporary_child(source), stop(fit::TEMPORARY), Vec::new()));
+        moved.into_iter().chain(temporary).chain(self.without_nulls(source, event)).collect()
     }
 
     /// Leaves a mark and returns if a row has a NULL in a column that has none according to the plan. NOT

@@ -4,7 +4,7 @@
 //! by [`crate::sql`].
 
 use super::facts::Facts;
-use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source};
+use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source, Transaction};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
@@ -475,11 +475,13 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
 }
 
 /// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot:
-/// statements before that change read other rows than statements after it. `None`: no member reads a table
-/// with partitions.
-pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
+/// statements before that change read other rows than statements after it. In a caller's session the statement
+/// also fails where a source has a temporary child, whose rows other sessions do not see. `None`: there is
+/// nothing to compare.
+pub(super) fn require_partitions(plan: &Plan) -> Option<Statement> {
+    let may = |s: &&Source| s.partitioned || matches!(plan.transaction, Transaction::Callers { .. });
     let read: BTreeSet<TableId> =
-        members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned).map(|s| s.relation.id).collect();
+        plan.members.iter().flat_map(|m| &m.sources).filter(may).map(|s| s.relation.id).collect();
     let list: Vec<String> = read.iter().map(ToString::to_string).collect();
     let text = format!("SELECT pgtrickle.require_partitions('{{{}}}')", list.join(","));
     (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))

@@ -32,7 +32,7 @@ pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FRO
 
 const RELATION: &str = "
 SELECT c.oid, n.nspname, c.relname, {kind}, row_security_active(c.oid),
-    EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), c.relkind = 'v',
+    pgtrickle.children(c.oid) <> '{}', c.relkind = 'v',
     EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE pg_catalog.format('%I.%I', $1, $2) END)

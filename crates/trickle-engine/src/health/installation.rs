@@ -1,11 +1,14 @@
 //! Checks trickle's own objects in a database, such as the catalog, triggers, buffers and stream tables.
 
+use super::published::published;
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, Row};
+use crate::holders::ends_prepared;
 use crate::say;
 use crate::schema::{self, VERSION};
 use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
+use std::collections::BTreeSet;
 use trickle_core::vocabulary::Activity;
 
 /// Checks the catalog. Returns the findings, and whether the catalog can be used.
@@ -42,6 +45,7 @@ impl<C: Connection> Trickle<C> {
             marks(self.db()).await?,
             yielded(self.db()).await?,
             guards(self.db()).await?,
+            published(self.db()).await?,
             paths(self.db()).await?,
             strangers(self.db()).await?,
             captured(&buffers, &tables),
@@ -101,7 +105,7 @@ fn catalog(version: Option<i32>) -> Check {
 }
 
 /// Returns the first entries of a list, and the number of the other entries.
-fn some(list: &[String]) -> String {
+pub(super) fn some(list: &[String]) -> String {
     const SHOWN: usize = 5;
     let more = list.len().saturating_sub(SHOWN);
     let shown = list[..list.len() - more].join(", ");
@@ -118,7 +122,7 @@ WITH RECURSIVE tree(source, oid) AS (
 )
 SELECT c.oid::regclass::text, count(*) FILTER (WHERE g.oid IS NULL)
 FROM tree JOIN pgtrickle.pgt_buffers b ON b.source_relid = tree.source
-JOIN pg_class c ON c.oid = tree.oid AND c.relkind IN ('r', 'p')
+JOIN pg_class c ON c.oid = tree.oid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
 LEFT JOIN pg_proc p ON p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND starts_with(p.proname, format('capture_%s_%s_', b.source_relid, b.generation))
 LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgfoid = p.oid
@@ -359,10 +363,14 @@ fn altered(tables: &[Status]) -> Check {
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
-/// Processes that wait for a lock on a stream table or a source, each with the table and the processes that
-/// block it.
+/// Processes that wait for a lock on a stream table or a source, each with the table, the processes that block
+/// it, and the prepared transactions that have a lock on the table. `pg_blocking_pids` has 0 for these.
 const LOCKS: &str = "
-SELECT DISTINCT l.pid, l.relation::regclass::text, pg_blocking_pids(l.pid)
+SELECT DISTINCT l.pid, l.relation::regclass::text, array_remove(pg_blocking_pids(l.pid), 0),
+    CASE WHEN 0 = ANY (pg_blocking_pids(l.pid)) THEN ARRAY(
+        SELECT DISTINCT x.gid FROM pg_locks h JOIN pg_locks o ON o.pid IS NULL AND o.locktype = 'transactionid' AND o.granted
+            AND o.virtualtransaction = h.virtualtransaction JOIN pg_prepared_xacts x ON x.transaction = o.transactionid
+        WHERE h.pid IS NULL AND h.granted AND h.relation = l.relation AND h.database = l.database ORDER BY 1) ELSE '{}' END
 FROM pg_locks l WHERE NOT l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND l.relation IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables UNION SELECT source_relid FROM pgtrickle.pgt_dependencies)
 ORDER BY 1";
@@ -372,16 +380,21 @@ async fn locks(db: &dyn Connection) -> Result<Check> {
     if rows.is_empty() {
         return Ok(Check::new("locks", Verdict::Good, "nobody waits for one", ""));
     }
-    let mut blockers: Vec<i32> = Vec::new();
+    let (mut blockers, mut prepared) = (BTreeSet::new(), BTreeSet::new());
     let mut found = Vec::new();
     for r in &rows {
-        let (pid, table, by): (i32, String, Vec<i32>) = (r.get(0), r.get(1), r.get(2));
-        found.push(format!("process {pid} waits for {table}, held by {}", processes(&by)));
+        let (pid, table): (i32, String) = (r.get(0), r.get(1));
+        let (by, gids): (Vec<i32>, Vec<String>) = (r.get(2), r.get(3));
+        let transactions = gids.iter().map(|gid| format!("prepared transaction \"{gid}\""));
+        let of_processes = (!by.is_empty()).then(|| processes(&by));
+        let by_all: Vec<String> = of_processes.into_iter().chain(transactions).collect();
+        let held = if by_all.is_empty() { String::new() } else { format!(", held by {}", list(&by_all)) };
+        found.push(format!("process {pid} waits for {table}{held}"));
         blockers.extend(by);
+        prepared.extend(gids);
     }
-    blockers.sort_unstable();
-    blockers.dedup();
-    let ends: Vec<String> = blockers.iter().map(|p| format!("SELECT pg_terminate_backend({p});")).collect();
+    let ends = blockers.iter().map(|pid| format!("SELECT pg_terminate_backend({pid});"));
+    let ends: Vec<String> = ends.chain(prepared.iter().map(|gid| ends_prepared(gid))).collect();
     let advice = format!("Refreshes and writers wait until it ends. To end it: {}", ends.join(" "));
     Ok(Check::new("locks", Verdict::Warning, some(&found), advice))
 }

@@ -131,19 +131,36 @@ COMMENT ON FUNCTION pgtrickle.columns_now(oid, int2[], oid[]) IS 'The captured c
 -- The partitions and children of a table, on every level. One that is being detached (DETACH … CONCURRENTLY) is none any more.
 CREATE FUNCTION pgtrickle.children(relation oid) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
 BEGIN
     RETURN ARRAY(
         WITH RECURSIVE tree(oid) AS (
             SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation AND NOT h.inhdetachpending
             UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND NOT h.inhdetachpending
         )
-        SELECT tree.oid FROM tree ORDER BY 1);
+        SELECT tree.oid FROM tree
+        WHERE partitioned OR EXISTS (SELECT FROM pg_class c WHERE c.oid = tree.oid AND c.relpersistence <> 't') ORDER BY 1);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level.';
+COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level; temporary tables are left out.';
 
--- Fails where these tables have got or lost partitions since the snapshot of the transaction. The rows that a statement reads of a partition
--- are of the snapshot; the partitions that a table has are those of the moment in which the statement begins, as pg_partition_tree says them.
+-- Whether this session has a temporary child of a table. A table that is not temporary has no temporary partitions. The rows of the child
+-- are in no stream table, since other sessions do not see them; but statements of this session on the table read and write them.
+CREATE FUNCTION pgtrickle.has_temporary_child(relation oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pg_my_temp_schema() <> 0 AND EXISTS (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+        )
+        SELECT FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relnamespace = pg_my_temp_schema());
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.has_temporary_child(oid) IS 'Whether this session has a temporary child of a table, whose rows other sessions do not see.';
+
+-- Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session. The
+-- rows that a statement reads of a partition are of the snapshot; the partitions that a table has are those of the moment in which the statement begins, as pg_partition_tree says them.
 CREATE FUNCTION pgtrickle.require_partitions(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
@@ -154,9 +171,16 @@ BEGIN
         RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', other
             USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
     END IF;
+    SELECT t.oid INTO other FROM unnest(tables) t(oid) WHERE pgtrickle.has_temporary_child(t.oid) LIMIT 1;
+    IF other IS NOT NULL THEN
+        RAISE EXCEPTION '% has a temporary child in this session', other
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = 'Other sessions do not see the rows of that child, so no stream table may have them.',
+                HINT = 'Drop the temporary table, or refresh in another session.';
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.require_partitions(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction.';
+COMMENT ON FUNCTION pgtrickle.require_partitions(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session.';
 
 -- Whether a table has other partitions than these, that its triggers were made for. What is written through the table to one of the
 -- others is captured, and no trigger fires when that one is dropped or detached: so triggers note that there was one. Called as misfit is.
@@ -353,6 +377,7 @@ COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; a random on
 CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
+DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
 BEGIN
     RETURN (
         SELECT md5(concat_ws(E'\n',
@@ -372,7 +397,8 @@ BEGIN
              SELECT string_agg(concat_ws(' ', child, version, CASE WHEN EXISTS (SELECT FROM pg_attribute a
                     WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(d.adbin::text, ','
                     ORDER BY d.adnum) FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-                    WHERE d.adrelid = child AND a.attgenerated <> '') END), ',' ORDER BY child, version) FROM tree),
+                    WHERE d.adrelid = child AND a.attgenerated <> '') END), ',' ORDER BY child, version) FROM tree
+             WHERE partitioned OR EXISTS (SELECT FROM pg_class c WHERE c.oid = child AND c.relpersistence <> 't')),
             (SELECT pgtrickle.view_text(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
     );
 END
@@ -437,10 +463,15 @@ COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions tha
 -- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL.
 CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
 BEGIN
     RETURN (
-        WITH RECURSIVE tree(oid) AS (
-            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+        WITH RECURSIVE whole(oid) AS (
+            SELECT relation UNION SELECT h.inhrelid FROM whole JOIN pg_inherits h ON h.inhparent = whole.oid
+        ), tree AS (
+            -- Rows of a temporary child are in no stream table.
+            SELECT w.oid FROM whole w
+            WHERE partitioned OR EXISTS (SELECT FROM pg_class c WHERE c.oid = w.oid AND c.relpersistence <> 't')
         ), columns AS (
             SELECT a.* FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum = ANY (numbers) AND NOT a.attisdropped
         ), everywhere AS (
@@ -1175,6 +1206,25 @@ BEGIN
 END
 $$;
 -- == End of that ======================================================================================================
+
+-- Stored tables without a primary key have all columns as their replica identity, so that a publication of all tables refuses no
+-- refresh. The tables of roles that this one does not belong to are told by doctor.
+DO $$
+DECLARE
+    kept regclass;
+BEGIN
+    FOR kept IN SELECT c.oid FROM pg_class c
+        WHERE c.relkind = 'r' AND c.relreplident = 'd' AND pg_has_role(c.relowner, 'USAGE')
+        AND (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
+            -- Only the owner of a table makes a guard on it, whoever writes the table's name into the catalog.
+            OR c.oid IN (SELECT s.pgt_relid FROM pgtrickle.pgt_stream_tables s JOIN pg_trigger g ON g.tgrelid = s.pgt_relid
+                JOIN pg_proc p ON p.oid = g.tgfoid WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'refuse_writes'))
+        AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+    LOOP
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', kept);
+    END LOOP;
+END
+$$;
 
 -- Each refresh asks these functions about the server's catalogs. They go by index where there is one, by one plan for all
 -- arguments, and are not compiled: so they cost the same in a large database, in the first calls of a session and with old
