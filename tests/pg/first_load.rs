@@ -428,8 +428,8 @@ impl Progress for Heard {
     fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(tokio::time::sleep(Duration::from_secs(1)))
     }
-    fn at(&self, standing: &trickle_client::progress::Standing) {
-        self.0.lock().unwrap().extend(standing.waits_for.iter().map(|b| b.pid));
+    fn at(&self, report: &trickle_client::progress::ProgressReport) {
+        self.0.lock().unwrap().extend(report.waits_for.iter().map(|b| b.pid));
     }
 }
 

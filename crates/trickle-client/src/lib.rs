@@ -30,9 +30,9 @@ pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
 pub use trickle_engine::{
-    Action, Activity, Alteration, Beside, BufferStatus, Checked, Created, Difference, Ending, Error,
-    Explained, HistoryEntry, IfExists, Initiator, LastRefresh, Mode, Name, NewStreamTable, Plans, REFRESHER,
-    ROUNDING, RefreshMode, RefreshOptions, Refreshed, Refresher, Result, Settings, SourceStatus, Status,
+    Action, Activity, Alteration, BufferStatus, Checked, Created, Difference, Ending, Error, Explained,
+    HistoryEntry, IfExists, Initiator, LastRefresh, Mode, Name, NewStreamTable, Plans, REFRESHER, ROUNDING,
+    RefreshMode, RefreshOptions, Refreshed, Refresher, Result, Settings, SourceStatus, StateSizes, Status,
     Waited, capture, catalog, locks, progress, registry, schema,
 };
 pub use wire::failed;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement as Prepared};
 use trickle_core::refresh::{Answer, Kind, Statement};
-use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, Sent, Way};
+use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, SendForm, Sent};
 use trickle_engine::drive::{Timed, first_words};
 use trickle_engine::{Error, Result};
 
@@ -141,11 +141,12 @@ impl Session {
             }
             rest = after;
             let types: Vec<Type> = s.params.iter().map(|v| type_of(&v.bind())).collect();
-            let way = self.prepared.as_ref().map_or(Way::Text, |p| lock(p).way(s, |kept| fits(kept, &types)));
-            let kept = match way {
-                Way::Text => None,
-                Way::Kept(kept) => Some(kept),
-                Way::Prepare(settings) => {
+            let form =
+                self.prepared.as_ref().map_or(SendForm::Text, |p| lock(p).form(s, |kept| fits(kept, &types)));
+            let kept = match form {
+                SendForm::Text => None,
+                SendForm::Kept(kept) => Some(kept),
+                SendForm::Prepare(settings) => {
                     answers.extend(future::join_all(waiting.drain(..)).await.into_iter().flatten());
                     if answers.iter().any(|(a, _)| a.is_err()) {
                         return answers;
@@ -196,7 +197,7 @@ impl Session {
     /// Tells the store of prepared statements that a statement is sent as text.
     fn tell(&self, s: &Statement) {
         if let Some(p) = &self.prepared {
-            lock(p).way(s, |_| false);
+            lock(p).form(s, |_| false);
         }
     }
 
@@ -255,10 +256,11 @@ impl Session {
         text: &str,
         types: &[Type],
     ) -> std::result::Result<Option<Prepared>, tokio_postgres::Error> {
-        match self.prepared.as_ref().map_or(Way::Text, |p| lock(p).asked(text, |kept| fits(kept, types))) {
-            Way::Text => Ok(None),
-            Way::Kept(kept) => Ok(Some(kept)),
-            Way::Prepare(settings) => {
+        match self.prepared.as_ref().map_or(SendForm::Text, |p| lock(p).asked(text, |kept| fits(kept, types)))
+        {
+            SendForm::Text => Ok(None),
+            SendForm::Kept(kept) => Ok(Some(kept)),
+            SendForm::Prepare(settings) => {
                 let new = self.client.prepare_typed(text, types).await?;
                 if let Some(p) = &self.prepared {
                     lock(p).keep(settings, text, new.clone());

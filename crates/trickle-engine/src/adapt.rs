@@ -1,6 +1,6 @@
 //! Plans stream tables again where the relations and functions that they read were altered.
 
-use crate::alter::{Readers, Way, Written, evolve};
+use crate::alter::{Readers, Replacement, Written, evolve};
 use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
@@ -62,7 +62,7 @@ impl<C: Connection> Trickle<C> {
     /// The error of the first stream table that had to be suspended; errors of the server.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: Initiator) -> Result<Adapted> {
         // A plan did not fit the remembered catalog, so that catalog may be out of date.
-        self.memory.recent.clear();
+        self.cache.recent.clear();
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
         let (mut adapted, mut rebuilt) = (false, BTreeMap::new());
@@ -215,7 +215,7 @@ impl<C: Connection> Trickle<C> {
         }
         // An object that depends on the table may forbid the exchange of its columns. In that case the table
         // is changed in place, and the error of the change names the object.
-        Ok(self.require_takes(e, &columns, Way::Same(Readers::Stay)).await.is_ok())
+        Ok(self.require_takes(e, &columns, Replacement::Same(Readers::Stay)).await.is_ok())
     }
 
     /// Builds the result of a stream table, from its own query, beside the former result, and lets the new
@@ -223,7 +223,7 @@ impl<C: Connection> Trickle<C> {
     /// refresh does.
     async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: Initiator) -> Result<Rebuilt> {
         let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
-        match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
+        match Box::pin(self.swap(e, new, Replacement::Same(Readers::Stay), reads_copies(e))).await {
             Ok((_, written)) => Ok(Rebuilt { why, written, took: began.elapsed() }),
             Err(error) => {
                 if let Some(session) = self.gave_way(&error) {
@@ -254,7 +254,7 @@ impl<C: Connection> Trickle<C> {
             Ok(())
         })
         .await?;
-        self.memory.unplannable = (e.status != Activity::Suspended).then_some(e.relation.id);
+        self.cache.unplannable = (e.status != Activity::Suspended).then_some(e.relation.id);
         // No other attempt can succeed, so one failure is enough to suspend the stream table.
         let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
         self.connection.step(&failed).await.map(|_| ())

@@ -15,12 +15,12 @@ use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
-use crate::registry::{Entry, is_held, require_own, shown};
+use crate::registry::{Entry, hold_and_compare, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
 use evolve::evolve;
-pub(crate) use swap::{Way, Written};
+pub(crate) use swap::{Replacement, Written};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
@@ -78,7 +78,7 @@ impl<C: Connection> Trickle<C> {
             };
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
-            done = self.replace(e.relation.clone(), e.id, &new, Way::Same(Readers::Stay)).await?;
+            done = self.replace(e.relation.clone(), e.id, &new, Replacement::Same(Readers::Stay)).await?;
         }
         if wanted.suspended == Some(true) && e.is_immediate() {
             self.stop_immediate(&e, "it was suspended").await?;
@@ -114,7 +114,7 @@ impl<C: Connection> Trickle<C> {
         relation: Relation,
         id: i64,
         new: &NewStreamTable,
-        way: Way,
+        replacement: Replacement,
     ) -> Result<Created> {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
@@ -129,17 +129,17 @@ impl<C: Connection> Trickle<C> {
         }
         immediate::require_writers(&registry, &old, &design)?;
         self.tell_left_out(&design).await?;
-        self.require_takes(&old, &design.columns(), way).await?;
+        self.require_takes(&old, &design.columns(), replacement).await?;
         let in_place = !new.initialize || self.connection.callers().is_some();
-        match way {
-            Way::Same(readers) if in_place => {
+        match replacement {
+            Replacement::Same(readers) if in_place => {
                 self.redo(&old, &design, readers).await?;
                 if new.initialize {
                     self.fill(id).await?;
                 }
             }
-            Way::Same(_) | Way::Another => {
-                (design, _) = self.swap(&old, new, way, follows).await?;
+            Replacement::Same(_) | Replacement::Another => {
+                (design, _) = self.swap(&old, new, replacement, follows).await?;
                 if design.requested == RefreshMode::Immediate {
                     self.fill(id).await.map_err(|e| {
                         e.detail("It has its new query; its next refresh computes it, and from then on its writers keep it.")
@@ -158,7 +158,7 @@ impl<C: Connection> Trickle<C> {
     async fn keep_rows(&mut self, old: &Entry, design: &Design) -> Result<Created> {
         let fail = |e| Error::server(format!("change {}", shown(old)), e);
         let t = self.db_mut().transaction().await.map_err(fail)?;
-        if !is_held(&t, old).await? {
+        if !hold_and_compare(&t, old).await? {
             return Err(Error::stale(format!("somebody else alters {}", shown(old))));
         }
         let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = $2, diamond_consistency = $3, \
@@ -190,7 +190,7 @@ impl<C: Connection> Trickle<C> {
             release_sources(t, std::slice::from_ref(old)).await
         })
         .await?;
-        self.memory.compiled.remove(&old.id);
+        self.cache.compiled.remove(&old.id);
         Ok(())
     }
 

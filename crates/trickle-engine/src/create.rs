@@ -3,7 +3,7 @@
 
 mod design;
 
-use crate::alter::{Readers, Way};
+use crate::alter::{Readers, Replacement};
 use crate::capture;
 use crate::catalog::{self, PgCatalog, PlannedWith};
 use crate::copies::is_copy;
@@ -242,7 +242,7 @@ impl<C: Connection> Trickle<C> {
                     apart: new.apart.or(there.map(|e| e.apart)),
                     ..new.clone()
                 };
-                self.replace(relation, id, &new, Way::Same(Readers::Stay)).await
+                self.replace(relation, id, &new, Replacement::Same(Readers::Stay)).await
             }
         }
     }

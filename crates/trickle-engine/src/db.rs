@@ -11,7 +11,7 @@ mod kept;
 
 pub use bind::{Bind, Param};
 pub use cell::{Cell, FromCell, Json, Row};
-pub use kept::{Kept, Way};
+pub use kept::{Kept, SendForm};
 
 use crate::drive::{Timed, first_words};
 use crate::error::Error;

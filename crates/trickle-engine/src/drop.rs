@@ -46,7 +46,7 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         for e in &gone {
-            self.memory.compiled.remove(&e.id);
+            self.cache.compiled.remove(&e.id);
         }
         Ok(gone.iter().map(shown).collect())
     }
@@ -78,7 +78,7 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         crate::schema::migrate(&mut self.connection, 0).await?;
-        self.memory.compiled.clear();
+        self.cache.compiled.clear();
         Ok(gone.iter().map(shown).collect())
     }
 }

@@ -60,14 +60,14 @@ impl<C: Connection> Trickle<C> {
         if entries.is_empty() {
             return Ok(Looked::default());
         }
-        let known = self.memory.questions.iter().position(|q| q.is_of(entries, options, planned));
-        let mut question = match known.map(|i| self.memory.questions.remove(i)) {
+        let known = self.cache.questions.iter().position(|q| q.is_of(entries, options, planned));
+        let mut question = match known.map(|i| self.cache.questions.remove(i)) {
             Some(known) => known,
             None => self.question(entries, options, planned).await?,
         };
         let looked = self.ask(&mut question, entries, options).await?;
-        self.memory.questions.insert(0, question);
-        self.memory.questions.truncate(QUESTIONS);
+        self.cache.questions.insert(0, question);
+        self.cache.questions.truncate(QUESTIONS);
         Ok(looked)
     }
 

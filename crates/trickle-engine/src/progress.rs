@@ -26,7 +26,7 @@ pub trait Progress: Send + Sync {
         Box::pin(future::pending())
     }
     /// Receives a report of the progress of the work.
-    fn at(&self, _: &Standing) {}
+    fn at(&self, _: &ProgressReport) {}
 }
 
 /// A receiver that ignores all messages.
@@ -39,7 +39,7 @@ impl Progress for Quiet {
 
 /// The progress of long work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProgressReport {
     /// The bytes read so far, and about how many bytes there are in all. Both numbers are known only for a
     /// first fill on several connections.
     pub read: Option<(u64, u64)>,
@@ -110,23 +110,23 @@ impl Onlooker {
             return work.await;
         }
         self.tally.begin(0, Vec::new());
-        let mut standing = Standing::default();
+        let mut report = ProgressReport::default();
         let done = {
-            let look = self.look(&mut standing);
+            let look = self.look(&mut report);
             pin_mut!(work, look);
             match select(work, look).await {
                 Either::Left((done, _)) => done,
                 Either::Right((never, _)) => match never {},
             }
         };
-        if !standing.waited.is_zero() {
-            let (waited, worked) = (standing.waited.as_secs(), standing.worked.as_secs());
+        if !report.waited.is_zero() {
+            let (waited, worked) = (report.waited.as_secs(), report.worked.as_secs());
             self.progress.say(&format!("{}: waited {waited} s for locks, worked {worked} s", self.what));
         }
         done
     }
 
-    async fn look(&self, standing: &mut Standing) -> Infallible {
+    async fn look(&self, report: &mut ProgressReport) -> Infallible {
         let mut last = Instant::now();
         let mut session = None;
         loop {
@@ -134,12 +134,12 @@ impl Onlooker {
             if session.is_none() {
                 session = self.open().await;
             }
-            standing.waits_for.clear();
+            report.waits_for.clear();
             if let Some(s) = &session {
                 match self.looked(&**s).await {
                     Ok((blockers, size)) => {
-                        standing.waits_for = blockers;
-                        standing.written = size.or(standing.written);
+                        report.waits_for = blockers;
+                        report.written = size.or(report.written);
                     }
                     // The server refused the query, or the connection was lost, so the next round opens
                     // another connection.
@@ -147,12 +147,11 @@ impl Onlooker {
                 }
             }
             let now = Instant::now();
-            let spent =
-                if standing.waits_for.is_empty() { &mut standing.worked } else { &mut standing.waited };
+            let spent = if report.waits_for.is_empty() { &mut report.worked } else { &mut report.waited };
             *spent += now - last;
             last = now;
-            standing.read = self.tally.read();
-            self.progress.at(standing);
+            report.read = self.tally.read();
+            self.progress.at(report);
         }
     }
 

@@ -128,7 +128,7 @@ impl<C: Connection> Trickle<C> {
     /// No stream table has one of the names; another role owns one of the stream tables; the refresh failed.
     /// A failed refresh changes nothing in the stream tables that are linked with the failed one.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
-        self.memory.unplannable = None;
+        self.cache.unplannable = None;
         let key = Wanted::Names(names.to_vec());
         if let Some(done) = self.refresh_known(&key, options).await? {
             self.prune_history().await?;
@@ -303,11 +303,11 @@ impl<C: Connection> Trickle<C> {
     /// unchanged and owned by the current role. The next refresh compares, under its locks, everything that
     /// the plans were made from (`pgtrickle.definition`, `pgtrickle.unchanged`).
     fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
-        if self.memory.recent.len() >= RECENT {
-            self.memory.recent.clear();
+        if self.cache.recent.len() >= RECENT {
+            self.cache.recent.clear();
         }
         if registry.entries().all(|e| e.is_populated && e.unchanged && e.exists && e.own) {
-            self.memory.recent.insert(wanted, registry.clone());
+            self.cache.recent.insert(wanted, registry.clone());
         }
     }
 
@@ -319,7 +319,7 @@ impl<C: Connection> Trickle<C> {
         key: &Wanted,
         options: &RefreshOptions,
     ) -> Result<Option<Vec<Refreshed>>> {
-        let Some(registry) = self.memory.recent.get(key).cloned() else { return Ok(None) };
+        let Some(registry) = self.cache.recent.get(key).cloned() else { return Ok(None) };
         let groups = match key {
             Wanted::Names(names) => groups(&registry, &registry.ids(names, &self.search_path)?)?,
             Wanted::Tables(tables) => own_groups(&registry, tables)?,
@@ -330,7 +330,7 @@ impl<C: Connection> Trickle<C> {
             match self.refresh_group(&group, options, None).await {
                 Ok(part) => done.extend(part),
                 Err(e) => {
-                    self.memory.recent.clear();
+                    self.cache.recent.clear();
                     return if e.is_input() || e.is_stale() { Ok(None) } else { Err(e) };
                 }
             }
@@ -341,7 +341,7 @@ impl<C: Connection> Trickle<C> {
     /// Forgets all remembered catalog rows after an error, so that the next refresh reads the catalog.
     fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
         if done.is_err() {
-            self.memory.recent.clear();
+            self.cache.recent.clear();
         }
         done
     }
@@ -556,10 +556,10 @@ impl<C: Connection> Trickle<C> {
     pub async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
         let lasts = self.connection.callers().is_some_and(|c| !c.brief || !c.fresh);
-        if days == 0 || lasts || self.memory.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
+        if days == 0 || lasts || self.cache.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
             return Ok(());
         }
-        self.memory.pruned = Some(Instant::now());
+        self.cache.pruned = Some(Instant::now());
         let text = "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (SELECT refresh_id \
              FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1) FOR UPDATE SKIP LOCKED)";
         self.db().execute(text, &[&days]).await.map_err(|e| not_keeper(Error::server("prune history", e)))?;

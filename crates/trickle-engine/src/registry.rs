@@ -597,7 +597,7 @@ async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result
 /// transaction. Returns whether the stream table is still as it was when `e` was read. Always writes the
 /// catalog row of the stream table. The second statement reads a snapshot of its own, since the first one may
 /// have waited for a session that altered the stream table.
-pub(crate) async fn is_held(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
+pub(crate) async fn hold_and_compare(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
     let fail = |err| Error::server(format!("hold {}", shown(e)), err);
     let held = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1";
     t.execute(held, &[&e.id]).await.map_err(fail)?;

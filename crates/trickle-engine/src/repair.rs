@@ -145,7 +145,7 @@ impl<C: Connection> Trickle<C> {
 
 /// A stream table in the tree of stream tables, with its sources, its readers and its level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dependent {
+pub struct TreeNode {
     /// The name of the stream table.
     pub name: String,
     /// The level of the stream table, which is 1 if it reads no other stream table. Otherwise the level is 1
@@ -162,13 +162,13 @@ pub struct Dependent {
 ///
 /// # Errors
 /// The stream tables of the catalog read each other in a circle.
-pub fn dependents(registry: &Registry) -> Result<Vec<Dependent>> {
+pub fn tree(registry: &Registry) -> Result<Vec<TreeNode>> {
     let dag = registry.dag()?;
     let mut all = Vec::new();
     for (level, ids) in (1..).zip(dag.levels()) {
         for e in ids.iter().filter_map(|id| registry.by_table(*id)) {
             let readers = dag.readers(e.relation.id);
-            all.push(Dependent {
+            all.push(TreeNode {
                 name: shown(e),
                 level,
                 reads: e

@@ -15,14 +15,14 @@ const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AN
 
 /// The number and size of the states of a stream table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Beside {
+pub struct StateSizes {
     /// The number of states.
     pub tables: i64,
     /// The bytes of the states, with their indexes.
     pub bytes: i64,
 }
 
-const BESIDE: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c \
+const STATE_SIZES: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c \
      WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
 
 impl<C: Connection> Trickle<C> {
@@ -30,10 +30,10 @@ impl<C: Connection> Trickle<C> {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn beside(&self, id: i64) -> Result<Beside> {
-        let row = self.db().query_one(BESIDE, &[&id]).await;
+    pub async fn state_sizes(&self, id: i64) -> Result<StateSizes> {
+        let row = self.db().query_one(STATE_SIZES, &[&id]).await;
         let row = row.map_err(|e| Error::server("measure the hidden tables of a stream table", e))?;
-        Ok(Beside { tables: row.get(0), bytes: row.get(1) })
+        Ok(StateSizes { tables: row.get(0), bytes: row.get(1) })
     }
 
     /// Turns the error of a refresh into an error about the columns of the stored table, if the user altered

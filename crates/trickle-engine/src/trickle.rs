@@ -135,13 +135,13 @@ pub struct Trickle<C> {
     /// it. Trickle's own statements run under [`SHUT`], which a pooled connection sets within each
     /// transaction.
     pub(crate) search_path: Vec<String>,
-    pub(crate) memory: Memory,
+    pub(crate) cache: ConnectionCache,
 }
 
 /// Facts that were learnt over a connection, for a process that works repeatedly over the same connection.
 /// Each of these facts is checked whenever it is used.
 #[derive(Default)]
-pub struct Memory {
+pub struct ConnectionCache {
     /// Compiled stream tables by `pgt_id`, each with the facts that it was compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
     /// Prepared questions for stream tables that have changes. The question that was asked last comes first.
@@ -169,7 +169,7 @@ impl<C: Connection> Trickle<C> {
     /// the transaction of that refresh is rolled back by its error, the suspension is undone, and another
     /// transaction has to suspend the stream table.
     pub fn unplannable(&self) -> Option<TableId> {
-        self.memory.unplannable
+        self.cache.unplannable
     }
 
     /// Sets the search path under which later queries of users are read, instead of the one that the
@@ -223,20 +223,20 @@ impl<C: Connection> Trickle<C> {
             pid,
             server,
             search_path,
-            memory: Memory::default(),
+            cache: ConnectionCache::default(),
         })
     }
 
     /// Uses facts that were learnt earlier over the same connection.
     #[must_use]
-    pub fn remembering(mut self, memory: Memory) -> Trickle<C> {
-        self.memory = memory;
+    pub fn with_cache(mut self, cache: ConnectionCache) -> Trickle<C> {
+        self.cache = cache;
         self
     }
 
     /// Returns the learnt facts, and drops the connection.
-    pub fn into_memory(self) -> Memory {
-        self.memory
+    pub fn into_cache(self) -> ConnectionCache {
+        self.cache
     }
 
     /// Reports the progress of long work to `progress`.
@@ -388,14 +388,14 @@ impl<C: Connection> Trickle<C> {
             e.layout_hash,
             e.path()
         );
-        if let Some((from, runnable)) = self.memory.compiled.get(&e.id)
+        if let Some((from, runnable)) = self.cache.compiled.get(&e.id)
             && *from == made_from
         {
             return Ok(runnable.clone());
         }
         let mut catalog = PgCatalog::under(e.path());
         let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
-        self.memory.compiled.insert(e.id, (made_from, runnable.clone()));
+        self.cache.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)
     }
 }

@@ -25,7 +25,7 @@ pub struct Waited {
 }
 
 /// The frontier of a stream table, and whether this frontier has every transaction of the wanted one.
-struct At {
+struct FrontierReach {
     frontier: Option<String>,
     reached: bool,
 }
@@ -74,7 +74,7 @@ impl<C: Connection> Trickle<C> {
         Ok(Frontier::new(row.get(1), row.get(2), &snapshot, None))
     }
 
-    async fn reaches(&self, e: &Entry, wanted: &Frontier) -> Result<At> {
+    async fn reaches(&self, e: &Entry, wanted: &Frontier) -> Result<FrontierReach> {
         let text = "SELECT frontier::text, needs_reinit FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
         let row = self.db().query_opt(text, &[&e.id]).await;
         let row = row.map_err(|err| Error::server("read a frontier", err))?;
@@ -84,7 +84,7 @@ impl<C: Connection> Trickle<C> {
         let frontier: Option<String> = row.get(0);
         let stored = frontier.as_deref().map(Frontier::from_json).transpose()?;
         let reached = !row.get::<bool>(1) && stored.is_some_and(|f| wanted.is_within(&f));
-        Ok(At { frontier, reached })
+        Ok(FrontierReach { frontier, reached })
     }
 
     /// Whether no changes are pending for a stream table and the stream tables that it reads, all at one

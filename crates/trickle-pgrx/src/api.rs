@@ -3,20 +3,20 @@
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise_in;
-use crate::unsafe_pg::{Acting, Inside, Path, SHUT};
+use crate::unsafe_pg::{Acting, Path, SHUT, ServerConnection};
 use crate::workers;
 use pgrx::prelude::*;
 use std::cell::RefCell;
 use trickle_engine::db::Connection;
 use trickle_engine::schema::LETS_OWNER_IN;
 use trickle_engine::{
-    Alteration, Created, Error, IfExists, Memory, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
-    Settings, Trickle,
+    Alteration, ConnectionCache, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions,
+    Result, Settings, Trickle,
 };
 
 #[pg_schema]
 mod pgtrickle {
-    use crate::unsafe_pg::Inside;
+    use crate::unsafe_pg::ServerConnection;
     use pgrx::prelude::*;
     use trickle_engine::IfExists;
 
@@ -29,7 +29,7 @@ mod pgtrickle {
     /// Returns the number of the last command of this transaction.
     #[pg_extern(volatile)]
     fn last_command() -> i64 {
-        i64::from(Inside::last_command())
+        i64::from(ServerConnection::last_command())
     }
 
     /// Creates a stream table; returns its `pgt_id`.
@@ -177,7 +177,7 @@ mod pgtrickle {
 
 thread_local! {
     /// Knowledge about the database that this process keeps from call to call. A call that fails discards it.
-    static MEMORY: RefCell<Memory> = RefCell::default();
+    static CACHE: RefCell<ConnectionCache> = RefCell::default();
 }
 
 /// Options of a new stream table. NULL stands for the default, except for the schedule, where it means by
@@ -211,13 +211,16 @@ fn given<T>(argument: &str, value: Option<T>) -> T {
 
 /// Runs `work` on the database's stream tables. Raises its error only after everything that `work` began has
 /// ended.
-pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
+pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>) -> T {
     about(None, work)
 }
 
 /// Runs `work` like [`with`]; errors may point into `query`.
-pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
-    match done(async { attempt(Inside::enter(), gucs::of_calls(), work).await }) {
+pub(crate) fn about<T>(
+    query: Option<&str>,
+    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>,
+) -> T {
+    match done(async { attempt(ServerConnection::enter(), gucs::of_calls(), work).await }) {
         Ok(done) => done,
         Err(e) => raise_in(&e, query),
     }
@@ -225,13 +228,13 @@ pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<
 
 /// Runs `work` on the database's stream tables, and ends everything that it began.
 pub(crate) async fn attempt<T>(
-    inside: Inside,
+    inside: ServerConnection,
     settings: Settings,
-    work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>,
+    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>,
 ) -> Result<T> {
-    let mut trickle = Trickle::open(inside, settings).await?.remembering(MEMORY.take());
+    let mut trickle = Trickle::open(inside, settings).await?.with_cache(CACHE.take());
     let worked = work(&mut trickle).await?;
-    MEMORY.set(trickle.into_memory());
+    CACHE.set(trickle.into_cache());
     Ok(worked)
 }
 
@@ -257,7 +260,7 @@ fn others() -> String {
 pub(crate) fn as_owner<T>(
     name: &str,
     right: &str,
-    work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
+    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>, &Name) -> Result<T>,
 ) -> T {
     as_owner_about(name, right, None, work)
 }
@@ -267,11 +270,11 @@ fn as_owner_about<T>(
     name: &str,
     right: &str,
     query: Option<&str>,
-    work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
+    work: impl AsyncFnOnce(&mut Trickle<ServerConnection>, &Name) -> Result<T>,
 ) -> T {
     let done = done(async {
         let name = Name::parse(name)?;
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let db: &dyn Connection = &inside;
         let fail = |e| Error::server("look whose the table is", e);
         let meant = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
@@ -317,7 +320,7 @@ fn placed(name: &str) -> String {
         if name.schema.is_some() {
             return Ok(name.to_string());
         }
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let db: &dyn Connection = &inside;
         let asked = db.query_one("SELECT pg_catalog.current_schema()::pg_catalog.text", &[]).await;
         let schema = asked.map_err(|e| Error::server("look for the schema of a new table", e))?.get(0);
@@ -331,7 +334,7 @@ fn placed(name: &str) -> String {
 
 fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exists: IfExists) -> i64 {
     let (name, query) = (given("name", name), given("query", query));
-    let make = async |trickle: &mut Trickle<Inside>, name: &Name| {
+    let make = async |trickle: &mut Trickle<ServerConnection>, name: &Name| {
         see_all("create_stream_table")?;
         options.check()?;
         let mut new = NewStreamTable::new(name.clone(), query);
@@ -359,7 +362,7 @@ fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exi
 /// Returns an error where a statement of this transaction may miss rows that were committed before the
 /// statement. A fill must see every row that was committed before capture began.
 fn see_all(function: &str) -> Result<()> {
-    match Inside::is_fresh() {
+    match ServerConnection::is_fresh() {
         true => Ok(()),
         false => Err(Error::input(format!(
             "{function} fills a table from all that is committed, and this transaction may not see that"

@@ -221,7 +221,7 @@ mod pgtrickle {
             name!(read_by, Vec<String>),
         ),
     > {
-        let all = super::with(async |t| trickle_engine::dependents(&t.registry().await?));
+        let all = super::with(async |t| trickle_engine::tree(&t.registry().await?));
         let level = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         TableIterator::new(all.into_iter().map(move |d| (d.name, level(d.level), d.reads, d.read_by)))
     }

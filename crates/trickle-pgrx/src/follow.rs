@@ -6,7 +6,7 @@
 use crate::api::attempt;
 use crate::gucs;
 use crate::inside::done;
-use crate::unsafe_pg::{Acting, Inside};
+use crate::unsafe_pg::{Acting, ServerConnection};
 use pgrx::prelude::*;
 use trickle_core::catalog::TableId;
 use trickle_engine::{Error, Result, Trickle};
@@ -137,11 +137,11 @@ fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
 
 /// Runs `work`, and turns its error into a warning, so that the user's command goes on. Errors of input,
 /// which say that the catalog is not usable, are not reported here: every other call raises them.
-fn quietly<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Option<T> {
+fn quietly<T>(work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>) -> Option<T> {
     let told = |e: &Error| {
         if !e.is_input() {
             pgrx::warning!("stream tables follow this at their next refresh: {}", e.message());
         }
     };
-    done(async { attempt(Inside::enter(), gucs::settings(), work).await }).inspect_err(told).ok()
+    done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }).inspect_err(told).ok()
 }

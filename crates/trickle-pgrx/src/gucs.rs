@@ -1,7 +1,7 @@
 //! The settings of the extension, which the server knows under the prefix `pg_trickle`, and the engine's
 //! options that follow from them.
 
-use crate::unsafe_pg::{Inside, is_wait_limited};
+use crate::unsafe_pg::{ServerConnection, is_wait_limited};
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 use std::ffi::CStr;
@@ -327,7 +327,7 @@ pub(crate) fn of_workers() -> Settings {
 /// own waits, it holds no lock that other sessions want. So it lets them go first, as a worker does. A
 /// session that sets lock_timeout has chosen the time after which a wait fails.
 pub(crate) fn of_calls() -> Settings {
-    match Inside::is_brief() && !is_wait_limited() {
+    match ServerConnection::is_brief() && !is_wait_limited() {
         true => of_workers(),
         false => settings(),
     }

@@ -1,7 +1,7 @@
 //! Implements [`Connection`] inside the server, where every answer is there at once.
 
 use crate::gucs;
-use crate::unsafe_pg::{Board, Inside, Limit, Plan, Scheduled};
+use crate::unsafe_pg::{Board, Limit, Plan, Scheduled, ServerConnection};
 use futures_util::FutureExt;
 use futures_util::future::ready;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{
-    Answering, Bind, Callers, Cell, Connection, Kept, Param, Prepared, Refusal, Row, Rows, Way,
+    Answering, Bind, Callers, Cell, Connection, Kept, Param, Prepared, Refusal, Row, Rows, SendForm,
 };
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
@@ -24,21 +24,21 @@ pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-impl Connection for Inside {
+impl Connection for ServerConnection {
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
         Box::pin(async move {
             let ask = |k: &mut Kept<Plan>| k.asked(text, |plan| plan.fits(&params));
-            let way = if kept { way(ask) } else { Way::Text };
-            self.go(way, text, &params, false)
+            let form = if kept { form(ask) } else { SendForm::Text };
+            self.go(form, text, &params, false)
         })
     }
 
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move { Inside::batch(self, text) })
+        Box::pin(async move { ServerConnection::batch(self, text) })
     }
 
     fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move { Inside::as_keeper(self, text) })
+        Box::pin(async move { ServerConnection::as_keeper(self, text) })
     }
 
     fn mark_of_work(&self) -> Option<&'static str> {
@@ -53,7 +53,7 @@ impl Connection for Inside {
 
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
         Box::pin(async move {
-            let rows = Inside::run(self, text, &[], false)?;
+            let rows = ServerConnection::run(self, text, &[], false)?;
             let arrays = |r: &Row| r.cells().iter().any(|c| matches!(c, Cell::Array(_)));
             if rows.rows.iter().any(arrays) {
                 return Err(Refusal::new(
@@ -82,21 +82,21 @@ impl Connection for Inside {
     fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
         Box::pin(async move {
             let text = prepared.0.downcast_ref::<String>().map_or("", String::as_str);
-            let way = way(|k| k.asked(text, |plan| plan.fits(&[])));
-            Ok(self.go(way, text, &[], false)?.rows)
+            let form = form(|k| k.asked(text, |plan| plan.fits(&[])));
+            Ok(self.go(form, text, &[], false)?.rows)
         })
     }
 
     fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>> {
-        Box::pin(async move { Inside::columns(self, text) })
+        Box::pin(async move { ServerConnection::columns(self, text) })
     }
 
     fn begin(&self, fresh: bool) -> Answering<'_, ()> {
-        if fresh && !Inside::is_fresh() {
+        if fresh && !ServerConnection::is_fresh() {
             let why = "could not serialize access: the transaction may see an older moment";
             return Box::pin(ready(Err(Refusal::new("40001", why))));
         }
-        Inside::begin(self, true);
+        ServerConnection::begin(self, true);
         Box::pin(ready(Ok(())))
     }
 
@@ -115,7 +115,7 @@ impl Connection for Inside {
     }
 
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        ServerConnection::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         Box::pin(ready(()))
     }
 
@@ -126,7 +126,7 @@ impl Connection for Inside {
 
     fn callers(&self) -> Option<Callers> {
         let command = "SELECT pgtrickle.last_command()".into();
-        Some(Callers { command, fresh: Inside::is_fresh(), brief: Inside::is_brief() })
+        Some(Callers { command, fresh: ServerConnection::is_fresh(), brief: ServerConnection::is_brief() })
     }
 
     fn gives_way_to(&self) -> Option<String> {
@@ -134,16 +134,16 @@ impl Connection for Inside {
     }
 
     fn is_restricted(&self) -> bool {
-        Inside::is_restricted()
+        ServerConnection::is_restricted()
     }
 
     fn idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
-        Inside::idle(self, tables)
+        ServerConnection::idle(self, tables)
     }
 
     fn refresh_begins(&self) {
         KEPT.with(|k| k.borrow_mut().begin());
-        Inside::begin(self, true);
+        ServerConnection::begin(self, true);
         self.outside.set(self.depth());
     }
 
@@ -158,15 +158,15 @@ impl Connection for Inside {
         Box::pin(async move {
             let nothing = Ok(Answer::default());
             if matches!(statement.kind, Kind::Setting) {
-                KEPT.with(|k| k.borrow_mut().way(statement, |_| false));
+                KEPT.with(|k| k.borrow_mut().form(statement, |_| false));
             }
             match statement.kind {
-                Kind::Savepoint => Inside::begin(self, false),
+                Kind::Savepoint => ServerConnection::begin(self, false),
                 Kind::Release => self.end(true),
                 Kind::RollbackTo => {
                     // The machine sends RELEASE next, so the savepoint must exist again.
                     self.end(false);
-                    Inside::begin(self, false);
+                    ServerConnection::begin(self, false);
                 }
                 Kind::Decide => {
                     self.take_snapshot();
@@ -174,11 +174,12 @@ impl Connection for Inside {
                 }
                 Kind::Begin | Kind::Commit | Kind::Rollback => {}
                 Kind::Setting | Kind::Lock => {
-                    return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
+                    return told(statement, ServerConnection::batch(self, &statement.text))
+                        .map(|()| Answer::default());
                 }
                 Kind::Define | Kind::Lease => {
                     let _limit = Limit::begin(gucs::statement_timeout_ms());
-                    return told(statement, Inside::as_keeper(self, &statement.text))
+                    return told(statement, ServerConnection::as_keeper(self, &statement.text))
                         .map(|()| Answer::default());
                 }
                 Kind::Program | Kind::Command | Kind::Partitions | Kind::Frontier | Kind::History => {
@@ -190,25 +191,25 @@ impl Connection for Inside {
     }
 }
 
-impl Inside {
+impl ServerConnection {
     fn answer(&self, statement: &Statement) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
-        let way = way(|k| k.way(statement, |plan| plan.fits(&params)));
+        let form = form(|k| k.form(statement, |plan| plan.fits(&params)));
         let _limit = Limit::begin(gucs::statement_timeout_ms());
-        told(statement, self.go(way, &statement.text, &params, true)).map(|rows| rows.answer(statement))
+        told(statement, self.go(form, &statement.text, &params, true)).map(|rows| rows.answer(statement))
     }
 
     fn go(
         &self,
-        way: Way<Plan>,
+        form: SendForm<Plan>,
         text: &str,
         params: &[Param<'_>],
         within: bool,
     ) -> std::result::Result<Rows, Refusal> {
-        match way {
-            Way::Text => Inside::run(self, text, params, within),
-            Way::Kept(plan) => self.run_kept(&plan, params, within),
-            Way::Prepare(settings) => {
+        match form {
+            SendForm::Text => ServerConnection::run(self, text, params, within),
+            SendForm::Kept(plan) => self.run_kept(&plan, params, within),
+            SendForm::Prepare(settings) => {
                 let plan = self.prepare(text, params)?;
                 KEPT.with(|k| k.borrow_mut().keep(settings, text, plan.clone()));
                 self.run_kept(&plan, params, within)
@@ -224,8 +225,8 @@ thread_local! {
 }
 
 /// Chooses how to run a statement that may be repeated.
-fn way(ask: impl FnOnce(&mut Kept<Plan>) -> Way<Plan>) -> Way<Plan> {
-    if gucs::keeps_prepared() { KEPT.with(|k| ask(&mut k.borrow_mut())) } else { Way::Text }
+fn form(ask: impl FnOnce(&mut Kept<Plan>) -> SendForm<Plan>) -> SendForm<Plan> {
+    if gucs::keeps_prepared() { KEPT.with(|k| ask(&mut k.borrow_mut())) } else { SendForm::Text }
 }
 
 fn told<T>(statement: &Statement, done: std::result::Result<T, Refusal>) -> Result<T> {

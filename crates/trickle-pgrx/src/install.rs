@@ -5,7 +5,7 @@ use crate::comments::COMMENTS;
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
-use crate::unsafe_pg::{ApartFromScript, Inside, Path, SHUT, is_creating_extension, is_preloaded};
+use crate::unsafe_pg::{ApartFromScript, Path, SHUT, ServerConnection, is_creating_extension, is_preloaded};
 use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
@@ -127,7 +127,7 @@ mod pgtrickle {
 }
 
 fn rehome() -> bool {
-    match done(rehomed(Inside::enter())) {
+    match done(rehomed(ServerConnection::enter())) {
         Ok(found) => found,
         Err(e) => raise(&e),
     }
@@ -144,7 +144,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database
 
 /// Does the work of [`pgtrickle::rehome`] without a call by a user, but only once the restore is done.
 /// Returns whether the work was done; false while the restore may still be running.
-pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
+pub(crate) async fn rehomed_when_restored(inside: ServerConnection) -> Result<bool> {
     let asked = Connection::run(&inside, UNGUARDED, Vec::new(), false).await;
     let asked = asked.map_err(|e| Error::server("look whether a restore is done", e))?;
     if asked.rows.first().is_some_and(|r| r.get(0)) {
@@ -154,7 +154,7 @@ pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
 }
 
 /// Does the work of [`pgtrickle::rehome`], as the owner of the catalog.
-async fn rehomed(inside: Inside) -> Result<bool> {
+async fn rehomed(inside: ServerConnection) -> Result<bool> {
     let mut trickle = Trickle::attach(inside, gucs::settings()).await?;
     let restored = schema::is_restored(trickle.db()).await?;
     if restored {
@@ -165,7 +165,7 @@ async fn rehomed(inside: Inside) -> Result<bool> {
 
 fn release() {
     let released = done(async {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let _shut = Path::begin(SHUT);
         let db: &dyn Connection = &inside;
         let fail = |e| Error::server("release the catalog", e);
@@ -187,7 +187,7 @@ fn install() {
         );
     }
     let made = done(async {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let _shut = Path::begin(SHUT);
         filled(&inside).await
     });

@@ -24,7 +24,7 @@ pub extern "C-unwind" fn _PG_init() {
     trickle_engine::say::speak(trickle_engine::say::Voice::Sql);
     unsafe_pg::reserve_settings();
     unsafe_pg::watch_statements();
-    if unsafe_pg::is_preloading() {
+    if unsafe_pg::note_preloading() {
         workers::register();
     }
 }

@@ -13,7 +13,7 @@ pub(crate) use scheduler::schedule;
 use crate::api::attempt;
 use crate::gucs;
 use crate::inside::done;
-use crate::unsafe_pg::{Acting, Board, Inside, Scheduled};
+use crate::unsafe_pg::{Acting, Board, Scheduled, ServerConnection};
 use pgrx::bgworkers::{
     BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
     DynamicBackgroundWorker, SignalWakeFlags,
@@ -164,14 +164,14 @@ fn has_ended(worker: &DynamicBackgroundWorker) -> bool {
 }
 
 /// Runs `work` in a transaction of its own.
-fn transaction<T>(work: impl AsyncFnOnce(Inside) -> T) -> T {
-    BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(Inside::enter()).await })))
+fn transaction<T>(work: impl AsyncFnOnce(ServerConnection) -> T) -> T {
+    BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(ServerConnection::enter()).await })))
 }
 
 /// Runs `work` as a role, in a transaction of its own. Code that a query calls can neither act as another
 /// role nor leave work behind for the time after `work`. At that time this process acts as its own role
 /// again, perhaps a superuser. So deferrable constraints are checked at once.
-fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
+fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>) -> Result<T> {
     transaction(async |inside| {
         let at_once = Connection::batch(&inside, "SET CONSTRAINTS ALL IMMEDIATE").await;
         at_once.map_err(|e| Error::server("begin", e))?;

@@ -34,7 +34,7 @@ const ATTEMPTS: u32 = 3;
 
 /// The way in which a new result takes the place of the former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Replacement {
     /// The table stays the same object and gets the new columns and rows. Objects that depend on the table
     /// stay too.
     Same(Readers),
@@ -113,9 +113,14 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// An object or a stream table depends on a column that would be dropped; the columns that stay would
     /// get another order.
-    pub(crate) async fn require_takes(&self, old: &Entry, columns: &[OutputColumn], way: Way) -> Result<()> {
-        match way {
-            Way::Same(readers) => {
+    pub(crate) async fn require_takes(
+        &self,
+        old: &Entry,
+        columns: &[OutputColumn],
+        replacement: Replacement,
+    ) -> Result<()> {
+        match replacement {
+            Replacement::Same(readers) => {
                 let gone = evolve::lost(self.db(), old, columns).await?;
                 if readers == Readers::Stay {
                     evolve::require_unread(self.db(), old, &gone.dropped).await?;
@@ -124,7 +129,7 @@ impl<C: Connection> Trickle<C> {
                 self.require_not_kept_over(old, &gone).await?;
                 self.require_free(old, Some(gone)).await
             }
-            Way::Another => {
+            Replacement::Another => {
                 self.require_movable(old).await?;
                 self.require_free(old, None).await
             }
@@ -188,7 +193,7 @@ impl<C: Connection> Trickle<C> {
         &mut self,
         old: &Entry,
         new: &NewStreamTable,
-        way: Way,
+        replacement: Replacement,
         follows: bool,
     ) -> Result<(Design, Written)> {
         self.drop_left(Some(old.id)).await?;
@@ -206,7 +211,7 @@ impl<C: Connection> Trickle<C> {
             ..new.clone()
         };
         let built = Box::pin(self.create_over(&made)).await.map_err(|e| about(e, &beside, old))?;
-        match self.take_over(old, new, built.id, way).await {
+        match self.take_over(old, new, built.id, replacement).await {
             Ok(done) => Ok(done),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
@@ -223,7 +228,7 @@ impl<C: Connection> Trickle<C> {
         old: &Entry,
         new: &NewStreamTable,
         built: i64,
-        way: Way,
+        replacement: Replacement,
     ) -> Result<(Design, Written)> {
         let mut attempt = 1;
         loop {
@@ -235,7 +240,7 @@ impl<C: Connection> Trickle<C> {
             let beside = self.built(built).await?;
             let design = self.design(old.relation.clone(), old.id, new).await?;
             let done = match alike(&beside, &design) {
-                true => self.exchange(old, &beside, &design, way).await,
+                true => self.exchange(old, &beside, &design, replacement).await,
                 false => Err(Error::stale(format!("what {} reads is being altered", shown(old)))
                     .hint("Try again when that is done. Nothing was changed.")),
             };
@@ -256,7 +261,13 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Lets the table beside take the place of the former table.
-    async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<Written> {
+    async fn exchange(
+        &mut self,
+        old: &Entry,
+        beside: &Entry,
+        design: &Design,
+        replacement: Replacement,
+    ) -> Result<Written> {
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -266,27 +277,27 @@ impl<C: Connection> Trickle<C> {
             lock(t, old, beside).await?;
             // The search path decides which operators compare the rows.
             put_in_force(&**t, &beside.in_force).await.map_err(|e| Error::server(changing(old), e))?;
-            let written = match way {
-                Way::Same(readers) => {
+            let written = match replacement {
+                Replacement::Same(readers) => {
                     evolve::evolve(t, old, design, readers).await?;
                     write(t, old, beside, design).await?
                 }
-                Way::Another => {
+                Replacement::Another => {
                     drop_states(t, old.id, &changing(old)).await?;
                     Written::default()
                 }
             };
             adopt(t, old, beside, design).await?;
-            match way {
-                Way::Same(_) => remove(t, beside, false).await?,
-                Way::Another => take_place(t, old, beside).await?,
+            match replacement {
+                Replacement::Same(_) => remove(t, beside, false).await?,
+                Replacement::Another => take_place(t, old, beside).await?,
             }
             Ok(written)
         })
         .await?;
-        self.memory.compiled.remove(&old.id);
-        self.memory.compiled.remove(&beside.id);
-        self.memory.recent.clear();
+        self.cache.compiled.remove(&old.id);
+        self.cache.compiled.remove(&beside.id);
+        self.cache.recent.clear();
         // The sources are released in a transaction of their own. Otherwise, while a session reads a source
         // for a long time, each new attempt would write all rows again.
         let released = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {

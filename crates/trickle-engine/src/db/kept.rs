@@ -52,7 +52,7 @@ impl<P> Default for Kept<P> {
 
 /// The form in which to send a statement.
 #[derive(Debug)]
-pub enum Way<P> {
+pub enum SendForm<P> {
     /// As text, without preparing the statement.
     Text,
     /// As a statement to prepare before it is sent, since the same text was sent before. The number is the
@@ -71,7 +71,7 @@ impl<P: Clone> Kept<P> {
     /// Decides in which form to send the next statement of the connection. The caller must pass every
     /// statement, in the order in which the statements are sent. A prepared statement is used only if `fits`
     /// is true, which means that its parameter types are the types of the values.
-    pub fn way(&mut self, s: &Statement, fits: impl FnOnce(&P) -> bool) -> Way<P> {
+    pub fn form(&mut self, s: &Statement, fits: impl FnOnce(&P) -> bool) -> SendForm<P> {
         match s.kind {
             Kind::Begin => self.begin(),
             Kind::Setting => {
@@ -97,32 +97,32 @@ impl<P: Clone> Kept<P> {
             | Kind::Commit
             | Kind::Rollback => {}
         }
-        Way::Text
+        SendForm::Text
     }
 
     /// Decides in which form to send a statement outside refreshes, under the settings of the connection.
-    pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> Way<P> {
+    pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> SendForm<P> {
         self.seen(OUTSIDE, &Arc::from(text), fits)
     }
 
-    fn seen(&mut self, settings: u64, text: &Arc<str>, fits: impl FnOnce(&P) -> bool) -> Way<P> {
+    fn seen(&mut self, settings: u64, text: &Arc<str>, fits: impl FnOnce(&P) -> bool) -> SendForm<P> {
         self.clock += 1;
         let key = (settings, text.clone());
         let Some(known) = self.known.get_mut(&key) else {
             self.forget_oldest();
             self.known.insert(key, Known { used: self.clock, prepared: None });
-            return Way::Text;
+            return SendForm::Text;
         };
         known.used = self.clock;
         match &known.prepared {
-            None => Way::Prepare(settings),
+            None => SendForm::Prepare(settings),
             Some(kept) if fits(kept) => {
                 self.kept += 1;
-                Way::Kept(kept.clone())
+                SendForm::Kept(kept.clone())
             }
             // When the statement was prepared, a value was NULL, so the server inferred a type from the
             // text. The present value has another type.
-            Some(_) => Way::Text,
+            Some(_) => SendForm::Text,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Takes the steps of a plan, one by one.
 
-use super::{Declared, Plan, Refused, Step, What};
+use super::{Declared, Plan, Refused, Step, StepAction};
 use crate::alter::Alteration;
 use crate::alter::evolve::{can_become, loses};
 use crate::db::Connection;
@@ -21,19 +21,21 @@ impl<C: Connection> Trickle<C> {
     pub async fn do_step(&mut self, plan: &Plan, step: &Step) -> std::result::Result<(), Refused> {
         let done = match step.declared.and_then(|at| plan.declared.get(at)) {
             Some(d) => self.do_declared(plan, step, d).await,
-            None if step.what == What::Drop => self.drop(&Name::parse(&step.name)?, false).await.map(drop),
+            None if step.action == StepAction::Drop => {
+                self.drop(&Name::parse(&step.name)?, false).await.map(drop)
+            }
             None => Err(Error::input(format!("{} is not declared", step.name))),
         };
         done.map_err(|error| Refused { declared: step.declared, error })
     }
 
     async fn do_declared(&mut self, plan: &Plan, step: &Step, d: &Declared) -> Result<()> {
-        match &step.what {
-            What::Rename(from) => self.rename(from, &step.name).await?,
-            What::Create => self.create(&d.stream_table()).await.map(drop)?,
-            What::Change | What::Remake => self.change(d, plan, step).await?,
-            What::Drop => return self.drop(&d.name, false).await.map(drop),
-            What::Set | What::Take => {
+        match &step.action {
+            StepAction::Rename(from) => self.rename(from, &step.name).await?,
+            StepAction::Create => self.create(&d.stream_table()).await.map(drop)?,
+            StepAction::Change | StepAction::Remake => self.change(d, plan, step).await?,
+            StepAction::Drop => return self.drop(&d.name, false).await.map(drop),
+            StepAction::Set | StepAction::Take => {
                 let wanted = Alteration {
                     schedule: Some(d.schedule.clone()),
                     apart: Some(d.apart),
@@ -58,14 +60,14 @@ impl<C: Connection> Trickle<C> {
     async fn change(&mut self, d: &Declared, plan: &Plan, step: &Step) -> Result<()> {
         let e = self.find(&d.name).await?;
         let registry = self.linked(&[e.relation.id]).await?;
-        let way = plan.way(&registry, &e, &step.what);
+        let replacement = plan.replacement(&registry, &e, &step.action);
         if d.snapshots {
             self.ensure_copies(&d.query).await?;
         }
         if step.loses.is_none() && !plan.may_destroy {
             self.require_loses_nothing(&e, d).await?;
         }
-        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), way).await;
+        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), replacement).await;
         // A copy that no stream table reads is dropped even after an error.
         let swept = self.sweep_copies().await;
         changed.and(swept)

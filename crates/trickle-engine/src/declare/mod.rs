@@ -6,7 +6,7 @@
 mod carry_out;
 mod plan;
 
-use crate::alter::{Readers, Way};
+use crate::alter::{Readers, Replacement};
 use crate::create::NewStreamTable;
 use crate::error::Error;
 use crate::names::Name;
@@ -32,7 +32,7 @@ pub struct Declared {
 
 /// The action of a step on a stream table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum StepAction {
     /// Give the stream table its new name. The value is the former name.
     Rename(String),
     /// Make the stream table.
@@ -50,23 +50,23 @@ pub enum What {
     Drop,
 }
 
-impl What {
+impl StepAction {
     /// Returns the name of the action, one word.
     pub fn name(&self) -> &'static str {
         match self {
-            What::Rename(_) => "rename",
-            What::Create => "create",
-            What::Change => "change",
-            What::Remake => "remake",
-            What::Set => "set",
-            What::Take => "take",
-            What::Drop => "drop",
+            StepAction::Rename(_) => "rename",
+            StepAction::Create => "create",
+            StepAction::Change => "change",
+            StepAction::Remake => "remake",
+            StepAction::Set => "set",
+            StepAction::Take => "take",
+            StepAction::Drop => "drop",
         }
     }
 
     /// Whether the action drops a table, with the user's objects that depend on it.
     fn drops(&self) -> bool {
-        matches!(self, What::Remake | What::Drop)
+        matches!(self, StepAction::Remake | StepAction::Drop)
     }
 }
 
@@ -74,7 +74,7 @@ impl What {
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The action of the step.
-    pub what: What,
+    pub action: StepAction,
     /// `schema.name` of the stream table, quoted where needed. If the step renames the stream table, this is
     /// the new name.
     pub name: String,
@@ -95,7 +95,7 @@ impl Step {
     /// Whether the step loses something that the declaration does not restore: a table, or columns of a
     /// table.
     pub fn destroys(&self) -> bool {
-        self.what.drops() || self.loses.as_ref().is_some_and(|l| !l.is_empty())
+        self.action.drops() || self.loses.as_ref().is_some_and(|l| !l.is_empty())
     }
 }
 
@@ -122,19 +122,27 @@ impl Plan {
 
     /// Whether the plan gives a stream table another query, or drops it.
     fn changes(&self, e: &Entry) -> bool {
-        let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake | What::Drop);
+        let changes =
+            |s: &&Step| matches!(s.action, StepAction::Change | StepAction::Remake | StepAction::Drop);
         self.steps.iter().filter(changes).any(|s| s.id == Some(e.id))
     }
 
     /// Returns the way in which the result of a new query replaces the former result of a stream table.
     /// Columns that readers read may be dropped only if the plan changes all of the readers too.
-    fn way(&self, registry: &Registry, e: &Entry, what: &What) -> Way {
+    fn replacement(&self, registry: &Registry, e: &Entry, action: &StepAction) -> Replacement {
         let mut readers = registry.readers(e.relation.id);
-        match what {
-            What::Remake => Way::Another,
-            What::Rename(_) | What::Create | What::Change | What::Set | What::Take | What::Drop => {
-                Way::Same(if readers.all(|r| self.changes(r)) { Readers::Change } else { Readers::Stay })
-            }
+        match action {
+            StepAction::Remake => Replacement::Another,
+            StepAction::Rename(_)
+            | StepAction::Create
+            | StepAction::Change
+            | StepAction::Set
+            | StepAction::Take
+            | StepAction::Drop => Replacement::Same(if readers.all(|r| self.changes(r)) {
+                Readers::Change
+            } else {
+                Readers::Stay
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Plans the steps after which a database has the declared stream tables.
 
-use super::{Declared, Plan, Refused, Step, What};
-use crate::alter::Way;
+use super::{Declared, Plan, Refused, Step, StepAction};
+use crate::alter::Replacement;
 use crate::alter::evolve::{can_become, loses};
 use crate::copies::{is_copy, reads_copies};
 use crate::create::{NewStreamTable, consistency};
@@ -70,7 +70,7 @@ impl<C: Connection> Trickle<C> {
         for id in dag.order().iter().rev() {
             if let Some(e) = survey.missing.iter().find(|e| e.relation.id == *id) {
                 survey.plan.steps.push(Step {
-                    what: What::Drop,
+                    action: StepAction::Drop,
                     name: shown(e),
                     why: vec!["it is not declared any more".to_owned()],
                     declared: None,
@@ -81,7 +81,7 @@ impl<C: Connection> Trickle<C> {
             }
         }
         // Renames come first, since the other steps use the new names.
-        survey.plan.steps.sort_by_key(|s| !matches!(s.what, What::Rename(_)));
+        survey.plan.steps.sort_by_key(|s| !matches!(s.action, StepAction::Rename(_)));
         for step in &survey.plan.steps {
             self.require_possible(&survey, step)
                 .await
@@ -94,13 +94,15 @@ impl<C: Connection> Trickle<C> {
     /// depends on the stream table.
     async fn require_possible(&self, survey: &Survey<'_>, step: &Step) -> Result<()> {
         let Some(e) = step.id.and_then(|id| survey.registry.get(id)) else { return Ok(()) };
-        match &step.what {
-            What::Change | What::Remake => {
+        match &step.action {
+            StepAction::Change | StepAction::Remake => {
                 let columns = step.declared.and_then(|at| survey.columns.get(&at));
                 let Some(columns) = columns else { return Ok(()) };
-                let way = survey.plan.way(&survey.registry, e, &step.what);
-                self.require_takes(e, columns, way).await?;
-                for reader in survey.registry.readers(e.relation.id).filter(|_| way != Way::Another) {
+                let replacement = survey.plan.replacement(&survey.registry, e, &step.action);
+                self.require_takes(e, columns, replacement).await?;
+                for reader in
+                    survey.registry.readers(e.relation.id).filter(|_| replacement != Replacement::Another)
+                {
                     let read = survey.reads.get(&reader.id).into_iter().flatten();
                     let read =
                         read.filter(|(table, _)| *table == e.relation.id).flat_map(|(_, columns)| columns);
@@ -108,7 +110,7 @@ impl<C: Connection> Trickle<C> {
                 }
                 Ok(())
             }
-            What::Drop => {
+            StepAction::Drop => {
                 let still = |r: &Entry| {
                     let mut read = survey.reads.get(&r.id).into_iter().flatten();
                     read.any(|(table, _)| *table == e.relation.id)
@@ -126,7 +128,7 @@ impl<C: Connection> Trickle<C> {
                 }
                 self.require_free(e, None).await
             }
-            What::Rename(_) | What::Create | What::Set | What::Take => Ok(()),
+            StepAction::Rename(_) | StepAction::Create | StepAction::Set | StepAction::Take => Ok(()),
         }
     }
 
@@ -187,7 +189,7 @@ impl<C: Connection> Trickle<C> {
         let reasons = seen.as_ref().map(|s| s.reasons.clone()).unwrap_or_default();
         let id = survey.found[at].as_ref().map(|e| e.id);
         let mut step = Step {
-            what: What::Create,
+            action: StepAction::Create,
             name,
             why: Vec::new(),
             declared: Some(at),
@@ -229,7 +231,7 @@ impl<C: Connection> Trickle<C> {
         if follows {
             step.why.push("snapshots".to_owned());
         }
-        step.what = if query || mode || follows {
+        step.action = if query || mode || follows {
             let fits = match &seen {
                 Some(seen) => can_become(self.db(), &e, &seen.columns).await?,
                 None => true,
@@ -241,27 +243,29 @@ impl<C: Connection> Trickle<C> {
             };
             survey.reads.extend(seen.as_ref().map(|s| (e.id, s.reads.clone())));
             survey.columns.extend(seen.map(|s| (at, s.columns)));
-            if fits { What::Change } else { What::Remake }
+            if fits { StepAction::Change } else { StepAction::Remake }
         } else if schedule || apart {
-            What::Set
+            StepAction::Set
         } else if e.declared.is_none() {
-            What::Take
+            StepAction::Take
         } else {
-            let renamed = |s: &Step| s.name == step.name && matches!(s.what, What::Rename(_));
+            let renamed = |s: &Step| s.name == step.name && matches!(s.action, StepAction::Rename(_));
             if !survey.plan.steps.iter().any(renamed) {
                 survey.plan.unchanged.push(step.name);
             }
             return Ok(());
         };
-        match step.what {
-            What::Change => {
+        match step.action {
+            StepAction::Change => {
                 let lost = step.loses.iter().flatten();
                 step.why.extend(lost.map(|lost| format!("{lost} goes")));
                 step.why.extend(reasons);
             }
-            What::Remake => step.why.push("its columns are in another order".to_owned()),
-            What::Take => {}
-            What::Rename(_) | What::Create | What::Set | What::Drop => step.mode = None,
+            StepAction::Remake => step.why.push("its columns are in another order".to_owned()),
+            StepAction::Take => {}
+            StepAction::Rename(_) | StepAction::Create | StepAction::Set | StepAction::Drop => {
+                step.mode = None
+            }
         }
         if e.declared.is_none() {
             step.why.push("it was made by itself, and belongs to these declarations from now on".to_owned());
@@ -323,7 +327,7 @@ impl<C: Connection> Trickle<C> {
 
     /// Whether a declared query reads a stream table that an earlier step changes.
     fn reads_changing(&self, survey: &Survey<'_>, at: usize) -> bool {
-        let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake);
+        let changes = |s: &&Step| matches!(s.action, StepAction::Change | StepAction::Remake);
         let changing = survey.plan.steps.iter().filter(changes).filter_map(|s| s.declared);
         changing.into_iter().any(|o| names(&survey.declared[at].query, &survey.places[o], &self.search_path))
     }
@@ -345,7 +349,7 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
         let others = survey.coming.iter().filter(|o| same_text(&survey.declared[**o].query, &d.query));
         let (Ok([e]), 1) = (<[Entry; 1]>::try_from(candidates), others.count()) else { continue };
         let step = Step {
-            what: What::Rename(shown(&e)),
+            action: StepAction::Rename(shown(&e)),
             name: Qualified::new(&survey.places[at].schema, &survey.places[at].name).to_string(),
             why: vec!["the query is the same".to_owned()],
             declared: Some(at),

@@ -14,7 +14,7 @@ use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::registry::{Entry, is_held, shown};
+use crate::registry::{Entry, hold_and_compare, shown};
 use crate::security::SHUT;
 use crate::trickle::Trickle;
 use std::fmt::Write;
@@ -233,7 +233,7 @@ impl<C: Connection> Trickle<C> {
         }
         let db: &mut dyn Connection = &mut self.connection;
         let t = db.transaction().await.map_err(|err| fail(e, err))?;
-        if !is_held(&t, e).await? {
+        if !hold_and_compare(&t, e).await? {
             return Err(Error::stale(format!("somebody else alters {}", shown(e))));
         }
         if is_copy(&e.relation) {

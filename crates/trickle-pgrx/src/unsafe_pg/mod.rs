@@ -1,6 +1,6 @@
 //! The server's C interface, which is the only unsafe code. All functions run in the one thread of a server
-//! process. The methods of [`Inside`] run within a transaction. Hooks, and functions about processes and
-//! shared memory, may also run outside transactions. SAFETY comments name their conditions.
+//! process. The methods of [`ServerConnection`] run within a transaction. Hooks, and functions about
+//! processes and shared memory, may also run outside transactions. SAFETY comments name their conditions.
 
 mod board;
 mod copy;
@@ -16,7 +16,7 @@ mod values;
 pub(crate) use board::{Admission, AtWork, Board, Hire, Job, Next, PLACES};
 pub(crate) use plan::Plan;
 pub(crate) use process::{
-    Acting, Limit, Scheduled, is_preloaded, is_preloading, is_wait_limited, reserve_settings,
+    Acting, Limit, Scheduled, is_preloaded, is_wait_limited, note_preloading, reserve_settings,
 };
 pub(crate) use report::raise;
 pub(crate) use rights::{is_at_work, watch_statements};
@@ -33,7 +33,7 @@ use values::{Columns, Values};
 
 /// A connection to the server from inside, for one call of a function. Dropping the value restores the former
 /// settings.
-pub(crate) struct Inside {
+pub(crate) struct ServerConnection {
     /// The level of settings that began with the connection.
     settings: i32,
     /// The snapshot of a refresh, while there is one.
@@ -58,9 +58,9 @@ struct Before {
     settings: Option<i32>,
 }
 
-impl Inside {
+impl ServerConnection {
     /// Connects to the server's executor.
-    pub(crate) fn enter() -> Inside {
+    pub(crate) fn enter() -> ServerConnection {
         // SAFETY: a function is being called, so there are a transaction and a memory context. The connection
         // and the level of settings that begin here end when the value is dropped, or by the abort of the
         // transaction.
@@ -76,7 +76,7 @@ impl Inside {
             }
             settings
         };
-        Inside {
+        ServerConnection {
             settings,
             snapshot: Shared::new(std::ptr::null_mut()),
             taken_at: Shared::new(0),
@@ -219,7 +219,7 @@ impl Inside {
         })
     }
 
-    /// Runs statements like [`Inside::batch`], but as the catalog's owner, in a security-restricted
+    /// Runs statements like [`ServerConnection::batch`], but as the catalog's owner, in a security-restricted
     /// operation. Names without a schema are the server's own, whatever the current role's search path is.
     pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
@@ -299,7 +299,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for ServerConnection {
     fn drop(&mut self) {
         // Code that catches an error rolls back the innermost subtransaction, and expects that to be its own.
         self.unwind(0);

@@ -1,15 +1,15 @@
 //! The server processes that refresh on schedule, and the roles as which they act.
 
-use super::{Inside, SHUT};
+use super::{SHUT, ServerConnection};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::{FromDatum, pg_sys};
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether the server is loading, for its ordinary work, the libraries that all its processes have. Notes the
-/// answer for [`is_preloaded`].
-pub(crate) fn is_preloading() -> bool {
+/// Notes for [`is_preloaded`] whether the server is loading, for its ordinary work, the libraries that all
+/// its processes have. Returns the answer too.
+pub(crate) fn note_preloading() -> bool {
     // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing is
     // to be refreshed.
     let preloading =
@@ -311,6 +311,6 @@ impl Scheduled {
             pg_sys::pgstat_report_stat(true);
             pg_sys::QueryCancelPending = 0;
         }
-        Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        ServerConnection::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     }
 }

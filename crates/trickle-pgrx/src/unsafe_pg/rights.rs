@@ -337,7 +337,9 @@ impl Lender {
         let of_catalog = class.schema == self.catalog && class.is_row_secured && writes != 0;
         match self.when {
             When::Analysed if of_catalog => LENT.with_borrow_mut(|lent| lent.writes = true),
-            When::Analysed if class.schema == self.hidden && Lender::is_lent(&class) => *whose = self.keeper,
+            When::Analysed if class.schema == self.hidden && Lender::lend_if_owned(&class) => {
+                *whose = self.keeper
+            }
             When::Planned if of_catalog => {
                 refuse_read_only();
                 // The right to read replaces the right to write. A role that was let in may read some column.
@@ -348,9 +350,9 @@ impl Lender {
         }
     }
 
-    /// Whether a hidden relation is to be checked as the catalog's owner, because its table belongs to the
-    /// current role. If so, notes the table among the lent rights.
-    fn is_lent(class: &Class) -> bool {
+    /// Notes the table of a hidden relation among the lent rights if the table belongs to the current role.
+    /// Returns whether the relation is then to be checked as the catalog's owner.
+    fn lend_if_owned(class: &Class) -> bool {
         let Some(table) = table_of(&class.name) else { return false };
         let own = Class::of(table).is_some_and(|t| t.is_own());
         if own {

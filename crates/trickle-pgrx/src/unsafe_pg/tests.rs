@@ -5,7 +5,7 @@
 #[pgrx::pg_schema]
 mod tests {
     use crate::gucs;
-    use crate::unsafe_pg::{Inside, sqlstate};
+    use crate::unsafe_pg::{ServerConnection, sqlstate};
     use pgrx::{pg_sys, pg_test};
     use std::time::Duration;
     use trickle_core::cdc::Mode;
@@ -15,13 +15,13 @@ mod tests {
     use trickle_engine::db::{Cell, Param};
 
     /// Runs a query that must give one row, and returns that row's values.
-    fn row(inside: &Inside, text: &str, params: &[Param<'_>]) -> Vec<Cell> {
+    fn row(inside: &ServerConnection, text: &str, params: &[Param<'_>]) -> Vec<Cell> {
         let rows = inside.run(text, params, false).unwrap_or_else(|e| panic!("{text}: {e:?}"));
         assert_eq!(rows.rows.len(), 1, "{text}");
         rows.rows[0].cells().to_vec()
     }
 
-    fn number(inside: &Inside, text: &str) -> i64 {
+    fn number(inside: &ServerConnection, text: &str) -> i64 {
         match row(inside, text, &[])[..] {
             [Cell::Int8(n)] => n,
             ref other => panic!("{text}: {other:?}"),
@@ -30,7 +30,7 @@ mod tests {
 
     #[pg_test]
     fn values_are_the_same_after_the_server() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let int8s = Cell::Array(vec![Cell::Int8(-1), Cell::Int8(i64::MAX)]);
         let oids = Cell::Array(vec![Cell::Oid(0), Cell::Oid(u32::MAX)]);
         let texts = Cell::Array(vec![Cell::Text("a,\"b\\".into()), Cell::Null]);
@@ -63,7 +63,7 @@ mod tests {
 
     #[pg_test]
     fn a_statement_that_fails_undoes_itself_alone() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE kept (id int PRIMARY KEY); INSERT INTO kept VALUES (1)").unwrap();
         let twice = inside.run("INSERT INTO kept VALUES (2), (1)", &[], false).unwrap_err();
         assert_eq!(twice.sqlstate.as_deref(), Some("23505"), "{twice:?}");
@@ -76,7 +76,7 @@ mod tests {
 
     #[pg_test]
     fn errors_keep_their_code_and_point_at_their_place() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let wrong = inside.run("SELECT 1 +\n missing", &[], false).unwrap_err();
         assert_eq!((wrong.sqlstate.as_deref(), wrong.position), (Some("42703"), Some(13)), "{wrong:?}");
         let raises = "DO $$ BEGIN RAISE 'no' USING ERRCODE = 'TR001', HINT = 'ask'; END $$";
@@ -90,14 +90,14 @@ mod tests {
 
     #[pg_test(error = "canceling statement due to user request")]
     fn that_the_user_cancels_is_no_answer() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let answer = inside.batch("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)");
         panic!("it went on with {answer:?}");
     }
 
     #[pg_test]
     fn subtransactions_are_a_stack() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE seen (id int)").unwrap();
         // SAFETY: a test in the one thread of a server process.
         let context = unsafe { pg_sys::CurrentMemoryContext };
@@ -126,21 +126,21 @@ mod tests {
     #[pg_test]
     fn what_is_left_open_is_undone_and_settings_are_taken_back() {
         {
-            let inside = Inside::enter();
+            let inside = ServerConnection::enter();
             inside.batch("CREATE TEMP TABLE there (id int); SET LOCAL work_mem = '3MB'").unwrap();
             inside.begin(false);
             inside.batch("INSERT INTO there VALUES (1)").unwrap();
             inside.take_snapshot();
             inside.begin(false);
         }
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         assert_eq!(number(&inside, "SELECT count(*) FROM there"), 0);
         assert_ne!(row(&inside, "SHOW work_mem", &[]), [Cell::Text("3MB".into())]);
     }
 
     #[pg_test]
     fn a_refresh_sees_what_it_wrote_under_its_snapshot() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE written (id int)").unwrap();
         inside.take_snapshot();
         for n in 1..4 {
@@ -155,7 +155,7 @@ mod tests {
 
     #[pg_test]
     fn a_kept_statement_goes_with_its_types_and_its_tables() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE asked (id int); INSERT INTO asked VALUES (7)").unwrap();
         let seven = [Param::Int8(Some(7))];
         let plan = inside.prepare("SELECT * FROM asked WHERE id = $1", &seven).unwrap();
@@ -173,7 +173,7 @@ mod tests {
 
     #[pg_test]
     fn columns_are_told_without_running_the_query() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE FUNCTION pg_temp.never() RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN RAISE 'ran'; END $$")
             .unwrap();
         let columns = inside.columns("SELECT pg_temp.never() AS a, 'x'::text AS \"B c\";").unwrap();
@@ -182,7 +182,7 @@ mod tests {
 
     #[pg_test]
     fn a_table_that_is_being_read_is_not_idle() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE read (id int); INSERT INTO read VALUES (1), (2)").unwrap();
         let [Cell::Oid(oid)] = row(&inside, "SELECT 'read'::regclass::oid", &[])[..] else {
             panic!("no oid")
@@ -197,7 +197,7 @@ mod tests {
 
     #[pg_test]
     fn settings_are_those_in_force() {
-        let inside = Inside::enter();
+        let inside = ServerConnection::enter();
         let before = gucs::settings();
         assert_eq!((before.force, before.max_delta_rows, before.merge_work_mem_mb), (None, None, None));
         assert_eq!(before.segment_bytes, Settings::default().segment_bytes);

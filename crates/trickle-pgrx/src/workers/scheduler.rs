@@ -4,7 +4,7 @@
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
 use crate::install::rehomed_when_restored;
-use crate::unsafe_pg::{Admission, AtWork, Board, Hire, Inside, Job, PLACES, Scheduled};
+use crate::unsafe_pg::{Admission, AtWork, Board, Hire, Job, PLACES, Scheduled, ServerConnection};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -143,7 +143,7 @@ impl OwnerState {
 
     /// Returns the lease, and renews it if the renewal is due. Where another refresher has the lease, returns
     /// `None`, and the time until that lease may end.
-    async fn lead(&self, t: &Trickle<Inside>) -> Result<(Option<(Lease, Instant)>, Duration)> {
+    async fn lead(&self, t: &Trickle<ServerConnection>) -> Result<(Option<(Lease, Instant)>, Duration)> {
         if self.lease.is_some_and(|(_, renew)| renew > Instant::now()) {
             return Ok((self.lease, Duration::ZERO));
         }
@@ -299,7 +299,7 @@ impl SchedulerState {
                 self.waiting.extend(found.due.into_iter().map(|due| (held, due)));
                 found.wake.map_or(longest, |t| t.since(now())).min(longest)
             }
-            Err(e) if self.all && e.is_input() && is_rehomed() => Duration::ZERO,
+            Err(e) if self.all && e.is_input() && rehome_if_restored() => Duration::ZERO,
             Err(e) => {
                 tell(&e);
                 TROUBLE
@@ -447,7 +447,7 @@ fn told(found: &Found) {
 
 /// Finds the tables of a catalog that came with a dump again by their names, once the restore is done.
 /// Returns whether this was done.
-fn is_rehomed() -> bool {
+fn rehome_if_restored() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)
 }
@@ -470,7 +470,7 @@ fn owners() -> Result<Option<(Vec<u32>, bool)>> {
     });
     let asked = asked.map_err(|e| Error::server("look for the extension", e))?;
     let Some((owners, all)) = asked else { return Ok(None) };
-    if owners.contains(&None) && is_rehomed() {
+    if owners.contains(&None) && rehome_if_restored() {
         return self::owners();
     }
     Ok(Some((owners.into_iter().flatten().collect(), all)))

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use trickle_client::progress::{Progress, Standing};
+use trickle_client::progress::{Progress, ProgressReport};
 
 /// The display of running work, which ends when this value is dropped.
 pub(crate) struct Meter {
@@ -56,34 +56,34 @@ impl Meter {
 }
 
 /// Describes the work, with the process that the work waits for, else with the bytes that were stored.
-fn told(what: &str, standing: &Standing) -> String {
-    if let Some(first) = standing.waits_for.first() {
+fn told(what: &str, report: &ProgressReport) -> String {
+    if let Some(first) = report.waits_for.first() {
         return format!("{what}, waiting: {}", first.line);
     }
-    match standing.written {
+    match report.written {
         Some(bytes) if bytes > 0 => format!("{what}, {} stored", BinaryBytes(bytes)),
         _ => what.to_owned(),
     }
 }
 
 /// Returns the line that has to be written now to a standard error that is no terminal, if a line is due.
-fn due(shown: &mut Shown, standing: &Standing) -> Option<String> {
-    let total = standing.waited + standing.worked;
-    let waits_for: Vec<i32> = standing.waits_for.iter().map(|b| b.pid).collect();
+fn due(shown: &mut Shown, report: &ProgressReport) -> Option<String> {
+    let total = report.waited + report.worked;
+    let waits_for: Vec<i32> = report.waits_for.iter().map(|b| b.pid).collect();
     if !waits_for.is_empty() && shown.waits_for != waits_for {
         shown.waits_for = waits_for;
-        return Some(told(&shown.what, standing));
+        return Some(told(&shown.what, report));
     }
     if total < shown.at + SELDOM {
         return None;
     }
     shown.at = total;
-    let read = standing.read.map_or_else(String::new, |(done, of)| {
+    let read = report.read.map_or_else(String::new, |(done, of)| {
         format!(", {} of {} read", BinaryBytes(done), BinaryBytes(of))
     });
-    let (waited, worked) = (standing.waited.as_secs(), standing.worked.as_secs());
+    let (waited, worked) = (report.waited.as_secs(), report.worked.as_secs());
     let spent = format!("{worked} s of work, {waited} s of waiting");
-    Some(format!("{}{read}, {spent}", told(&shown.what, standing)))
+    Some(format!("{}{read}, {spent}", told(&shown.what, report)))
 }
 
 fn restyle(bar: &ProgressBar, template: &str) {
@@ -111,16 +111,16 @@ impl Progress for Meter {
         Box::pin(tokio::time::sleep(Duration::from_secs(1)))
     }
 
-    fn at(&self, standing: &Standing) {
+    fn at(&self, report: &ProgressReport) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(bar) = &self.bar else {
-            if let Some(line) = due(&mut shown, standing) {
+            if let Some(line) = due(&mut shown, report) {
                 self.say(&line);
             }
             return;
         };
-        bar.set_message(told(&shown.what, standing));
-        match standing.read {
+        bar.set_message(told(&shown.what, report));
+        match report.read {
             Some((done, of)) => {
                 if bar.length().is_none() {
                     restyle(bar, BAR);
@@ -150,7 +150,7 @@ mod tests {
     use super::{BAR, SPINNER, Shown, due};
     use indicatif::ProgressStyle;
     use std::time::Duration;
-    use trickle_client::progress::{Blocker, Standing};
+    use trickle_client::progress::{Blocker, ProgressReport};
 
     #[test]
     fn the_templates_are_well_formed() {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn lines_come_seldom_and_once_for_whom_it_waits() {
         let mut shown = Shown { what: "filling s".into(), ..Shown::default() };
-        let mut at = Standing { worked: Duration::from_secs(5), ..Standing::default() };
+        let mut at = ProgressReport { worked: Duration::from_secs(5), ..ProgressReport::default() };
         assert_eq!(due(&mut shown, &at), None);
         // The description of the blocking process changes with every look, since it contains the age of the
         // transaction.

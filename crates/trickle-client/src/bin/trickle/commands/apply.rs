@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use trickle_client::Name;
-use trickle_client::declare::{Declared, Plan, Refused, Step, What};
+use trickle_client::declare::{Declared, Plan, Refused, Step, StepAction};
 use trickle_core::parse::{StatementKind, statements};
 
 /// Make the stream tables of a database equal to the declarations in a directory.
@@ -87,7 +87,7 @@ impl Run for Apply {
         if !stopped && !self.dry_run {
             for step in &plan.steps {
                 let began = Instant::now();
-                meter.begin(format!("{} {}", step.what.name(), step.name));
+                meter.begin(format!("{} {}", step.action.name(), step.name));
                 trickle.do_step(&plan, step).await.map_err(|r| {
                     output.remark(&after(&done));
                     refused(r)
@@ -101,7 +101,7 @@ impl Run for Apply {
             output.document(&document(&plan, &files, done.len()));
         } else if !output.is_quiet() {
             for (step, took) in &done {
-                output.print(format!("{}: {} in {}\n", step.name, past(&step.what), duration(*took)));
+                output.print(format!("{}: {} in {}\n", step.name, past(&step.action), duration(*took)));
             }
         }
         if stopped {
@@ -192,14 +192,14 @@ fn schedule<'p>(plan: &'p Plan, step: &Step) -> Option<&'p str> {
 fn show(plan: &Plan, output: &mut Output) {
     let row = |s: &Step| {
         let tone = s.destroys().then_some(Tone::Bad);
-        let why = match &s.what {
-            What::Rename(from) => {
+        let why = match &s.action {
+            StepAction::Rename(from) => {
                 std::iter::once(format!("from {from}")).chain(s.why.iter().cloned()).collect()
             }
             _ => s.why.clone(),
         };
         [
-            (s.what.name().to_owned(), tone),
+            (s.action.name().to_owned(), tone),
             (s.name.clone(), None),
             (
                 s.mode.map_or("", trickle_client::Mode::name).to_owned(),
@@ -232,33 +232,33 @@ fn lost(step: &Step) -> String {
     }
 }
 
-fn past(what: &What) -> &'static str {
-    match what {
-        What::Rename(_) => "renamed",
-        What::Create => "created",
-        What::Change => "changed",
-        What::Remake => "made anew",
-        What::Set => "set",
-        What::Take => "taken",
-        What::Drop => "dropped",
+fn past(action: &StepAction) -> &'static str {
+    match action {
+        StepAction::Rename(_) => "renamed",
+        StepAction::Create => "created",
+        StepAction::Change => "changed",
+        StepAction::Remake => "made anew",
+        StepAction::Set => "set",
+        StepAction::Take => "taken",
+        StepAction::Drop => "dropped",
     }
 }
 
 /// Lists the steps that were done before the failed step.
 fn after(done: &[(&Step, std::time::Duration)]) -> String {
-    let names: Vec<String> = done.iter().map(|(s, _)| format!("{} {}", past(&s.what), s.name)).collect();
+    let names: Vec<String> = done.iter().map(|(s, _)| format!("{} {}", past(&s.action), s.name)).collect();
     if names.is_empty() { String::new() } else { format!("done before: {}\n", names.join(", ")) }
 }
 
 /// Returns the plan for programs. For each step the plan says whether the step was done.
 fn document(plan: &Plan, files: &[File], done: usize) -> Value {
     let step = |(i, s): (usize, &Step)| {
-        let from = match &s.what {
-            What::Rename(from) => Some(from),
+        let from = match &s.action {
+            StepAction::Rename(from) => Some(from),
             _ => None,
         };
         json!({
-            "what": s.what.name(), "name": s.name, "from": from, "mode": s.mode, "schedule": schedule(plan, s), "why": s.why, "done": i < done,
+            "what": s.action.name(), "name": s.name, "from": from, "mode": s.mode, "schedule": schedule(plan, s), "why": s.why, "done": i < done,
             "destroys": s.destroys(), "loses": s.loses, "file": s.declared.and_then(|at| files.get(at)).map(|f| &f.path),
         })
     };

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use trickle_client::{Beside, Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
+use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, StateSizes, Trickle};
 use trickle_core::schedule::Schedule;
 use trickle_core::types::Type;
 
@@ -211,7 +211,7 @@ impl Run for Create {
             output.document(&json!({"name": made.name, "created": made.made, "mode": made.mode,
                 "reasons": typed.reasons_json(&made.reasons), "rows": rows, "ms": milliseconds(took),
                 "indexes": told.map(|t| t.indexes.iter().map(|(_, i)| i.to_json()).collect::<Vec<_>>()),
-                "hidden_tables": told.map(|t| t.beside.tables), "hidden_bytes": told.map(|t| t.beside.bytes),
+                "hidden_tables": told.map(|t| t.states.tables), "hidden_bytes": told.map(|t| t.states.bytes),
                 "settings": told.map(|t| t.settings.iter().cloned().collect::<BTreeMap<_, _>>())}));
         } else if !output.is_quiet() {
             output.print(format!(
@@ -232,7 +232,7 @@ impl Run for Create {
 
 /// Facts about a new stream table that its user should know.
 struct Told {
-    beside: Beside,
+    states: StateSizes,
     indexes: Vec<(String, Index)>,
     settings: Vec<(String, String)>,
 }
@@ -256,15 +256,15 @@ impl Told {
         let matter = [("TimeZone", reads_time), ("default_text_search_config", searches)];
         let settings = e.settings.iter().filter(|s| matter.contains(&(s.name.as_str(), true)));
         let settings = settings.map(|s| (s.name.clone(), s.values.concat())).collect();
-        Ok(Told { beside: trickle.beside(made.id).await?, indexes, settings })
+        Ok(Told { states: trickle.state_sizes(made.id).await?, indexes, settings })
     }
 
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.beside.tables > 0 {
-            let tables = usize::try_from(self.beside.tables).unwrap_or(0);
+        if self.states.tables > 0 {
+            let tables = usize::try_from(self.states.tables).unwrap_or(0);
             let tables = count(tables, "hidden table", "hidden tables");
-            lines.push(format!("its refreshes keep {} in {tables} beside it", bytes(self.beside.bytes)));
+            lines.push(format!("its refreshes keep {} in {tables} states it", bytes(self.states.bytes)));
         }
         for (name, value) in &self.settings {
             lines.push(format!("its query keeps {name} = '{value}', whatever the setting is later"));

@@ -11,7 +11,7 @@ use crate::db::{Bind, Connection};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
-use crate::registry::{Dependency, Entry, StoredSetting, is_held, shown};
+use crate::registry::{Dependency, Entry, StoredSetting, hold_and_compare, shown};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::{TableId, TableKind};
@@ -117,9 +117,9 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // The function `is_held` writes the catalog row of the stream table, whatever its result is. So a
+            // The function `hold_and_compare` writes the catalog row of the stream table, whatever its result is. So a
             // refresh over an older snapshot, to which a rewritten table looks empty, cannot be committed.
-            if !is_held(t, e).await? {
+            if !hold_and_compare(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }
             for table in &tables {
@@ -150,7 +150,7 @@ impl<C: Connection> Trickle<C> {
             Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())
         })
         .await?;
-        self.memory.compiled.remove(&e.id);
+        self.cache.compiled.remove(&e.id);
         Ok(went_on)
     }
 
