@@ -160,19 +160,8 @@ async fn comparison(
     table: Option<&StreamTable>,
     show: usize,
 ) -> Result<String> {
-    let columns = db
-        .query(
-            &format!(
-                "SELECT atttypid, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-                spelled("atttypid", "atttypmod")
-            ),
-            &[&e.relation.id.0],
-        )
-        .await
-        .map_err(|err| Error::server("read the columns of a stream table", err))?;
-    let named: Vec<(u32, &str)> = columns.iter().map(|c| (c.get(0), c.get(1))).collect();
-    let types = PgCatalog::under(e.path()).column_types(db, &named).await?;
-    let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
+    let types = stored_types(db, e).await?;
+    let aliases: Vec<String> = (0..types.len()).map(|i| format!("c{i}")).collect();
     let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
     let (mut compared, mut grouped) = (vec!["1 AS one".to_owned()], vec!["one".to_owned()]);
     let mut shuffled: Vec<&str> = Vec::new();
@@ -221,6 +210,18 @@ async fn comparison(
         show.max(1),
         grouped = grouped.join(", "),
     ))
+}
+
+/// Returns the types of the columns of a stored table.
+async fn stored_types(db: &dyn Connection, e: &Entry) -> Result<Vec<Type>> {
+    let text = format!(
+        "SELECT atttypid, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        spelled("atttypid", "atttypmod")
+    );
+    let columns = db.query(&text, &[&e.relation.id.0]).await;
+    let columns = columns.map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let named: Vec<(u32, &str)> = columns.iter().map(|c| (c.get(0), c.get(1))).collect();
+    PgCatalog::under(e.path()).column_types(db, &named).await
 }
 
 /// Returns an expression for the parts of a list without their order: the elements of an array, or the

@@ -1,26 +1,25 @@
-//! Refreshes stream tables. Finds the stream tables that have changes, plans those again whose sources were
-//! altered, and drives the refresh machine once for each group of linked stream tables.
+//! Refreshes stream tables. Finds the groups of linked stream tables to refresh, leaves out the groups
+//! without changes (`idle`), and plans those stream tables again whose sources were altered. Refreshes each
+//! group in one run of the refresh machine (`group`).
+
+mod group;
+mod idle;
+
+pub(crate) use group::given_way;
 
 use crate::adapt::Rebuilt;
 use crate::db::Connection;
-use crate::drive::{Watch, drive};
+use crate::drive::Watch;
 use crate::error::{Error, Result};
 use crate::locks::not_keeper;
 use crate::names::Name;
-use crate::pending::sources_of;
-use crate::registry::{Dependency, Entry, Registry, require_own, shown};
-use crate::say;
-use crate::scheduler::now;
-use crate::security::left_behind;
+use crate::registry::{Entry, Registry};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::{
-    Action, Failure, FailureKind, KeptBy, Lease, Lock, Member, MemberReport, Phases, Plan, Report, Request,
-    Transaction, record_failure, record_skip,
-};
+use trickle_core::refresh::{Action, Lease, MemberReport, Phases};
 use trickle_core::schedule::Time;
 use trickle_core::vocabulary::{Activity, Initiator};
 
@@ -98,20 +97,6 @@ impl RefreshOptions {
         RefreshOptions { initiated_by: Initiator::Initial, ..RefreshOptions::default() }
     }
 }
-
-/// The statement which notes that the stream tables `$1` have all changes that were committed by the time
-/// `$2`, in microseconds since 1970. A stream table that reads the clock does not get a new time, since its
-/// rows were computed for the stored one.
-///
-/// A stream table that is being refreshed is left out, since its refresh notes the time itself. If that
-/// refresh reads an older snapshot, it could not write the catalog row after this statement had written it.
-const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
-     data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE to_timestamp($2::int8 / 1000000.0) END \
-     WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
-         SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid \
-         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) \
-         AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) \
-     FOR NO KEY UPDATE SKIP LOCKED)";
 
 impl Refreshed {
     /// Returns the outcome for a stream table that needs no changes.
@@ -209,50 +194,6 @@ impl<C: Connection> Trickle<C> {
         }
         self.prune_history().await?;
         Ok(done)
-    }
-
-    /// Returns the stream tables, by `pgt_id`, that a refresh would not change. Only whole groups are
-    /// returned. Asks the server one question for all stream tables, and one question about the changes that
-    /// their buffers still have. For a refresh by hand, also notes the time up to which the returned stream
-    /// tables have all changes.
-    async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
-        let askable = |e: &&Entry| {
-            // If a buffer is at its limit, changes may be missing in it.
-            let told = |d: &Dependency| !d.full;
-            e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
-        };
-        let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
-        if options.full || asked.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let begun = if options.is_by_hand() { Some(self.instant().await?) } else { None };
-        let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
-            Ok(looked) => looked.pending.into_iter().collect(),
-            Err(e) if e.is_connection() => return Err(e),
-            // A table was altered or dropped just now, and the refresh will find out which one.
-            Err(_) => return Ok(BTreeSet::new()),
-        };
-        let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
-        self.drain(&quiet).await?;
-        let idle = all_idle(groups, &quiet.iter().map(|e| e.id).collect());
-        if let Some(begun) = begun.filter(|_| !idle.is_empty()) {
-            let ids: Vec<i64> = idle.iter().copied().collect();
-            let noted = self.db().ask(NOTE_IDLE, &[&ids, &begun]).await;
-            match noted.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
-                Err(e) if e.is_connection() => return Err(e),
-                // The error is reported, and no refresh fails because of it.
-                Err(e) => self.progress.say(e.message()),
-                Ok(_) => {}
-            }
-        }
-        Ok(idle)
-    }
-
-    /// Returns the time of the server's clock, in microseconds since 1970.
-    async fn instant(&self) -> Result<i64> {
-        let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
-        let row = self.db().query_one(text, &[]).await;
-        row.map(|r| r.get(0)).map_err(|e| Error::server("ask for the time", e))
     }
 
     /// Refreshes the `wanted` stream tables of a registry that has all stream tables linked with them.
@@ -403,152 +344,6 @@ impl<C: Connection> Trickle<C> {
         true
     }
 
-    /// Refreshes linked stream tables over one snapshot, each after the stream tables that it reads.
-    ///
-    /// # Errors
-    /// The error at which the refresh machine gave up, after which nothing has changed in the database.
-    pub(crate) async fn refresh_group(
-        &mut self,
-        group: &[Entry],
-        options: &RefreshOptions,
-        watch: Option<&mut (dyn Watch + '_)>,
-    ) -> Result<Vec<Refreshed>> {
-        let plan = self.plan(group, options).await?;
-        let initiated_by = plan.request.initiated_by;
-        let table = group.last().map(|e| e.relation.id);
-        let looking = self.onlooker(doing(group), table);
-        match looking.during(self.drive(group, plan, watch)).await? {
-            Ok(report) => {
-                self.drain(group).await?;
-                let shared = report.shared;
-                Ok(report.members.into_iter().map(|report| Refreshed { report, shared }).collect())
-            }
-            Err(failure) => {
-                let of = failure.member.and_then(|id| group.iter().find(|e| e.id == id)).or(group.last());
-                let kind = failure.kind;
-                let mut error = Error::from(failure);
-                let Some(of) = of else { return Err(error) };
-                if let Some(session) = self.gave_way(&error) {
-                    let why = format!("gave way to {session}");
-                    self.connection.step(&record_skip(of.id, &why, initiated_by)).await?;
-                    return Err(given_way(of, &why));
-                }
-                if kind == FailureKind::Statement {
-                    error = self.blamed_on_columns(of, error).await;
-                    if error.sqlstate() == Some("42501")
-                        && let Some(whose) = left_behind(self.db(), of.id).await?
-                    {
-                        error = error.hint(whose);
-                    }
-                    if error.sqlstate() == Some("57014") {
-                        error = error.hint(say::one(
-                            "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \
-                             by hand with it brings the stream table up to date.",
-                            "The setting pg_trickle.statement_timeout_ms limits each statement of a refresh on schedule, 0 none; \
-                             pgtrickle.refresh_stream_table() under another statement_timeout brings the stream table up to date.",
-                        ));
-                    }
-                    self.note_failure(of, error.message(), initiated_by).await?;
-                }
-                let message = format!("cannot refresh {}: {}", shown(of), error.message());
-                Err(error.saying(message))
-            }
-        }
-    }
-
-    /// Returns the session for which a statement of the refresh was cancelled, if that cancel caused
-    /// `error`.
-    pub(crate) fn gave_way(&self, error: &Error) -> Option<String> {
-        let cancelled = error.sqlstate() == Some("57014");
-        cancelled.then(|| self.yielding.take().or_else(|| self.connection.gives_way_to())).flatten()
-    }
-
-    /// Runs a plan. A large first fill runs on several connections, all other work on one connection.
-    async fn drive(
-        &mut self,
-        group: &[Entry],
-        plan: Plan,
-        mut watch: Option<&mut (dyn Watch + '_)>,
-    ) -> Result<std::result::Result<Report, Failure>> {
-        match self.load(group, &plan, watch.as_deref_mut()).await? {
-            Some(done) => Ok(done),
-            None => Ok(drive(&self.connection, plan, watch).await),
-        }
-    }
-
-    /// Collects the facts that the refresh machine needs about linked stream tables.
-    pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
-        let read = group.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0));
-        let tables: Vec<u32> = group.iter().map(|e| e.relation.id.0).chain(read).collect();
-        self.connection.idle(&tables).map_err(|e| Error::server("refresh", e))?;
-        let mut members = Vec::new();
-        for e in group {
-            require_own(e)?;
-            let runnable = self.runnable(e).await?;
-            members.push(Member {
-                id: e.id,
-                relation: e.relation.clone(),
-                sources: sources_of(e, &runnable)?,
-                program: runnable.program.clone(),
-                policy: self.settings.policy(),
-                definition: Some(e.definition.as_str().into()),
-                polled: options.polls(e),
-                unseen: e.unseen(),
-                lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
-                kept_by: kept_by(e, options),
-                settings: e.in_force.clone(),
-            });
-        }
-        let quiet = |at| u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX);
-        let request = Request {
-            initiated_by: options.initiated_by,
-            full: options.full,
-            store_empty: options.is_by_hand(),
-            lease: options.lease,
-            quiet_ms: options.quiet_at.map(quiet),
-        };
-        let s = &self.settings;
-        let (lock_timeout_ms, attempts) = (s.lock_timeout_ms, s.attempts);
-        let statement_timeout_ms = s.statement_timeout_ms;
-        let transaction = match self.connection.callers() {
-            Some(c) => Transaction::Callers { command: c.command, fresh: c.fresh },
-            None => Transaction::Own { lock_timeout_ms, statement_timeout_ms, attempts },
-        };
-        Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
-    }
-
-    /// Fills a new stream table, and analyzes it afterwards for the server's planner.
-    pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
-        let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
-        let row = self.db().query_opt(text, &[&id]).await;
-        let row = row.map_err(|e| Error::server("look for a new stream table", e))?;
-        let Some(table) = row.map(|r| TableId(r.get(0))) else { return Ok(()) };
-        let registry = self.linked(&[table]).await?;
-        let Some(entry) = registry.get(id) else { return Ok(()) };
-        let wanted = entry.relation.id;
-        let options = RefreshOptions::initial();
-        for group in groups(&registry, &[wanted])? {
-            self.refresh_group(&group, &options, None).await?;
-        }
-        self.analyze(entry).await
-    }
-
-    /// Analyzes the stored tables of a stream table.
-    pub(crate) async fn analyze(&mut self, e: &Entry) -> Result<()> {
-        let runnable = self.runnable(e).await?;
-        let fail = |err| Error::server("analyze a stream table", err);
-        self.db().batch_execute(&format!("ANALYZE {}", shown(e))).await.map_err(fail)?;
-        for t in runnable.table.iter().flat_map(|t| &t.layout().states) {
-            self.db().as_keeper(&format!("ANALYZE {}", t.name)).await.map_err(fail)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn note_failure(&self, e: &Entry, message: &str, initiated_by: Initiator) -> Result<()> {
-        let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
-        self.connection.step(&s).await.map(|_| ())
-    }
-
     /// Deletes history that is older than the retention time, once in a while.
     ///
     /// No other session should wait for this deletion. So the function does nothing where its row locks
@@ -564,46 +359,6 @@ impl<C: Connection> Trickle<C> {
              FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1) FOR UPDATE SKIP LOCKED)";
         self.db().execute(text, &[&days]).await.map_err(|e| not_keeper(Error::server("prune history", e)))?;
         Ok(())
-    }
-}
-
-/// Returns the error of a refresh that gave way to another session. Such an error does not count as a
-/// failure.
-pub(crate) fn given_way(e: &Entry, why: &str) -> Error {
-    Error::busy(format!("the refresh of {} {why}", shown(e)))
-        .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")
-}
-
-/// Returns the sources whose triggers bring a stream table up to date, if it is IMMEDIATE, and whether to
-/// lock these sources for a recompute.
-fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
-    let tables = || e.read().map(|d| d.relation.clone()).collect();
-    let locked = options.full || e.needs_reinit || !e.is_populated;
-    e.is_immediate().then(|| KeptBy { tables: tables(), locked })
-}
-
-/// Returns the members of those groups in which every stream table is quiet. A quiet group is also left out
-/// if it reads a stream table of a group that is left out, since the refresh of that group may bring changes.
-/// The groups must be in an order in which each comes after the groups that it reads.
-fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
-    let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
-    for group in groups {
-        let reads_behind = |e: &Entry| e.dependencies.iter().any(|d| behind.contains(&d.relation.id));
-        if group.iter().all(|e| quiet.contains(&e.id) && !reads_behind(e)) {
-            idle.extend(group.iter().map(|e| e.id));
-        } else {
-            behind.extend(group.iter().map(|e| e.relation.id));
-        }
-    }
-    idle
-}
-
-/// Returns the name of a refresh of a group, for progress and errors.
-fn doing(group: &[Entry]) -> String {
-    match group {
-        [] => "refreshing".to_owned(),
-        [e] => format!("refreshing {}", shown(e)),
-        [e, ..] => format!("refreshing {} and {} more", shown(group.last().unwrap_or(e)), group.len() - 1),
     }
 }
 

@@ -219,7 +219,7 @@ mod tests {
         ("stored.rs", "the columns of a stream table itself, which trickle made"),
         ("alter/evolve.rs", "the columns and the key of a stream table itself"),
         ("immediate.rs", "chooses among indexes that pgtrickle.is_key takes for keys"),
-        ("resolve.rs", "refuses a volatile operator"),
+        ("resolve/reads.rs", "finds a volatile operator, which is refused"),
         (
             "resolve/lookalikes.rs",
             "recomputes a query with a cast or an aggregate over a function that is not immutable",

@@ -4,7 +4,10 @@
 //! by hand and are left alone. A stream table with the label that is not declared any more is dropped.
 
 mod carry_out;
+mod differences;
 mod plan;
+mod queries;
+mod renamed;
 
 use crate::alter::{Readers, Replacement};
 use crate::create::NewStreamTable;

@@ -1,6 +1,7 @@
 //! Compares the types that a plan expects with the types that the server derives.
 
-use super::{BASES, OutputColumn, Place};
+use super::columns::{BASES, OutputColumn};
+use super::place::Place;
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};

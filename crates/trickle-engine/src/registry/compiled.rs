@@ -1,0 +1,144 @@
+//! Compiles the stored query of a stream table into the program that refreshes run.
+
+use super::{Entry, shown};
+use crate::catalog::{self, PgCatalog};
+use crate::copies::{copies, is_copy, reads_copies};
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use crate::immediate;
+use crate::say;
+use std::sync::Arc;
+use trickle_core::apply::Identity;
+use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Relation};
+use trickle_core::sql::{Ident, Profile, Qualified};
+use trickle_core::stream_table::{Options, StreamTable};
+use trickle_core::vocabulary::Mode;
+use xxhash_rust::xxh64::xxh64;
+
+/// A stream table in the form that a refresh runs.
+#[derive(Clone, Debug)]
+pub struct Runnable {
+    /// The plan, where the query is incremental.
+    pub table: Option<Arc<StreamTable>>,
+    /// The program, which makes the statements that a refresh runs.
+    pub program: Arc<dyn Program + Send + Sync>,
+}
+
+/// Returns the engine's options for a stream table of this name and id.
+pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
+    let mut options = Options::new(&*relation.schema, &*relation.name);
+    options.state_prefix = format!("state_{id}");
+    options.profile = Profile::postgres(server);
+    options
+}
+
+/// Returns a hash of the plans whose results are stored. Plans with equal hashes have the same stored
+/// results.
+pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
+    Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
+}
+
+/// Returns a hash of the stored tables of a plan. A plan is run only over stored tables with the same hash.
+pub(crate) fn layout_hash(table: &StreamTable) -> String {
+    let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
+    format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+}
+
+/// Compiles the stored query of a stream table against the present catalog.
+///
+/// # Errors
+/// The query is not valid any more; errors of the server.
+pub(crate) async fn compile_entry(
+    db: &dyn Connection,
+    catalog: &mut PgCatalog,
+    e: &Entry,
+    server: u32,
+) -> Result<Runnable> {
+    let copy = is_copy(&e.relation);
+    if e.mode != Mode::Full || copy {
+        if reads_copies(e) {
+            catalog.put_copies(copies(db).await?);
+        }
+        catalog.plan_with(e.planned_with());
+        let parsed = parse_query(&e.query)?;
+        let options = options(&e.relation, e.id, server);
+        let verdict = catalog::compile(db, catalog, &parsed, &options).await?;
+        let fits = |t: &StreamTable| e.layout_hash == Some(layout_hash(t));
+        let Some(table) = verdict.incremental().filter(fits) else {
+            let message = format!("{} was planned by another version of trickle", shown(e));
+            return Err(Error::stale(message).hint(format!("{} plans it anew.", say::refresh(&shown(e)))));
+        };
+        if copy {
+            let view = e.dependencies.iter().find(|d| d.kind == TableKind::MaterializedView);
+            let program = Copied::new(Compiled::new(table), view.map(|d| d.relation.id));
+            return Ok(Runnable { program: Arc::new(program), table: None });
+        }
+        let table = Arc::new(table);
+        if e.is_immediate() {
+            let program = immediate::program(db, e, &table).await?;
+            return Ok(Runnable { program: Arc::new(program), table: Some(table) });
+        }
+        // A program that runs the text of the query does not fill states, read copies, or use the time of
+        // the refresh.
+        let is_all = table.layout().states.is_empty() && !reads_copies(e) && !e.reads_clock;
+        if table.layout().result.identity == Identity::Bag && is_all {
+            let key = key_of(db, e.relation.id, true).await?;
+            if !key.is_empty() {
+                return recompute(db, e, &key).await;
+            }
+        }
+        return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
+    }
+    let key = key_of(db, e.relation.id, false).await?;
+    recompute(db, e, &key).await
+}
+
+/// Returns a program that runs the text of the query, and tells rows apart by the columns `key`.
+async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<Runnable> {
+    let columns = db
+        .query(
+            "SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[&e.relation.id.0],
+        )
+        .await
+        .map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
+    let name = Qualified::new(&e.relation.schema, &e.relation.name);
+    let mut program = Recompute::new(&name, &columns, key, &e.query);
+    // PostgreSQL refuses most rules on a table that a data-modifying WITH statement writes.
+    let rules = "SELECT relhasrules FROM pg_class WHERE oid = $1";
+    let row = db.query_opt(rules, &[&e.relation.id.0]).await;
+    if row.map_err(|err| Error::server("look at a stream table", err))?.is_some_and(|r| r.get(0)) {
+        program = program.without_difference();
+    }
+    Ok(Runnable { table: None, program: Arc::new(program) })
+}
+
+/// The columns of the key by which rows of the table `$1` are told apart, if the table has such a key. With
+/// `$2`, only a key that foreign keys refer to counts (`pgtrickle.pairing_key`).
+const PAIRING_KEY: &str = "
+SELECT (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = a.attrelid AND b.attnum BETWEEN 1 AND a.attnum - 1 AND NOT b.attisdropped),
+    r.oprname, rn.nspname, l.collname, ln.nspname
+FROM pg_index i CROSS JOIN generate_series(0, i.indnkeyatts - 1) k(n)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.n] JOIN pg_opclass o ON o.oid = i.indclass[k.n]
+JOIN pg_amop m ON m.amopfamily = o.opcfamily AND m.amoplefttype = o.opcintype AND m.amoprighttype = o.opcintype AND m.amopstrategy = 3
+JOIN pg_operator r ON r.oid = m.amopopr JOIN pg_namespace rn ON rn.oid = r.oprnamespace
+LEFT JOIN pg_collation l ON l.oid = i.indcollation[k.n] LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
+WHERE i.indexrelid = pgtrickle.pairing_key($1, $2) ORDER BY k.n";
+
+async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result<Vec<KeyColumn>> {
+    let rows = db.query(PAIRING_KEY, &[&table.0, &referenced]).await;
+    let rows = rows.map_err(|err| Error::server("read the keys of a stream table", err))?;
+    let column = |r: &Row| {
+        let collation = r.get::<Option<String>>(3).zip(r.get::<Option<String>>(4));
+        Ok(KeyColumn {
+            position: usize::try_from(r.get::<i64>(0))
+                .map_err(|_| Error::input("a table has a negative number of columns"))?,
+            equality: Qualified::new(r.get::<String>(2), r.get::<String>(1)),
+            collation: collation.map(|(name, schema)| Qualified::new(schema, name)),
+        })
+    };
+    rows.iter().map(column).collect()
+}
