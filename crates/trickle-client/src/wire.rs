@@ -1,4 +1,4 @@
-//! [`Connection`] over a [`Session`], and the conversion of values and rows.
+//! [`Connection`] and [`RefreshDriver`] over a [`Session`], and the conversion of values and rows.
 
 use crate::session::{DROPPED, Session, Shared};
 use futures_util::{FutureExt, StreamExt, pin_mut};
@@ -12,7 +12,9 @@ use tokio_postgres::types::{FromSql, IsNull, Json, Kind, ToSql, Type};
 use tokio_postgres::{SimpleQueryMessage, Statement};
 use trickle_core::refresh::{self, Answer};
 use trickle_core::sql::Ident;
-use trickle_engine::db::{Answering, Cell, Connection, Param, Prepared, Refusal, Row, Rows, Sent};
+use trickle_engine::db::{
+    Answering, Cell, Connection, Host, Param, Prepared, RefreshDriver, Refusal, Row, Rows, Sent,
+};
 use trickle_engine::drive::Timed;
 use trickle_engine::{Error, Result};
 
@@ -117,6 +119,32 @@ impl Connection for Session {
         Box::pin(tokio::time::sleep(time))
     }
 
+    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move {
+            self.client().batch_execute(&format!("SET {setting}")).await.map_err(refusal)?;
+            self.leftovers.keep(setting);
+            Ok(())
+        })
+    }
+}
+
+impl Host for Session {
+    fn greeted(&self) -> Option<i32> {
+        self.greeted
+    }
+
+    fn share(&mut self, locals: &'static [&'static str]) {
+        self.shared = Some(Shared { locals, process: Arc::default() });
+    }
+}
+
+impl RefreshDriver for Session {
+    fn refresh_ends(&self, _done: bool) {
+        if self.shared.is_none() {
+            self.leftovers.clean(self.client());
+        }
+    }
+
     fn step<'a>(&'a self, statement: &'a refresh::Statement) -> Answering<'a, Answer, Error> {
         self.leftovers.note(statement);
         let ends = matches!(statement.kind, refresh::Kind::Commit | refresh::Kind::Rollback);
@@ -126,20 +154,6 @@ impl Connection for Session {
         Box::pin(async move {
             let done = self.together(std::slice::from_ref(statement)).await;
             done.into_iter().next().map_or_else(|| Ok(Answer::default()), |(answer, _)| answer)
-        })
-    }
-
-    fn refresh_ends(&self, _done: bool) {
-        if self.shared.is_none() {
-            self.leftovers.clean(self.client());
-        }
-    }
-
-    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move {
-            self.client().batch_execute(&format!("SET {setting}")).await.map_err(refusal)?;
-            self.leftovers.keep(setting);
-            Ok(())
         })
     }
 
@@ -154,20 +168,12 @@ impl Connection for Session {
         self.prepare();
     }
 
-    fn greeted(&self) -> Option<i32> {
-        self.greeted
-    }
-
-    fn share(&mut self, locals: &'static [&'static str]) {
-        self.shared = Some(Shared { locals, process: Arc::default() });
+    fn sent(&self) -> Sent {
+        self.statements()
     }
 
     fn process(&self) -> Option<Arc<AtomicI32>> {
         self.shared.as_ref().map(|s| s.process.clone())
-    }
-
-    fn sent(&self) -> Sent {
-        self.statements()
     }
 }
 

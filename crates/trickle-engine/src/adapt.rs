@@ -4,7 +4,7 @@ use crate::alter::{Readers, Replacement, Written, evolve};
 use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
@@ -50,7 +50,7 @@ pub(crate) struct Rebuilt {
 /// The greatest number of attempts to plan a stream table while other sessions rename its sources.
 const ATTEMPTS: usize = 5;
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Plans stream tables, and the stream tables that they read, again in two cases.
     ///
     /// The first case is that a table, view or function differs from the one that the plan was made for. The

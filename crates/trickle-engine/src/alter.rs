@@ -8,7 +8,7 @@ use crate::adapt::is_final;
 use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Created, Design, NewStreamTable, consistency};
-use crate::db::{Bind, Connection, Json, Transaction};
+use crate::db::{Bind, Json, RefreshDriver, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
 use crate::immediate;
@@ -52,7 +52,7 @@ pub(crate) enum Readers {
     Change,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Changes a stream table. The result of a new query replaces the stored rows. Indexes, grants, comments
     /// and dependent views of the table stay.
     ///
@@ -182,7 +182,7 @@ impl<C: Connection> Trickle<C> {
             immediate::remove(t, old.id).await?;
             evolve(t, old, design, readers).await?;
             let doing = format!("change {}", shown(old));
-            capture::run_as_keeper(t, &design.state_tables(), &doing).await?;
+            capture::run_as_catalog_owner(t, &design.state_tables(), &doing).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;

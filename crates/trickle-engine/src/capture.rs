@@ -61,10 +61,14 @@ pub(crate) fn whole_rows(table: &Qualified) -> String {
 }
 
 /// Runs the statements of a list in order as the catalog's owner, who will own the objects that they make.
-pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
+pub(crate) async fn run_as_catalog_owner(
+    db: &dyn Connection,
+    statements: &[Statement],
+    doing: &str,
+) -> Result<()> {
     let mut texts = texts(statements);
     texts.push("SELECT pgtrickle.without_statistics()".to_owned());
-    db.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+    db.as_catalog_owner(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
 /// Runs the statements that make the capture of a table, as the catalog's owner. The current role must own
@@ -73,7 +77,7 @@ pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement],
 /// locks.
 async fn make(t: &Transaction<'_>, table: TableId, statements: &[Statement], doing: &str) -> Result<()> {
     require_owner(t, table, doing).await?;
-    run_as_keeper(t, statements, doing).await?;
+    run_as_catalog_owner(t, statements, doing).await?;
     require_owner(t, table, doing).await
 }
 
@@ -227,7 +231,7 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
     require_known(t, &buffer).await?;
     // The table is locked, so every session that wrote a mark has ended.
-    t.as_keeper(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
+    t.as_catalog_owner(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await

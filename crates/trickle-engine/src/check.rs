@@ -1,7 +1,7 @@
 //! Compares the stored rows of a stream table with the result of its query.
 
 use crate::catalog::{PgCatalog, spelled};
-use crate::db::Connection;
+use crate::db::{Connection, RefreshDriver};
 use crate::drive::{Watch, drive, put_in_force};
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
@@ -42,7 +42,7 @@ pub struct Checked {
     pub differences: Vec<Difference>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Brings a stream table up to date. In the same snapshot, compares its stored rows with the result of
     /// its query, as bags over all columns. The result lists at most `show` rows that differ. Other sessions
     /// can write during the check.

@@ -7,7 +7,7 @@ use crate::alter::evolve::has_columns;
 use crate::capture;
 use crate::catalog::PlannedWith;
 use crate::create::{Design, NewStreamTable};
-use crate::db::{Bind, Connection};
+use crate::db::{Bind, RefreshDriver};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
@@ -61,7 +61,7 @@ SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE
     AND NOT EXISTS (SELECT FROM unnest($3::text[]) wanted(name) WHERE NOT EXISTS (SELECT FROM pg_index i
         JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1 AND c.relname = wanted.name AND i.indisvalid))";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Lets refreshes continue from the stored rows if possible. The new plans are tried first, and then
     /// plans that rely on no more properties of the sources than the former ones. Returns whether refreshes
     /// continue from the stored rows.
@@ -117,8 +117,9 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // The function `hold_and_compare` writes the catalog row of the stream table, whatever its result is. So a
-            // refresh over an older snapshot, to which a rewritten table looks empty, cannot be committed.
+            // The function `hold_and_compare` writes the catalog row of the stream table, whatever its result
+            // is. So a refresh over an older snapshot, to which a rewritten table looks empty, cannot be
+            // committed.
             if !hold_and_compare(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }

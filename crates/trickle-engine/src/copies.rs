@@ -9,7 +9,7 @@
 use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
 use crate::create::{Design, IfExists, NewStreamTable};
-use crate::db::{Connection, Row};
+use crate::db::{Connection, RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Entry, options};
@@ -77,7 +77,7 @@ pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
     Ok(rows.iter().map(copy).collect())
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Makes a copy of each materialized view and foreign table that a query reads, where the copy is
     /// missing. Widens a copy that lacks a column of its source. The first refresh of a reader fills the
     /// copy.

@@ -9,7 +9,7 @@ mod sources;
 
 use crate::alter::{Readers, Replacement};
 use crate::capture;
-use crate::db::{Connection, Transaction};
+use crate::db::{RefreshDriver, Transaction};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
@@ -109,7 +109,7 @@ pub struct Created {
     pub reasons: Vec<Reason>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Makes a stream table and fills it.
     ///
     /// # Errors

@@ -1,41 +1,44 @@
 //! The interface to the server. A driver implements the interface. The driver works outside the server over
 //! a connection, or inside a process of the server.
 //!
-//! A driver provides a [`Connection`], and no other interface. The engine sends all its statements through
-//! `dyn Connection`. Each value is bound together with its type, so the driver need not ask the server for
-//! types first.
+//! | trait | what a driver says by it |
+//! |---|---|
+//! | [`Connection`] | how statements and transactions reach the server |
+//! | [`Host`] | in which surroundings the session runs, such as a pooler or a process of the server |
+//! | [`RefreshDriver`] | how the statements of a refresh run |
+//!
+//! A connection without special surroundings implements the first trait only, and takes the defaults of the
+//! others. The engine sends all statements except those of refreshes through `dyn Connection`. Each value is
+//! bound together with its type, so the driver need not ask the server for types first.
 
 mod bind;
 mod cell;
+mod host;
 mod kept;
+mod refresh_driver;
+mod transaction;
 
 pub use bind::{Bind, Param};
 pub use cell::{Cell, FromCell, Json, Row};
+pub use host::{Callers, Host};
 pub use kept::{Kept, SendForm};
+pub use refresh_driver::{RefreshDriver, Sent};
+pub use transaction::Transaction;
 
-use crate::drive::{Timed, first_words};
 use crate::error::Error;
 use std::any::Any;
 use std::fmt;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trickle_core::refresh::{Answer, Statement, Value};
-
-/// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
-/// do not follow them. The event triggers look for this lock. Only sessions of roles that have the rights of
-/// the catalog's owner are trusted with it. The lock conflicts only with statements that replace the catalog
-/// itself.
-const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
 
 /// The future result of a call to the server.
 pub type Answering<'a, T, E = Refusal> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
-/// A session in one database, as one role. Statements run in the order in which their futures are first
-/// polled.
-pub trait Connection {
+/// A session in one database, as one role: its statements and its transactions. Statements run in the order
+/// in which their futures are first polled.
+pub trait Connection: Host {
     /// Runs one statement. `kept` says that the same text will be sent again, so that the driver may prepare
     /// it.
     fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows>;
@@ -47,7 +50,7 @@ pub trait Connection {
     /// Such statements make, change, lock, empty and drop hidden objects, and triggers that use hidden
     /// objects. The caller has checked that the current role has the needed rights on the tables concerned.
     /// The default implementation is for a connection whose role is the catalog's owner.
-    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+    fn as_catalog_owner<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.batch(text)
     }
 
@@ -82,15 +85,15 @@ pub trait Connection {
     /// Waits for the duration `time`.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-    /// Returns the statement that marks a transaction as one in which trickle itself alters and drops
-    /// objects. Returns `None` where the server recognizes such a transaction without a mark.
-    fn mark_of_work(&self) -> Option<&'static str> {
-        Some(AT_WORK)
+    /// Sets `name = value` for the lifetime of the connection, even if code of users sets it otherwise in
+    /// refreshes.
+    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { self.batch(&format!("SET {setting}")).await })
     }
 
-    /// Runs statements like [`Connection::as_keeper`], within a transaction. If they fail, only these
+    /// Runs statements like [`Connection::as_catalog_owner`], within a transaction. If they fail, only these
     /// statements are undone, and the transaction continues.
-    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+    fn attempt_as_catalog_owner<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.attempt(text)
     }
 
@@ -108,121 +111,6 @@ pub trait Connection {
             done
         })
     }
-
-    /// Returns the caller's transaction, where refreshes run in a transaction that the caller begins and
-    /// ends.
-    fn callers(&self) -> Option<Callers> {
-        None
-    }
-
-    /// Fails where this session is in the middle of a statement that reads or changes one of these tables.
-    /// The rows that such a statement sees, and the captured changes of these rows, would belong to
-    /// different moments.
-    fn idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    /// Whether this session runs a security-restricted operation. Such an operation acts for a role that did
-    /// not start it, and leaves nothing behind in the session.
-    fn is_restricted(&self) -> bool {
-        false
-    }
-
-    /// Returns the session for which the last failed statement was cancelled, where another process can make
-    /// refreshes of this process give way ([`give_way`](crate::give_way)). The session is returned by one
-    /// call only.
-    fn gives_way_to(&self) -> Option<String> {
-        None
-    }
-
-    /// Tells the connection that a refresh begins. Until the refresh ends, its statements come through
-    /// [`Connection::steps`] and read the snapshot of the decision query.
-    fn refresh_begins(&self) {}
-
-    /// Tells the connection that a refresh ends. The work of the refresh is preserved if `_done` is true,
-    /// and undone otherwise.
-    fn refresh_ends(&self, _done: bool) {}
-
-    /// Runs one statement of a refresh.
-    fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
-        Box::pin(async move {
-            let params = statement.params.iter().map(Bind::bind).collect();
-            let rows = self.run(&statement.text, params, false).await;
-            rows.map(|r| r.answer(statement)).map_err(|e| Error::server(first_words(&statement.text), e))
-        })
-    }
-
-    /// Runs statements of a refresh in order, up to the first that fails.
-    fn steps<'a>(&'a self, batch: &'a [Statement]) -> Pin<Box<dyn Future<Output = Vec<Timed>> + 'a>> {
-        Box::pin(async move {
-            let mut answers: Vec<Timed> = Vec::new();
-            for s in batch {
-                let answer = self.step(s).await;
-                let failed = answer.is_err();
-                answers.push((answer, Instant::now()));
-                if failed {
-                    break;
-                }
-            }
-            answers
-        })
-    }
-
-    /// Sets `name = value` for the lifetime of the connection, even if code of users sets it otherwise in
-    /// refreshes.
-    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move { self.batch(&format!("SET {setting}")).await })
-    }
-
-    /// Makes the connection prepare those statements of refreshes that are sent repeatedly.
-    fn keep_prepared(&mut self) {}
-
-    /// Returns the number of the server process that the server reported when the connection was made. A
-    /// pooler invents a number for each of its clients, so behind a pooler this is not the number of the
-    /// process that answers.
-    fn greeted(&self) -> Option<i32> {
-        None
-    }
-
-    /// Prepares the connection for a pooler, which may give each transaction another server process and lets
-    /// other clients use that process in between. Afterwards the connection leaves nothing in a server
-    /// process, and relies on nothing that it left there. Each transaction begins with the statements
-    /// `_locals`, whose effects must end with the transaction.
-    fn share(&mut self, _locals: &'static [&'static str]) {}
-
-    /// Returns the number of the server process in which the last refresh began, and 0 before the first
-    /// refresh. Returns `None` where all refreshes of the connection have one process.
-    fn process(&self) -> Option<Arc<AtomicI32>> {
-        None
-    }
-
-    /// Returns the counts of the statements that were sent repeatedly. All counts are 0 where the connection
-    /// prepares no statement.
-    fn sent(&self) -> Sent {
-        Sent::default()
-    }
-}
-
-/// The caller's transaction, for a refresh that runs in it.
-#[derive(Clone, Debug)]
-pub struct Callers {
-    /// A query that returns, as `bigint`, the number of the last command that the transaction has run.
-    pub command: Arc<str>,
-    /// Whether each statement of the transaction sees all that was committed before the statement, and none
-    /// reads an older snapshot.
-    pub fresh: bool,
-    /// Whether the transaction ends with the statement that started the refresh, so that its locks are
-    /// released soon.
-    pub brief: bool,
-}
-
-/// Counts of the statements that a connection sends repeatedly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// The number of all such statements.
-    pub all: u64,
-    /// The number of such statements that were already prepared when they were sent.
-    pub kept: u64,
 }
 
 /// A factory of connections to the same database as the same role.
@@ -315,117 +203,6 @@ impl dyn Connection + '_ {
     /// The error of the first statement that fails; the statements after it were not run.
     pub async fn batch_execute(&self, text: &str) -> Result<(), Refusal> {
         self.batch(text).await
-    }
-
-    /// Begins a transaction at the role's default isolation level.
-    ///
-    /// # Errors
-    /// Errors of the server.
-    pub async fn transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
-        self.begin(false).await?;
-        Ok(Transaction { connection: self, open: true })
-    }
-
-    /// Begins a transaction in which each statement sees all that was committed before the statement.
-    ///
-    /// # Errors
-    /// Errors of the server.
-    pub async fn fresh_transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
-        self.begin(true).await?;
-        Ok(Transaction { connection: self, open: true })
-    }
-}
-
-/// An open transaction. Dropping the value rolls the transaction back.
-pub struct Transaction<'c> {
-    connection: &'c (dyn Connection + 'c),
-    open: bool,
-}
-
-impl<'c> Deref for Transaction<'c> {
-    type Target = dyn Connection + 'c;
-    fn deref(&self) -> &Self::Target {
-        self.connection
-    }
-}
-
-/// Every call on the transaction is passed to its connection.
-impl Connection for Transaction<'_> {
-    fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
-        self.connection.run(text, params, kept)
-    }
-    fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        self.connection.batch(text)
-    }
-    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        self.connection.as_keeper(text)
-    }
-    fn mark_of_work(&self) -> Option<&'static str> {
-        self.connection.mark_of_work()
-    }
-    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        self.connection.attempt_as_keeper(text)
-    }
-    fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
-        self.connection.written(text)
-    }
-    fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared> {
-        self.connection.prepare(text)
-    }
-    fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
-        self.connection.again(prepared)
-    }
-    fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>> {
-        self.connection.columns(text)
-    }
-    fn begin(&self, fresh: bool) -> Answering<'_, ()> {
-        self.connection.begin(fresh)
-    }
-    fn commit(&self) -> Answering<'_, ()> {
-        self.connection.commit()
-    }
-    fn rollback(&self) -> Answering<'_, ()> {
-        self.connection.rollback()
-    }
-    fn abandon(&self) {
-        self.connection.abandon();
-    }
-    fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        self.connection.pause(time)
-    }
-    fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        self.connection.attempt(text)
-    }
-    fn is_restricted(&self) -> bool {
-        self.connection.is_restricted()
-    }
-}
-
-impl Transaction<'_> {
-    /// Commits the transaction.
-    ///
-    /// # Errors
-    /// Errors of the server, after which the transaction is rolled back.
-    pub async fn commit(mut self) -> Result<(), Refusal> {
-        self.open = false;
-        self.connection.commit().await
-    }
-
-    /// Rolls back the transaction.
-    ///
-    /// # Errors
-    /// The connection is lost, and the transaction with it.
-    pub async fn rollback(mut self) -> Result<(), Refusal> {
-        self.open = false;
-        self.connection.rollback().await
-    }
-}
-
-impl Drop for Transaction<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.connection.abandon();
-        }
     }
 }
 

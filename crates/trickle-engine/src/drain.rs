@@ -14,7 +14,7 @@
 
 use crate::capture;
 use crate::catalog::PgCatalog;
-use crate::db::{Connection, Transaction};
+use crate::db::{RefreshDriver, Transaction};
 use crate::error::{Error, Result};
 use crate::registry::Entry;
 use crate::trickle::Trickle;
@@ -26,7 +26,7 @@ use trickle_core::refresh::{PENDING, stored_frontiers};
 use trickle_core::sql::{Qualified, print};
 use trickle_core::vocabulary::Capture;
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Drains the change buffers that these stream tables read.
     pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
         // Writers of a source would wait for the end of the caller's transaction. The caller's transaction
@@ -123,7 +123,7 @@ impl<C: Connection> Trickle<C> {
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
-        let emptied = t.as_keeper(&format!("TRUNCATE {name}")).await;
+        let emptied = t.as_catalog_owner(&format!("TRUNCATE {name}")).await;
         emptied.map_err(|e| Error::server("drop consumed changes", e))?;
         t.commit().await.map_err(|e| Error::server("commit", e))?;
         Ok(true)
@@ -153,7 +153,7 @@ impl<C: Connection> Trickle<C> {
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
             t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
             if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == Capture::On) {
-                capture::run_as_keeper(&t, &c.buffer.heal(), "make good for a crash").await?;
+                capture::run_as_catalog_owner(&t, &c.buffer.heal(), "make good for a crash").await?;
             }
             t.commit().await.map_err(|e| Error::server("commit", e))?;
         }
@@ -205,10 +205,10 @@ impl<C: Connection> Trickle<C> {
         if full || grown {
             let reopened = closed.spare().and_then(|number| source.reopen(&buffer, number));
             let (next, statements) = reopened.unwrap_or_else(|| source.rotate(&buffer));
-            capture::run_as_keeper(&t, &statements, "begin a new segment").await?;
+            capture::run_as_catalog_owner(&t, &statements, "begin a new segment").await?;
             buffer = next;
         } else if captured.buffer.limit() != limit {
-            capture::run_as_keeper(&t, &source.redirect(&buffer), "limit a buffer").await?;
+            capture::run_as_catalog_owner(&t, &source.redirect(&buffer), "limit a buffer").await?;
         }
         if full {
             (buffer, _) = empty_closed(&t, &buffer).await?;
@@ -298,7 +298,7 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
             left = left.without(s.number);
             texts.extend([print(&left.create_view()).text, format!("DROP TABLE {name}")]);
         }
-        t.as_keeper(&texts.join(";\n")).await.map_err(fail)?;
+        t.as_catalog_owner(&texts.join(";\n")).await.map_err(fail)?;
     }
     Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
 }
@@ -345,7 +345,7 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
 /// locked.
 async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
-    match t.attempt_as_keeper(&lock).await {
+    match t.attempt_as_catalog_owner(&lock).await {
         Ok(()) => Ok(true),
         Err(e) if e.sqlstate.is_none() => Err(Error::server("look for consumed changes", e)),
         Err(_) => Ok(false),

@@ -1,7 +1,7 @@
 //! Runs refreshes: sends the statements that the refresh machine asks for over any connection, and returns
 //! their outcomes.
 
-use crate::db::{Bind, Connection, Json};
+use crate::db::{Bind, Connection, Json, RefreshDriver};
 use crate::error::{Error, Result};
 use futures_util::future;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub trait Watch {
 /// # Errors
 /// The reason why the machine gave up, after which nothing has changed in the database.
 pub async fn drive(
-    connection: &dyn Connection,
+    connection: &dyn RefreshDriver,
     plan: Plan,
     mut watch: Option<&mut (dyn Watch + '_)>,
 ) -> std::result::Result<Report, Failure> {
@@ -60,7 +60,7 @@ pub async fn drive(
 
 /// Runs a batch of statements. Where an observer watches, the statements are sent one by one.
 async fn run(
-    connection: &dyn Connection,
+    connection: &dyn RefreshDriver,
     batch: &[Statement],
     watch: Option<&mut (dyn Watch + '_)>,
 ) -> Outcome {
@@ -88,7 +88,7 @@ async fn run(
 }
 
 async fn watched(
-    connection: &dyn Connection,
+    connection: &dyn RefreshDriver,
     batch: &[Statement],
     watch: &mut (dyn Watch + '_),
 ) -> Vec<Timed> {

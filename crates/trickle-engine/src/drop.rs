@@ -1,7 +1,7 @@
 //! Drops stream tables, and removes the catalog from a database.
 
 use crate::capture;
-use crate::db::{Connection, Transaction};
+use crate::db::{Connection, RefreshDriver, Transaction};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::{oids, patiently};
@@ -17,7 +17,7 @@ const STATES: &str = "
 SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE $1 ORDER BY c.oid";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Drops a stream table with all objects that belong to it. With `cascade`, also drops its readers and
     /// dependent views. Returns the names of the dropped stream tables.
     ///
@@ -177,7 +177,7 @@ async fn clear(t: &Transaction<'_>, e: &Entry) -> Result<()> {
 pub(crate) async fn drop_states(t: &dyn Connection, id: i64, doing: &str) -> Result<()> {
     let fail = |err| Error::server(doing, err);
     for r in t.query(STATES, &[&format!("state\\_{id}\\_%")]).await.map_err(fail)? {
-        t.as_keeper(&format!("DROP TABLE {}", r.get::<String>(0))).await.map_err(fail)?;
+        t.as_catalog_owner(&format!("DROP TABLE {}", r.get::<String>(0))).await.map_err(fail)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::catalog::{self, Reach};
 use crate::copies::compared;
 use crate::create::{Design, NewStreamTable};
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::Result;
 use crate::names::Name;
 use crate::registry::{require_own, shown};
@@ -43,7 +43,7 @@ pub struct Explained {
     pub reach: BTreeMap<TableId, Reach>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Explains how refreshes would bring a query's result up to date in this database. Changes nothing in
     /// the database.
     ///

@@ -2,7 +2,7 @@
 //! refresh follows them.
 
 use crate::capture;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::drop::{forget, release_sources};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
@@ -18,7 +18,7 @@ pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_s
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = s.pgt_relid \
     AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Removes what belonged to dropped relations. Of a dropped stream table, all objects that belong to it
     /// are dropped. Of another dropped relation, the capture is removed. Returns messages for the user.
     ///
@@ -79,7 +79,7 @@ impl<C: Connection> Trickle<C> {
         if self.db().query_opt(&strange, &[&tables.to_vec()]).await.map_err(fail)?.is_some() {
             let list: Vec<String> = tables.iter().map(u32::to_string).collect();
             let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", list.join(","));
-            self.db().as_keeper(&text).await.map_err(fail)?;
+            self.db().as_catalog_owner(&text).await.map_err(fail)?;
         }
         self.db().execute(RENAMED, &[&tables.to_vec()]).await.map_err(fail)?;
         for row in self.db().query(OTHER_PARTITIONS, &[&tables.to_vec()]).await.map_err(fail)? {

@@ -101,7 +101,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
     texts.extend(c.mode.source().redirect(&c.buffer));
     let texts: Vec<String> = texts.iter().map(|s| print(s).text).collect();
     // The statement fails where the view has other columns, which means that trickle did not make the view.
-    if db.attempt_as_keeper(&texts.join(";\n")).await.is_err() {
+    if db.attempt_as_catalog_owner(&texts.join(";\n")).await.is_err() {
         return abandon(db, source).await;
     }
     let fail = |e| Error::server(DOING, e);

@@ -7,7 +7,7 @@ mod published;
 
 pub use concern::{Concern, OpenTransaction, open_transactions};
 
-use crate::db::{Connection, Refusal};
+use crate::db::{Connection, RefreshDriver, Refusal};
 use crate::words::duration;
 use crate::{Error, Result, Trickle};
 use std::time::Duration;
@@ -130,7 +130,7 @@ pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>
 ///
 /// # Errors
 /// The errors of the statements.
-pub async fn of_installation<C: Connection>(connection: C, by: Scheduling) -> Result<Vec<Check>> {
+pub async fn of_installation<C: RefreshDriver>(connection: C, by: Scheduling) -> Result<Vec<Check>> {
     let (found, usable) = installation::found(&connection).await?;
     let mut all = vec![found];
     if usable {
@@ -148,8 +148,9 @@ async fn version(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("version", verdict, found, "trickle works with PostgreSQL 15 to 18."))
 }
 
-/// Checks whether there is a pooler between this connection and the server, by [`Connection::greeted`]. A
-/// pooler that passes on the process number of the server is not noticed.
+/// Checks whether there is a pooler between this connection and the server, by
+/// [`greeted`](crate::db::Host::greeted). A pooler that passes on the process number of the server is not
+/// noticed.
 async fn way(db: &dyn Connection) -> Result<Check> {
     let row = db.query_one("SELECT pg_backend_pid()", &[]).await.map_err(asking)?;
     let direct = db.greeted().is_none_or(|told| told == row.get::<i32>(0));

@@ -8,7 +8,7 @@
 use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
 use crate::create::Design;
-use crate::db::{Connection, Row};
+use crate::db::{Connection, RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::registry::{Entry, Registry, shown};
@@ -40,7 +40,7 @@ FROM pg_class c LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = c.oid
 WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the reasons that rule out the mode IMMEDIATE for a query, in addition to the reasons against
     /// deltas.
     pub(crate) async fn against_immediate(
@@ -330,10 +330,10 @@ pub(crate) async fn remove(t: &dyn Connection, id: i64) -> Result<()> {
              string_agg(DISTINCT g.tgrelid::regclass::text, ', ')) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid \
          JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') WHERE p.pronamespace = to_regnamespace($1) AND starts_with(p.proname, $2) HAVING count(*) > 0";
     if let Some(row) = t.query_opt(lock, &[&HIDDEN, &format!("immediate_{id}_")]).await.map_err(fail)? {
-        t.as_keeper(row.get(0)).await.map_err(fail)?;
+        t.as_catalog_owner(row.get(0)).await.map_err(fail)?;
     }
     let unmark = format!("DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {id}");
-    t.as_keeper(&unmark).await.map_err(fail)?;
+    t.as_catalog_owner(&unmark).await.map_err(fail)?;
     let objects = "WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) \
              AND starts_with(p.proname, $2)) \
          SELECT 0, pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g \
@@ -348,5 +348,5 @@ pub(crate) async fn remove(t: &dyn Connection, id: i64) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
     }
-    t.as_keeper(&texts.join(";\n")).await.map_err(fail)
+    t.as_catalog_owner(&texts.join(";\n")).await.map_err(fail)
 }

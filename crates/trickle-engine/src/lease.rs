@@ -49,7 +49,7 @@ pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: 
     let who = quoted(holder);
     let taken =
         format!("SELECT pgtrickle.take_lease({role}, {who}, {held}, {ms} * interval '1 millisecond')");
-    db.as_keeper(&taken).await.map_err(fail)?;
+    db.as_catalog_owner(&taken).await.map_err(fail)?;
     let row = db.query_one(HELD, &[&role]).await.map_err(fail)?;
     let found: String = row.get(1);
     if found == holder {
@@ -65,5 +65,5 @@ pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: 
 /// Errors of the server.
 pub async fn give(db: &dyn Connection, held: Lease) -> Result<()> {
     let given = format!("SELECT pgtrickle.give_lease({}, {})", held.role, held.fence);
-    db.as_keeper(&given).await.map_err(|e| Error::server("give up the lease on refreshes", e))
+    db.as_catalog_owner(&given).await.map_err(|e| Error::server("give up the lease on refreshes", e))
 }

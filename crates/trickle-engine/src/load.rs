@@ -25,7 +25,7 @@
 
 mod job;
 
-use crate::db::{Bind, Connection, Transaction};
+use crate::db::{Bind, Connection, RefreshDriver, Transaction};
 use crate::drive::{Watch, drive, put_in_force};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Tally};
@@ -42,7 +42,7 @@ use trickle_core::sql::Qualified;
 /// The greatest time that a worker may take to join the load. The waits of a worker for locks end sooner.
 const JOIN: Duration = Duration::from_secs(5);
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Refreshes a group in which one stream table is loaded on several connections. Returns `None` if no
     /// stream table of the group can be loaded in this way, or if the load failed. After a failed load, a
     /// refresh on one connection undoes all changes that the load has left.

@@ -68,7 +68,7 @@ pub(crate) async fn patiently<T>(
 }
 
 /// Adds advice to an error about privileges, since hidden objects belong to the catalog's owner.
-pub(crate) fn not_keeper(e: Error) -> Error {
+pub(crate) fn not_catalog_owner(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(
             "The catalog belongs to another role: connect as that one, or use the functions of the extension, where the \
@@ -101,7 +101,7 @@ async fn once<T>(
         t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
     }
     if let Some(mark) = t.mark_of_work() {
-        t.as_keeper(mark).await.map_err(|e| not_keeper(Error::server("begin", e)))?;
+        t.as_catalog_owner(mark).await.map_err(|e| not_catalog_owner(Error::server("begin", e)))?;
     }
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;

@@ -2,7 +2,7 @@
 
 use crate::capture::HIDDEN;
 use crate::copies::is_copy;
-use crate::db::{Connection, Prepared, Refusal};
+use crate::db::{Prepared, RefreshDriver, Refusal};
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Runnable, require_own, shown};
@@ -28,7 +28,7 @@ pub struct Looked {
     pub filled: BTreeSet<TableId>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the stream tables, by `pgt_id`, that a refresh with these options would change. All other
     /// stream tables of `entries` have everything that was committed before the question, including changes
     /// that reach them through others of `entries`. The question takes one round trip for all stream tables

@@ -8,10 +8,10 @@ mod idle;
 pub(crate) use group::given_way;
 
 use crate::adapt::Rebuilt;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::drive::Watch;
 use crate::error::{Error, Result};
-use crate::locks::not_keeper;
+use crate::locks::not_catalog_owner;
 use crate::names::Name;
 use crate::registry::{Entry, Registry};
 use crate::trickle::Trickle;
@@ -105,7 +105,7 @@ impl Refreshed {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Refreshes stream tables by name, each with all stream tables that it reads. Linked stream tables are
     /// refreshed over one snapshot.
     ///
@@ -357,7 +357,10 @@ impl<C: Connection> Trickle<C> {
         self.cache.pruned = Some(Instant::now());
         let text = "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (SELECT refresh_id \
              FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1) FOR UPDATE SKIP LOCKED)";
-        self.db().execute(text, &[&days]).await.map_err(|e| not_keeper(Error::server("prune history", e)))?;
+        self.db()
+            .execute(text, &[&days])
+            .await
+            .map_err(|e| not_catalog_owner(Error::server("prune history", e)))?;
         Ok(())
     }
 }

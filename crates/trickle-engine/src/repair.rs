@@ -1,7 +1,7 @@
 //! Repairs stored tables and capture triggers that somebody has altered or dropped.
 
 use crate::capture;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
@@ -20,7 +20,7 @@ const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.re
     coalesce((SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = s.pgt_relid), 0)::int8 \
     FROM pgtrickle.pgt_stream_tables s WHERE pgt_id = $1";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Makes the missing or altered parts of a stream table again, from the stored query. The parts are
     /// hidden tables, the key or index, and the triggers of its sources. Recomputes the stream table
     /// afterwards.

@@ -8,7 +8,7 @@
 
 mod look;
 
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::health::Concern;
 use crate::registry::{self, Registry, shown};
 use crate::{Error, RefreshOptions, Result, Trickle};
@@ -220,7 +220,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<bool> {
+    pub async fn reload<C: RefreshDriver>(&mut self, watch: &mut Trickle<C>) -> Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
             return Ok(false);
         }
@@ -253,7 +253,7 @@ impl Scheduler {
 
     /// Checks for conditions that harm the database, once in [`CONCERN`]. The checks are more frequent if a
     /// fifth of the age at which an open transaction is reported is shorter than that.
-    async fn concern<C: Connection>(&mut self, watch: &Trickle<C>) -> Result<()> {
+    async fn concern<C: RefreshDriver>(&mut self, watch: &Trickle<C>) -> Result<()> {
         let often = (watch.settings.long_transaction / 5).min(CONCERN);
         if self.asked.is_some_and(|at| at.elapsed() < often) {
             return Ok(());
@@ -293,7 +293,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
+    pub async fn look<C: RefreshDriver>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
         let time = now();
         // Groups with known changes wait for their turn. All other groups that are due are looked at,
         // whatever their number. A group without changes is then no longer due. Groups that waited for such

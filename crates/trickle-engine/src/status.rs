@@ -13,7 +13,7 @@ pub use history::HistoryEntry;
 pub use refresher::{REFRESHER, Refresher};
 
 use crate::create::consistency;
-use crate::db::{Connection, Json, Row};
+use crate::db::{Json, RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Dependency, Entry, shown};
@@ -183,7 +183,7 @@ const MARKED: &str = "LEFT JOIN LATERAL (\
      WHERE d.pgt_id = s.pgt_id AND CASE s.refresh_mode WHEN 'IMMEDIATE' THEN m.pgt_id = s.pgt_id ELSE m.pgt_id IS NULL END \
      ORDER BY m.noted_at LIMIT 1) k ON true";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the state of stream tables: of the named ones, or of all if there are no names.
     ///
     /// # Errors

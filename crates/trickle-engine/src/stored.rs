@@ -1,7 +1,7 @@
 //! Checks whether the stored table of a stream table still has the columns of the query, and measures its
 //! states.
 
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
 use crate::say;
@@ -25,7 +25,7 @@ pub struct StateSizes {
 const STATE_SIZES: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c \
      WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the number and size of the states of the stream table with this `pgt_id`.
     ///
     /// # Errors

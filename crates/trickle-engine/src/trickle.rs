@@ -2,7 +2,7 @@
 
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
-use crate::db::{Connection, Connections, Sent};
+use crate::db::{Connection, Connections, RefreshDriver, Sent};
 use crate::error::{Error, Result};
 use crate::give_way::Yielding;
 use crate::locks::{Patience, patiently};
@@ -46,7 +46,7 @@ pub struct Settings {
     pub max_consecutive_errors: u32,
     /// Whether statements that are sent repeatedly stay prepared on their connection. If they do not stay
     /// prepared, nothing is left in the server process after a transaction. Through a pooler, nothing is
-    /// left in the server process, whatever this setting says ([`Connection::greeted`]).
+    /// left in the server process, whatever this setting says ([`Host::greeted`](crate::db::Host::greeted)).
     pub use_prepared_statements: bool,
     /// The `work_mem` of every refresh, in MiB. If `merge_work_mem_max_mb` is set, this is the least
     /// `work_mem`. With `None`, the server's setting applies; if `merge_work_mem_max_mb` is set,
@@ -154,7 +154,7 @@ pub struct ConnectionCache {
     pub(crate) unplannable: Option<TableId>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Opens trickle over a connection. The database must have a catalog of this program's version.
     ///
     /// # Errors
@@ -416,7 +416,7 @@ const UNCOMPILED: &str = "SET LOCAL jit = off";
 
 /// Sets settings of the session. The server process belongs to this connection for the connection's
 /// lifetime, so settings and prepared statements stay in it.
-async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
+async fn keep<C: RefreshDriver>(connection: &mut C, prepared: bool) {
     for local in [CHECKED, UNCOMPILED] {
         let _ = db(connection).set(&local.replacen("SET LOCAL ", "", 1)).await;
     }
@@ -430,7 +430,7 @@ async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
 /// Changes settings of the role or the database that would end a session between two statements of a
 /// refresh, or keep the session from reading the catalog's views. The timeout for sessions that are idle in
 /// a transaction becomes at least a minute.
-async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
+async fn lift_session_limits<C: RefreshDriver>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
     if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;
     }
@@ -441,7 +441,7 @@ async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restri
 
 /// Sets settings within each transaction, since another client may use the server process after the
 /// transaction.
-async fn share<C: Connection>(connection: &mut C) {
+async fn share<C: RefreshDriver>(connection: &mut C) {
     let tried = db(connection).batch_execute(&format!("BEGIN; {CHECKED}; ROLLBACK")).await;
     if tried.is_err() {
         let _ = db(connection).batch_execute("ROLLBACK").await;
@@ -454,6 +454,6 @@ async fn share<C: Connection>(connection: &mut C) {
 }
 
 /// Returns a connection as the trait object that the engine uses.
-fn db<C: Connection>(connection: &C) -> &dyn Connection {
+fn db<C: RefreshDriver>(connection: &C) -> &dyn Connection {
     connection
 }

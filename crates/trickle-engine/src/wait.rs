@@ -1,6 +1,6 @@
 //! Waits until a stream table shows all changes that were committed.
 
-use crate::db::{Connection, Row};
+use crate::db::{RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
@@ -30,7 +30,7 @@ struct FrontierReach {
     reached: bool,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Waits until a stream table shows everything that was committed before the call, whichever session
     /// refreshes it. Waits for at most `timeout`, or without a limit where `timeout` is `None`.
     ///

@@ -293,7 +293,7 @@ fn as_owner_about<T>(
         if !others.get::<bool>(4) {
             // The stream table has a new owner, without access to the catalog yet.
             let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", others.get::<u32>(3));
-            let let_in = Connection::as_keeper(&inside, &text).await;
+            let let_in = Connection::as_catalog_owner(&inside, &text).await;
             let_in.map_err(|e| Error::server("let the owner of a stream table use the catalog", e))?;
         }
         let _acting = Acting::begin(others.get(0));

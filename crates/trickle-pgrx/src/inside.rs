@@ -1,4 +1,4 @@
-//! Implements [`Connection`] inside the server, where every answer is there at once.
+//! Implements [`Connection`] and [`RefreshDriver`] inside the server, where every answer is there at once.
 
 use crate::gucs;
 use crate::unsafe_pg::{Board, Limit, Plan, Scheduled, ServerConnection};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{
-    Answering, Bind, Callers, Cell, Connection, Kept, Param, Prepared, Refusal, Row, Rows, SendForm,
+    Answering, Bind, Callers, Cell, Connection, Host, Kept, Param, Prepared, RefreshDriver, Refusal, Row,
+    Rows, SendForm,
 };
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
@@ -37,18 +38,13 @@ impl Connection for ServerConnection {
         Box::pin(async move { ServerConnection::batch(self, text) })
     }
 
-    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move { ServerConnection::as_keeper(self, text) })
+    fn as_catalog_owner<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { ServerConnection::as_catalog_owner(self, text) })
     }
 
-    fn mark_of_work(&self) -> Option<&'static str> {
-        // No mark is needed: the server process itself knows that trickle is at work.
-        None
-    }
-
-    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+    fn attempt_as_catalog_owner<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         // A failed statement is undone by its own subtransaction.
-        Connection::as_keeper(self, text)
+        Connection::as_catalog_owner(self, text)
     }
 
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
@@ -123,24 +119,29 @@ impl Connection for ServerConnection {
         // A failed statement is undone by its own subtransaction.
         Connection::batch(self, text)
     }
+}
 
+impl Host for ServerConnection {
     fn callers(&self) -> Option<Callers> {
         let command = "SELECT pgtrickle.last_command()".into();
         Some(Callers { command, fresh: ServerConnection::is_fresh(), brief: ServerConnection::is_brief() })
     }
 
-    fn gives_way_to(&self) -> Option<String> {
-        Scheduled::is_this().then(Board::gave_way_to)?
+    fn require_idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
+        ServerConnection::require_idle(self, tables)
     }
 
     fn is_restricted(&self) -> bool {
         ServerConnection::is_restricted()
     }
 
-    fn idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
-        ServerConnection::idle(self, tables)
+    fn mark_of_work(&self) -> Option<&'static str> {
+        // No mark is needed: the server process itself knows that trickle is at work.
+        None
     }
+}
 
+impl RefreshDriver for ServerConnection {
     fn refresh_begins(&self) {
         KEPT.with(|k| k.borrow_mut().begin());
         ServerConnection::begin(self, true);
@@ -179,7 +180,7 @@ impl Connection for ServerConnection {
                 }
                 Kind::Define | Kind::Lease => {
                     let _limit = Limit::begin(gucs::statement_timeout_ms());
-                    return told(statement, ServerConnection::as_keeper(self, &statement.text))
+                    return told(statement, ServerConnection::as_catalog_owner(self, &statement.text))
                         .map(|()| Answer::default());
                 }
                 Kind::Program | Kind::Command | Kind::Partitions | Kind::Frontier | Kind::History => {
@@ -188,6 +189,10 @@ impl Connection for ServerConnection {
             }
             nothing
         })
+    }
+
+    fn gives_way_to(&self) -> Option<String> {
+        Scheduled::is_this().then(Board::gave_way_to)?
     }
 }
 

@@ -13,7 +13,7 @@
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
 use crate::create::{Design, IfExists, NewStreamTable, comment, guard};
-use crate::db::{Bind, Connection, Transaction};
+use crate::db::{Bind, RefreshDriver, Transaction};
 use crate::drive::put_in_force;
 use crate::drop::{drop_states, forget, release_sources, remove};
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
 ) x LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attnum = x.refobjsubid AND x.refobjsubid > 0
 WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns an error where giving these columns to a stream table would harm objects that depend on the
     /// stream table.
     ///
@@ -431,7 +431,7 @@ async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: 
     let (from, to) = (format!("state_{}_", beside.id), format!("state_{}_", old.id));
     let rows = t.query(RENAMES, &[&from, &to]).await.map_err(fail)?;
     let texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
-    t.as_keeper(&texts.join(";\n")).await.map_err(fail)
+    t.as_catalog_owner(&texts.join(";\n")).await.map_err(fail)
 }
 
 /// Returns an error where the catalog did not let this role write the row of a stream table.

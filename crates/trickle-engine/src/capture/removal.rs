@@ -100,7 +100,7 @@ async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Res
         .collect();
     texts.extend(objects.iter().map(|r| r.get::<String>(1)));
     texts.extend([forgotten, unmark(source)]);
-    t.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+    t.as_catalog_owner(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
 /// Returns the statement that deletes the marks of changes of a table that were not captured. The caller has

@@ -1,7 +1,9 @@
 //! Makes the triggers of all captured tables again, for another version of the catalog, or for a database
 //! that the extension leaves.
 
-use super::{captured, fresh, note_segments, read, rebuild_readers, run_as_keeper, switch_off, table_by_oid};
+use super::{
+    captured, fresh, note_segments, read, rebuild_readers, run_as_catalog_owner, switch_off, table_by_oid,
+};
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -29,7 +31,7 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
         let (next, made) = c.mode.source().rotate(&c.buffer);
         // Columns may have other type modifiers in the new segment than in the existing view. The type
         // modifiers of an existing view cannot be changed.
-        run_as_keeper(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
+        run_as_catalog_owner(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
         note_segments(db, &next, &c.attnums).await?;
     }
     for row in db.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
@@ -45,7 +47,7 @@ pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
     let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);
     for c in captured(t, doing).await? {
-        run_as_keeper(t, &c.mode.source().redirect(&c.buffer.undescribed()), doing).await?;
+        run_as_catalog_owner(t, &c.mode.source().redirect(&c.buffer.undescribed()), doing).await?;
     }
     for row in t.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
         t.batch_execute(row.get(0)).await.map_err(fail)?;
@@ -78,7 +80,7 @@ pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
         if let Some(table) = table
             && let Some(c) = read(db, &table).await?.filter(|c| c.state == Capture::On)
         {
-            run_as_keeper(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
+            run_as_catalog_owner(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
         }
         let text = "UPDATE pgtrickle.pgt_buffers SET trigger_mode = 'STATEMENT' WHERE source_relid = $1";
         db.execute(text, &[&source]).await.map_err(fail)?;

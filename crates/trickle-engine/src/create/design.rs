@@ -2,7 +2,7 @@
 //! the design.
 
 use super::{comment, consistency, guard};
-use crate::capture::{run_all, run_as_keeper, whole_rows};
+use crate::capture::{run_all, run_as_catalog_owner, whole_rows};
 use crate::copies::is_copy;
 use crate::db::{Json, Transaction};
 use crate::error::{Error, Result};
@@ -115,7 +115,7 @@ impl Design {
             Some(table) => {
                 let types: Vec<String> = self.columns().into_iter().map(|c| c.spelled).collect();
                 run_all(t, &table.result_ddl(&types), &doing).await?;
-                run_as_keeper(t, &table.state_ddl(), &doing).await?;
+                run_as_catalog_owner(t, &table.state_ddl(), &doing).await?;
             }
             None => {
                 t.batch_execute(&[self.create_table(), whole_rows(&self.name())].join(";\n"))

@@ -5,7 +5,7 @@ use super::{Design, NewStreamTable};
 use crate::capture;
 use crate::catalog::{self, PgCatalog, PlannedWith};
 use crate::copies::is_copy;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{StoredSetting, options};
 use crate::resolve::{Dependency, Resolved, resolve, type_differences};
@@ -32,7 +32,7 @@ SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'I
     'default_text_search_config', 'transform_null_equals', 'array_nulls')
 ORDER BY name";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Designs a stream table without changing anything in the database. Checks everything about its query
     /// that can be checked in this way.
     pub(crate) async fn design(

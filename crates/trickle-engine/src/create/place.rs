@@ -1,6 +1,6 @@
 //! The schema and the name that a new stream table gets.
 
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::trickle::Trickle;
@@ -9,7 +9,7 @@ use trickle_core::refresh::Relation;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::vocabulary;
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the schema and the name that a new table of this name gets, and the `pgt_id` of the stream
     /// table that has this name already.
     pub(crate) async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {

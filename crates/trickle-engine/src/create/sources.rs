@@ -2,7 +2,7 @@
 
 use crate::capture;
 use crate::catalog::PgCatalog;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::resolve::Resolved;
 use crate::say;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use trickle_core::catalog::{TableDef, TableKind};
 use trickle_core::{Cause, Reason, ReasonKind};
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the sources of an incremental query whose changes can be captured. Adds a reason against
     /// deltas for every other source.
     pub(super) fn capturable(

@@ -3,7 +3,7 @@
 use super::{Declared, Plan, Refused, Step, StepAction};
 use crate::alter::Alteration;
 use crate::alter::evolve::{can_become, loses};
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::follow::RENAMED;
 use crate::locks::patiently;
@@ -13,7 +13,7 @@ use crate::trickle::Trickle;
 use trickle_core::refresh::Relation;
 use trickle_core::sql::Ident;
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Takes one step of a plan.
     ///
     /// # Errors

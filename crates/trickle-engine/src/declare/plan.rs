@@ -7,7 +7,7 @@ use super::{Declared, Plan, Refused, Step, StepAction};
 use crate::alter::Replacement;
 use crate::alter::evolve::{can_become, loses};
 use crate::create::NewStreamTable;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::resolve::OutputColumn;
@@ -49,7 +49,7 @@ pub(super) struct Seen {
     reasons: Vec<String>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Plans the steps after which the database has the declared stream tables, and no other stream tables
     /// with this label. Changes nothing in the database.
     ///

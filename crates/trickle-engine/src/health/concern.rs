@@ -2,7 +2,7 @@
 //! condition once while the condition lasts.
 
 use super::asking;
-use crate::db::{Connection, Row};
+use crate::db::{Connection, RefreshDriver, Row};
 use crate::words::duration;
 use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
@@ -108,7 +108,7 @@ impl fmt::Display for Concern {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the present concerns. These are transactions that have been open for
     /// [`crate::Settings::long_transaction`], and buffers that have reached a quarter of their limit.
     ///

@@ -2,7 +2,7 @@
 
 use super::published::published;
 use super::{Check, Scheduling, Verdict, asking};
-use crate::db::{Connection, Row};
+use crate::db::{Connection, RefreshDriver, Row};
 use crate::holders::ends_prepared;
 use crate::say;
 use crate::schema::{self, VERSION};
@@ -32,7 +32,7 @@ pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Checks triggers, buffers, stream tables and the refresher.
     ///
     /// # Errors
@@ -405,7 +405,11 @@ fn processes(pids: &[i32]) -> String {
     format!("process{} {}", if pids.len() == 1 { "" } else { "es" }, list(&pids))
 }
 
-async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], by: Scheduling) -> Result<Check> {
+async fn refresher<C: RefreshDriver>(
+    trickle: &Trickle<C>,
+    tables: &[Status],
+    by: Scheduling,
+) -> Result<Check> {
     let refresher = trickle.refresher().await?;
     let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != Activity::Suspended).count();
     let (verdict, found) = match (refresher.pids.as_slice(), refresher.is_running()) {

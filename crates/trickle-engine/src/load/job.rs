@@ -1,7 +1,7 @@
 //! The work of a load on several connections: a large table is divided into ranges, and each unit of work
 //! reads one range.
 
-use crate::db::{Connection, Row};
+use crate::db::{Connection, RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::locks::oids;
 use crate::registry::Entry;
@@ -57,7 +57,7 @@ pub(super) struct Job {
     pub(super) units: Vec<Unit>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the load of a stream table of the group, if its query can be divided into units and a source
     /// is large enough.
     pub(super) async fn job(&mut self, group: &[Entry], plan: &Plan) -> Result<Option<Job>> {

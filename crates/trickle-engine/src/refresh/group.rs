@@ -2,7 +2,7 @@
 //! reports its failure.
 
 use super::{RefreshOptions, Refreshed, groups};
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
 use crate::pending::sources_of;
@@ -18,7 +18,7 @@ use trickle_core::refresh::{
 };
 use trickle_core::vocabulary::Initiator;
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Refreshes linked stream tables over one snapshot, each after the stream tables that it reads.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl<C: Connection> Trickle<C> {
     pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
         let read = group.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0));
         let tables: Vec<u32> = group.iter().map(|e| e.relation.id.0).chain(read).collect();
-        self.connection.idle(&tables).map_err(|e| Error::server("refresh", e))?;
+        self.connection.require_idle(&tables).map_err(|e| Error::server("refresh", e))?;
         let mut members = Vec::new();
         for e in group {
             require_own(e)?;
@@ -155,7 +155,7 @@ impl<C: Connection> Trickle<C> {
         let fail = |err| Error::server("analyze a stream table", err);
         self.db().batch_execute(&format!("ANALYZE {}", shown(e))).await.map_err(fail)?;
         for t in runnable.table.iter().flat_map(|t| &t.layout().states) {
-            self.db().as_keeper(&format!("ANALYZE {}", t.name)).await.map_err(fail)?;
+            self.db().as_catalog_owner(&format!("ANALYZE {}", t.name)).await.map_err(fail)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Finds the stream tables that a refresh would not change, by one question for all of them.
 
 use super::RefreshOptions;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{Dependency, Entry};
 use crate::trickle::Trickle;
@@ -21,7 +21,7 @@ const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at 
          AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) \
      FOR NO KEY UPDATE SKIP LOCKED)";
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the stream tables, by `pgt_id`, that a refresh would not change. Only whole groups are
     /// returned. Asks the server one question for all stream tables, and one question about the changes that
     /// their buffers still have. For a refresh by hand, also notes the time up to which the returned stream

@@ -23,7 +23,7 @@ impl Place {
         let text = "SELECT 'pgtrickle_query_' || pg_backend_pid(), quote_ident(current_user)";
         let row = t.query_one(text, &[]).await?;
         let (schema, role): (String, &str) = (row.get(0), row.get(1));
-        t.as_keeper(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}")).await?;
+        t.as_catalog_owner(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}")).await?;
         Ok(Place::Apart(schema))
     }
 

@@ -10,7 +10,7 @@ use super::Place;
 use crate::catalog::canonical;
 use crate::copies::is_copy;
 use crate::create::NewStreamTable;
-use crate::db::{Connection, Refusal, Row, Transaction};
+use crate::db::{Connection, RefreshDriver, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::names::Name;
@@ -207,7 +207,7 @@ struct Renamed {
     relations: Vec<StandIn>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the request that would make a stream table again, with present names in its query.
     ///
     /// # Errors

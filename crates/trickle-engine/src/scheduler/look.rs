@@ -1,7 +1,7 @@
 //! Looks for changes, in one round trip for all stream tables without changes, whatever their number.
 
 use super::{Due, Scheduler, Still};
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::registry::Entry;
 use crate::{Error, Looked, RefreshOptions, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const QUICKLY: Duration = Duration::from_secs(1);
 /// same, no transaction was committed.
 const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 
-async fn snapshot<C: Connection>(watch: &Trickle<C>) -> Result<String> {
+async fn snapshot<C: RefreshDriver>(watch: &Trickle<C>) -> Result<String> {
     let rows = watch.db().ask(SNAPSHOT, &[]).await.map_err(|e| Error::server("look for changes", e))?;
     Ok(rows.first().map(|r| r.get(0)).unwrap_or_default())
 }
@@ -56,7 +56,7 @@ fn ripe(
 impl Scheduler {
     /// Finds out which groups in `due` have changes to apply or were altered. The same look may find this
     /// for other stream tables.
-    pub(super) async fn look_at<C: Connection>(
+    pub(super) async fn look_at<C: RefreshDriver>(
         &mut self,
         watch: &mut Trickle<C>,
         due: &[Due],
@@ -68,7 +68,7 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn see<C: Connection>(&mut self, watch: &mut Trickle<C>, look: &Look) -> Result<Seen> {
+    async fn see<C: RefreshDriver>(&mut self, watch: &mut Trickle<C>, look: &Look) -> Result<Seen> {
         let options = RefreshOptions { polled: Some(look.polled.clone()), ..RefreshOptions::default() };
         let entries =
             look.asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
@@ -116,7 +116,7 @@ impl Scheduler {
     /// Empties the buffers of sources that have had only counted changes for
     /// [`super::SchedulerOptions::settle`]. After that, PostgreSQL plans the statements that read these
     /// buffers again.
-    async fn settle<C: Connection>(
+    async fn settle<C: RefreshDriver>(
         &mut self,
         watch: &mut Trickle<C>,
         asked: &BTreeSet<TableId>,
@@ -137,7 +137,7 @@ impl Scheduler {
     }
 
     /// Returns the stream tables of `maybe` that have changes in the sources that their plans read.
-    async fn sure<C: Connection>(
+    async fn sure<C: RefreshDriver>(
         &self,
         watch: &mut Trickle<C>,
         maybe: BTreeSet<TableId>,

@@ -1,7 +1,7 @@
 //! The state of the capture of each source.
 
 use crate::capture::HIDDEN;
-use crate::db::{Connection, Row};
+use crate::db::{RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::trickle::Trickle;
 use serde::Serialize;
@@ -34,7 +34,7 @@ impl BufferStatus {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the state of the capture of each source.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The history of refreshes.
 
 use super::instant;
-use crate::db::{Connection, Json, Row};
+use crate::db::{Json, RefreshDriver, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::trickle::Trickle;
@@ -47,7 +47,7 @@ pub struct HistoryEntry {
     pub error_message: Option<String>,
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the last refreshes of a stream table, the newest first.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The refresher, with the facts that another session can find out.
 
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::trickle::Trickle;
 use serde::Serialize;
@@ -27,7 +27,7 @@ impl Refresher {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns the refresher, with the facts that this session can find out.
     ///
     /// # Errors

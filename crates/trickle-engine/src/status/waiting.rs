@@ -1,7 +1,7 @@
 //! The pending changes of stream tables, counted by one query for all of them.
 
 use super::CatalogFacts;
-use crate::db::Connection;
+use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::pending::{listed_sources, reader, sources_of};
 use crate::refresh::RefreshOptions;
@@ -43,7 +43,7 @@ impl Pending {
     }
 }
 
-impl<C: Connection> Trickle<C> {
+impl<C: RefreshDriver> Trickle<C> {
     /// Returns, by `pgt_id`, the pending changes of these stream tables and of the stream tables that they
     /// read, by one query for all. Stream tables that the query cannot cover are left out.
     pub(super) async fn pending_changes(

@@ -221,13 +221,13 @@ impl ServerConnection {
 
     /// Runs statements like [`ServerConnection::batch`], but as the catalog's owner, in a security-restricted
     /// operation. Names without a schema are the server's own, whatever the current role's search path is.
-    pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
+    pub(crate) fn as_catalog_owner(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
-        let Some(keeper) = rights::keeper() else {
+        let Some(owner) = rights::catalog_owner() else {
             return Err(Refusal::new("3F000", "schema \"pgtrickle\" does not exist"));
         };
         self.guarded(move || {
-            let _acting = Acting::begin(keeper.to_u32());
+            let _acting = Acting::begin(owner.to_u32());
             let _shut = Path::begin(SHUT);
             execute(&text);
         })
@@ -241,7 +241,7 @@ impl ServerConnection {
 
     /// Fails if this process is reading or changing one of these tables at the moment, or if triggers for its
     /// changes to them are still to fire.
-    pub(crate) fn idle(&self, tables: &[u32]) -> Result<(), Refusal> {
+    pub(crate) fn require_idle(&self, tables: &[u32]) -> Result<(), Refusal> {
         self.guarded(|| {
             for oid in tables {
                 // SAFETY: an existing relation is opened and closed; the lock keeps others from dropping it.

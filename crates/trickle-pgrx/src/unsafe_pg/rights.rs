@@ -72,21 +72,21 @@ pub(crate) fn is_at_work() -> bool {
 }
 
 fn is_program_at_work() -> bool {
-    let Some(keeper) = keeper() else { return false };
+    let Some(owner) = catalog_owner() else { return false };
     // SAFETY: there is a transaction; the names outlive the calls.
     unsafe {
         let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
         let version = pg_sys::get_relname_relid(c"pgt_catalog_version".as_ptr(), catalog);
         let lock = pg_sys::RowShareLock as pg_sys::LOCKMODE;
         version != pg_sys::InvalidOid
-            && pg_sys::has_privs_of_role(pg_sys::GetOuterUserId(), keeper)
+            && pg_sys::has_privs_of_role(pg_sys::GetOuterUserId(), owner)
             && pg_sys::CheckRelationOidLockedByMe(version, lock, false)
     }
 }
 
 /// Returns the owner of schema `pgtrickle`, to whom all hidden objects belong; `None` where there is no such
 /// schema.
-pub(crate) fn keeper() -> Option<pg_sys::Oid> {
+pub(crate) fn catalog_owner() -> Option<pg_sys::Oid> {
     use pg_sys::SysCacheIdentifier::NAMESPACEOID;
     // SAFETY: there is a transaction; the row is the cache's until it is released.
     unsafe {
@@ -286,7 +286,7 @@ struct Lender {
     when: When,
     catalog: pg_sys::Oid,
     hidden: pg_sys::Oid,
-    keeper: pg_sys::Oid,
+    catalog_owner: pg_sys::Oid,
 }
 
 impl Lender {
@@ -296,8 +296,8 @@ impl Lender {
         // SAFETY: there is a transaction, and the names outlive the calls.
         let schema = |name: &CStr| unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) };
         let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
-        if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
-            let lender = Lender { when, catalog, hidden, keeper };
+        if let Some(owner) = catalog_owner().filter(|_| hidden != pg_sys::InvalidOid) {
+            let lender = Lender { when, catalog, hidden, catalog_owner: owner };
             // SAFETY: the caller guarantees it.
             unsafe { lender.lend(query) };
         }
@@ -332,13 +332,13 @@ impl Lender {
         if *whose != pg_sys::InvalidOid {
             return;
         }
-        let Some(class) = Class::of(relation).filter(|c| c.owner == self.keeper) else { return };
+        let Some(class) = Class::of(relation).filter(|c| c.owner == self.catalog_owner) else { return };
         let writes = WRITES & *required;
         let of_catalog = class.schema == self.catalog && class.is_row_secured && writes != 0;
         match self.when {
             When::Analysed if of_catalog => LENT.with_borrow_mut(|lent| lent.writes = true),
             When::Analysed if class.schema == self.hidden && Lender::lend_if_owned(&class) => {
-                *whose = self.keeper
+                *whose = self.catalog_owner
             }
             When::Planned if of_catalog => {
                 refuse_read_only();

@@ -187,12 +187,12 @@ mod tests {
         let [Cell::Oid(oid)] = row(&inside, "SELECT 'read'::regclass::oid", &[])[..] else {
             panic!("no oid")
         };
-        assert!(inside.idle(&[oid, u32::MAX]).is_ok());
+        assert!(inside.require_idle(&[oid, u32::MAX]).is_ok());
         inside.batch("DECLARE reader CURSOR FOR SELECT * FROM read").unwrap();
-        let used = inside.idle(&[oid]).unwrap_err();
+        let used = inside.require_idle(&[oid]).unwrap_err();
         assert_eq!(used.sqlstate.as_deref(), Some("55006"), "{used:?}");
         inside.batch("CLOSE reader").unwrap();
-        assert!(inside.idle(&[oid]).is_ok());
+        assert!(inside.require_idle(&[oid]).is_ok());
     }
 
     #[pg_test]

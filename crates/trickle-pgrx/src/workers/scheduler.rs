@@ -464,7 +464,7 @@ fn owners() -> Result<Option<(Vec<u32>, bool)>> {
         }
         let owners = db.query(&all_owners(), &[]).await?;
         if owners.iter().any(|r| r.get(1)) {
-            db.as_keeper("SELECT pgtrickle.let_in_owners(NULL)").await?;
+            db.as_catalog_owner("SELECT pgtrickle.let_in_owners(NULL)").await?;
         }
         Ok(Some((owners.iter().map(|r| r.get(0)).collect::<Vec<Option<u32>>>(), true)))
     });
