@@ -7,9 +7,10 @@ use crate::mutants::Mutant;
 use crate::plan::{delta, low, plan};
 use crate::scenario::{Scenario, Table, thrown};
 use std::collections::BTreeMap;
+use trickle_core::ServerError;
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
-use trickle_core::refresh::{Answer, DbError, Kind, Machine, Outcome, Statement, Value};
+use trickle_core::refresh::{Answer, Kind, Machine, Outcome, Statement, Value};
 
 /// The result of sending a batch.
 pub(crate) enum Sent {
@@ -45,8 +46,8 @@ pub(crate) struct Refresh {
     pub(crate) spent: (f64, f64),
 }
 
-fn error(sqlstate: &str) -> DbError {
-    DbError { sqlstate: sqlstate.into(), message: "simulated".into(), detail: None, hint: None }
+fn error(sqlstate: &str) -> ServerError {
+    ServerError::new(sqlstate, "simulated")
 }
 
 impl Refresh {
@@ -149,7 +150,7 @@ impl Refresh {
         scenario: &Scenario,
         s: &Statement,
         now: i64,
-    ) -> Result<Option<Answer>, DbError> {
+    ) -> Result<Option<Answer>, ServerError> {
         let mut answer = Answer { affected: 1, micros: 10, ..Answer::default() };
         match s.kind {
             Kind::Begin if db.is(Mutant::NoMutualExclusion) => self.snapshot = Some(db.snapshot(None)),
@@ -257,7 +258,7 @@ impl Refresh {
         s: &Statement,
         now: i64,
         micros: &mut u64,
-    ) -> Result<Vec<Vec<Value>>, DbError> {
+    ) -> Result<Vec<Vec<Value>>, ServerError> {
         let mut words = s.text.split(' ');
         let strategy = words.next().unwrap_or_default().to_owned();
         let mut ids = words.filter_map(|w| w.parse().ok().map(TableId));
@@ -353,7 +354,7 @@ impl Refresh {
     }
 
     /// Stores frontier and models, unless another transaction wrote the catalog's rows since the snapshot.
-    fn store(&self, db: &mut Database, s: &Statement) -> Result<(), DbError> {
+    fn store(&self, db: &mut Database, s: &Statement) -> Result<(), ServerError> {
         let text = |i: usize| s.params.get(i).and_then(Value::as_text).unwrap_or_default();
         let stored = Frontier::from_json(text(0)).map_err(|_| error("22P02"))?;
         let models: Vec<serde_json::Value> = serde_json::from_str(text(1)).map_err(|_| error("22P02"))?;

@@ -177,10 +177,15 @@ impl Run {
         self.longest = self.longest.max(self.now - work.refresh.started);
         work.refresh.roll_back(&mut self.db);
         self.say(|_| {
-            format!("refresh {} fails: {:?} {}", work.refresh.id, failure.kind, failure.error.sqlstate)
+            format!(
+                "refresh {} fails: {:?} {}",
+                work.refresh.id,
+                failure.kind,
+                failure.error.sqlstate().unwrap_or_default()
+            )
         });
-        if failure.error.sqlstate == "XX000" {
-            self.breaks(Law::MachineUnderstands, failure.error.message.clone());
+        if failure.error.sqlstate() == Some("XX000") {
+            self.breaks(Law::MachineUnderstands, failure.error.message());
         }
         let counts = failure.kind == FailureKind::Statement
             || (failure.kind == FailureKind::Busy && self.mutant == Some(Mutant::BusyIsAnError));

@@ -12,14 +12,14 @@
 //! statement need not wait for the answer. Cleaning takes the server some 50 µs, while a refresh takes
 //! milliseconds. If users' code prepared statements, their removal costs one round trip.
 
-use crate::wire::refusal;
+use crate::wire::server_error;
 use futures_util::{FutureExt, StreamExt, pin_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryStream};
 use trickle_core::refresh::{Kind, Statement};
 use trickle_core::sql::Ident;
-use trickle_engine::db::Refusal;
+use trickle_engine::db::ServerError;
 
 /// Resets role and settings of a session. The role is reset first, so that the other statements run under
 /// this program's own role.
@@ -95,15 +95,15 @@ impl Leftovers {
     ///
     /// # Errors
     /// The session cannot be cleaned, so the connection counts as lost.
-    pub(crate) async fn cleaned(&self, client: &Client) -> Result<(), Refusal> {
+    pub(crate) async fn cleaned(&self, client: &Client) -> Result<(), ServerError> {
         if self.spoiled.load(Ordering::Relaxed) {
-            return Err(Refusal::lost("a session could not be cleaned"));
+            return Err(ServerError::lost("a session could not be cleaned"));
         }
         let asked = lock(&self.asked).take();
         let Some(asked) = asked else { return Ok(()) };
         self.finish(asked, client).await.map_err(|e| {
             self.spoil();
-            Refusal::lost(format!("a session cannot be cleaned: {}", refusal(e)))
+            ServerError::lost(format!("a session cannot be cleaned: {}", server_error(e)))
         })
     }
 

@@ -13,7 +13,7 @@ use tokio_postgres::{SimpleQueryMessage, Statement};
 use trickle_core::refresh::{self, Answer};
 use trickle_core::sql::Ident;
 use trickle_engine::db::{
-    Answering, Cell, Connection, Host, Param, Prepared, RefreshDriver, Refusal, Row, Rows, Sent,
+    Answering, Cell, Connection, Host, Param, Prepared, RefreshDriver, Row, Rows, Sent, ServerError,
 };
 use trickle_engine::drive::Timed;
 use trickle_engine::{Error, Result};
@@ -25,14 +25,14 @@ impl Connection for Session {
         Box::pin(async move {
             let types: Vec<Type> = params.iter().map(type_of).collect();
             let prepared = match kept {
-                true => self.kept(text, &types).await.map_err(refusal)?,
+                true => self.kept(text, &types).await.map_err(server_error)?,
                 false => None,
             };
             let was_kept = prepared.is_some();
             match self.rows(text, &params, prepared).await {
                 // Users' code can make the server drop a prepared statement. An open transaction was ended by
                 // the error, so that the second try is refused, too.
-                Err(e) if was_kept && e.sqlstate.as_deref() == Some(DROPPED) => {
+                Err(e) if was_kept && e.sqlstate() == Some(DROPPED) => {
                     self.forget();
                     self.rows(text, &params, None).await
                 }
@@ -42,12 +42,12 @@ impl Connection for Session {
     }
 
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
-        Box::pin(async move { self.client().batch_execute(text).await.map_err(refusal) })
+        Box::pin(async move { self.client().batch_execute(text).await.map_err(server_error) })
     }
 
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
         Box::pin(async move {
-            let messages = self.client().simple_query(text).await.map_err(refusal)?;
+            let messages = self.client().simple_query(text).await.map_err(server_error)?;
             let rows = messages.iter().filter_map(|m| match m {
                 SimpleQueryMessage::Row(r) => {
                     Some((0..r.len()).map(|i| r.get(i).map(str::to_owned)).collect())
@@ -63,7 +63,7 @@ impl Connection for Session {
             if self.shared.is_some() {
                 return Ok(Prepared(Arc::new(text.to_owned())));
             }
-            Ok(Prepared(Arc::new(self.client().prepare(text).await.map_err(refusal)?)))
+            Ok(Prepared(Arc::new(self.client().prepare(text).await.map_err(server_error)?)))
         })
     }
 
@@ -73,7 +73,7 @@ impl Connection for Session {
                 return Ok(self.rows(text, &[], None).await?.rows);
             }
             let Some(prepared) = prepared.0.downcast_ref::<Statement>() else {
-                return Err(Refusal::lost("a statement was prepared on another connection"));
+                return Err(ServerError::lost("a statement was prepared on another connection"));
             };
             Ok(self.rows("", &[], Some(prepared.clone())).await?.rows)
         })
@@ -84,7 +84,7 @@ impl Connection for Session {
             if self.shared.is_some() {
                 return self.columns_unprepared(text).await;
             }
-            let prepared = self.client().prepare(text).await.map_err(refusal)?;
+            let prepared = self.client().prepare(text).await.map_err(server_error)?;
             Ok(prepared.columns().iter().map(|c| (c.name().to_owned(), c.type_().oid())).collect())
         })
     }
@@ -96,7 +96,7 @@ impl Connection for Session {
             None => self.batch(begin),
             Some(shared) => Box::pin(async move {
                 let text = [&[begin], shared.locals].concat().join("; ");
-                self.client().batch_execute(&text).await.map_err(refusal)
+                self.client().batch_execute(&text).await.map_err(server_error)
             }),
         }
     }
@@ -121,7 +121,7 @@ impl Connection for Session {
 
     fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
         Box::pin(async move {
-            self.client().batch_execute(&format!("SET {setting}")).await.map_err(refusal)?;
+            self.client().batch_execute(&format!("SET {setting}")).await.map_err(server_error)?;
             self.leftovers.keep(setting);
             Ok(())
         })
@@ -184,16 +184,16 @@ impl Session {
         text: &str,
         params: &[Param<'_>],
         prepared: Option<Statement>,
-    ) -> Result<Rows, Refusal> {
-        self.received(text, params, prepared).await.map_err(refusal)
+    ) -> Result<Rows, ServerError> {
+        self.received(text, params, prepared).await.map_err(server_error)
     }
 
     /// Returns the same as [`Connection::columns`], but prepares no statement, since it would stay in a
     /// server process that serves other clients, too.
-    async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, Refusal> {
+    async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, ServerError> {
         let text = text.trim_end().trim_end_matches(';');
         let named = format!("SELECT * FROM ({text}) trickle_query LIMIT 0");
-        let said = self.client().simple_query(&named).await.map_err(refusal)?;
+        let said = self.client().simple_query(&named).await.map_err(server_error)?;
         let names = said.iter().find_map(|m| match m {
             SimpleQueryMessage::RowDescription(columns) => Some(columns.iter().map(|c| c.name().to_owned())),
             _ => None,
@@ -321,24 +321,21 @@ impl<'a> FromSql<'a> for Incoming {
 }
 
 /// Converts the driver's error into the engine's.
-pub(crate) fn refusal(e: tokio_postgres::Error) -> Refusal {
-    let Some(db) = e.as_db_error() else { return Refusal::lost(chain(&e)) };
+pub(crate) fn server_error(e: tokio_postgres::Error) -> ServerError {
+    let Some(db) = e.as_db_error() else { return ServerError::lost(chain(&e)) };
     let position = match db.position() {
         Some(ErrorPosition::Original(at)) => usize::try_from(*at).ok(),
         _ => None,
     };
-    Refusal {
-        sqlstate: Some(db.code().code().to_owned()),
-        message: db.message().to_owned(),
-        detail: db.detail().map(str::to_owned),
-        hint: db.hint().map(str::to_owned),
-        position,
-    }
+    ServerError::new(db.code().code(), db.message())
+        .with_detail(db.detail())
+        .with_hint(db.hint())
+        .with_position(position)
 }
 
 /// Converts an error of the driver; `doing` describes the work that failed.
 pub fn failed(doing: impl AsRef<str>, e: tokio_postgres::Error) -> Error {
-    Error::server(doing, refusal(e))
+    Error::server(doing, server_error(e))
 }
 
 /// Returns the text of an error, followed by the texts of its causes. A cause whose text is already there is

@@ -154,7 +154,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 return Ok(());
             }
-            Step::Fail(failure) => return Err(failure.error.message.into()),
+            Step::Fail(failure) => return Err(failure.error.message().into()),
         }
     }
 }

@@ -110,6 +110,7 @@ pub mod parse;
 pub mod refresh;
 pub mod rel;
 pub mod schedule;
+mod server_error;
 pub mod sql;
 pub mod stream_table;
 #[cfg(feature = "testing")]
@@ -121,5 +122,6 @@ pub mod vocabulary;
 pub mod window;
 
 pub use error::{Error, Result, Span};
+pub use server_error::ServerError;
 pub use stream_table::{Options, Refresh, StreamTable, Verdict, compile};
 pub use verdict::{Cause, Reason, ReasonKind};

@@ -24,17 +24,17 @@ pub use host::{Callers, Host};
 pub use kept::{Kept, SendForm};
 pub use refresh_driver::{RefreshDriver, Sent};
 pub use transaction::Transaction;
+pub use trickle_core::ServerError;
 
 use crate::error::Error;
 use std::any::Any;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Statement, Value};
 
 /// The future result of a call to the server.
-pub type Answering<'a, T, E = Refusal> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
+pub type Answering<'a, T, E = ServerError> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
 /// A session in one database, as one role: its statements and its transactions. Statements run in the order
 /// in which their futures are first polled.
@@ -157,7 +157,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn query(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
+    pub async fn query(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, ServerError> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.rows)
     }
@@ -166,7 +166,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn ask(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, Refusal> {
+    pub async fn ask(&self, text: &str, params: &[&dyn Bind]) -> Result<Vec<Row>, ServerError> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, true).await?.rows)
     }
@@ -175,7 +175,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn query_opt(&self, text: &str, params: &[&dyn Bind]) -> Result<Option<Row>, Refusal> {
+    pub async fn query_opt(&self, text: &str, params: &[&dyn Bind]) -> Result<Option<Row>, ServerError> {
         Ok(self.query(text, params).await?.into_iter().next())
     }
 
@@ -183,16 +183,16 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server; SQLSTATE 02000 where the statement returns no row.
-    pub async fn query_one(&self, text: &str, params: &[&dyn Bind]) -> Result<Row, Refusal> {
+    pub async fn query_one(&self, text: &str, params: &[&dyn Bind]) -> Result<Row, ServerError> {
         let row = self.query_opt(text, params).await?;
-        row.ok_or_else(|| Refusal::new("02000", "the question has no answer"))
+        row.ok_or_else(|| ServerError::new("02000", "the question has no answer"))
     }
 
     /// Runs a statement and returns the number of rows that it read or changed, from the command tag.
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn execute(&self, text: &str, params: &[&dyn Bind]) -> Result<u64, Refusal> {
+    pub async fn execute(&self, text: &str, params: &[&dyn Bind]) -> Result<u64, ServerError> {
         let params = params.iter().map(|p| p.bind()).collect();
         Ok(self.run(text, params, false).await?.affected)
     }
@@ -201,41 +201,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// The error of the first statement that fails; the statements after it were not run.
-    pub async fn batch_execute(&self, text: &str) -> Result<(), Refusal> {
+    pub async fn batch_execute(&self, text: &str) -> Result<(), ServerError> {
         self.batch(text).await
     }
 }
-
-/// The reason why a statement has no result: the error of the server, or the loss of the connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refusal {
-    /// The SQLSTATE, five characters; `None` where the error does not come from the server.
-    pub sqlstate: Option<String>,
-    /// The primary message of the error.
-    pub message: String,
-    /// The DETAIL of the error, if it has one.
-    pub detail: Option<String>,
-    /// The HINT of the error, if it has one.
-    pub hint: Option<String>,
-    /// The position of the error in the statement, in characters from 1.
-    pub position: Option<usize>,
-}
-
-impl Refusal {
-    /// Makes a refusal by the server.
-    pub fn new(sqlstate: &str, message: impl Into<String>) -> Refusal {
-        Refusal { sqlstate: Some(sqlstate.to_owned()), message: message.into(), ..Refusal::default() }
-    }
-    /// Makes a refusal for a connection that was lost, or was never made.
-    pub fn lost(message: impl Into<String>) -> Refusal {
-        Refusal { message: message.into(), ..Refusal::default() }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Refusal {}

@@ -347,7 +347,7 @@ async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
     match t.attempt_as_catalog_owner(&lock).await {
         Ok(()) => Ok(true),
-        Err(e) if e.sqlstate.is_none() => Err(Error::server("look for consumed changes", e)),
+        Err(e) if e.is_lost() => Err(Error::server("look for consumed changes", e)),
         Err(_) => Ok(false),
     }
 }

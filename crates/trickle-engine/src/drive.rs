@@ -79,7 +79,7 @@ async fn run(
                 outcome.answers.push(answer);
             }
             Err(e) => {
-                outcome.error = Some(e.to_db());
+                outcome.error = Some(e.to_server_error());
                 break;
             }
         }
@@ -132,7 +132,7 @@ SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
 pub(crate) async fn put_in_force(
     db: &dyn Connection,
     settings: &[Setting],
-) -> std::result::Result<(), crate::db::Refusal> {
+) -> std::result::Result<(), crate::db::ServerError> {
     for s in settings {
         match s.name.as_str() {
             "search_path" => db.query(SAFE_PATH, &[&s.values]).await?,

@@ -1,9 +1,9 @@
 //! The error type of all code that works with a database.
 
-use crate::db::Refusal;
+use crate::db::ServerError;
 use std::fmt;
 use trickle_core::error::Span;
-use trickle_core::refresh::{DbError, Failure, FailureKind};
+use trickle_core::refresh::{Failure, FailureKind};
 
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -22,7 +22,7 @@ struct Parts {
     hint: Option<String>,
     sqlstate: Option<String>,
     span: Option<Span>,
-    source: Option<Refusal>,
+    source: Option<ServerError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +74,9 @@ impl Error {
 
     /// Makes an error from an error of the server or the connection. `doing` is the work that failed, for
     /// example `read the catalog`.
-    pub fn server(doing: impl AsRef<str>, source: impl Into<Refusal>) -> Error {
+    pub fn server(doing: impl AsRef<str>, source: impl Into<ServerError>) -> Error {
         let (doing, source) = (doing.as_ref(), source.into());
-        let kind = match source.sqlstate.as_deref() {
+        let kind = match source.sqlstate() {
             None => Kind::Connection,
             Some("55P03") => Kind::Busy,
             // Another role may have the right, so the user chose the wrong role.
@@ -84,16 +84,16 @@ impl Error {
             Some(code) if code.starts_with("08") || code.starts_with("57P") => Kind::Connection,
             Some(_) => Kind::Server,
         };
-        let mut e = Error::new(kind, format!("cannot {doing}: {}", source.message));
-        e.0.detail = source.detail.clone();
-        e.0.hint = source.hint.clone();
-        if source.sqlstate.as_deref() == Some("25006") {
+        let mut e = Error::new(kind, format!("cannot {doing}: {}", source.message()));
+        e.0.detail = source.detail().map(str::to_owned);
+        e.0.hint = source.hint().map(str::to_owned);
+        if source.sqlstate() == Some("25006") {
             e.0.hint.get_or_insert_with(|| {
                 "trickle writes to the database: connect to the primary, as a role without default_transaction_read_only."
                     .to_owned()
             });
         }
-        e.0.sqlstate = source.sqlstate.clone();
+        e.0.sqlstate = source.sqlstate().map(str::to_owned);
         e.0.source = Some(source);
         e
     }
@@ -191,19 +191,15 @@ impl Error {
         self.sqlstate().is_some_and(|s| s.starts_with("21") || s.starts_with("22"))
     }
 
-    /// Returns the error in the form that the refresh machine reads.
-    pub fn to_db(&self) -> DbError {
-        let lost = self.0.kind == Kind::Connection && self.0.sqlstate.is_none();
-        let sqlstate =
-            self.0.sqlstate.clone().unwrap_or_else(|| if lost { "08006" } else { "XX000" }.to_owned());
-        let said = self.0.source.as_ref().filter(|s| s.sqlstate.is_some());
-        let message = said.map(|s| s.message.clone());
-        DbError {
-            sqlstate,
-            message: message.unwrap_or_else(|| self.0.message.clone()),
-            detail: self.0.detail.clone(),
-            hint: self.0.hint.clone(),
-        }
+    /// Returns the error in the form that the refresh machine reads. An error without an SQLSTATE gets one:
+    /// 08006 (`connection_failure`) where the connection was lost, and XX000 otherwise.
+    pub fn to_server_error(&self) -> ServerError {
+        let without = if self.0.kind == Kind::Connection { "08006" } else { "XX000" };
+        let said = self.0.source.as_ref().filter(|s| !s.is_lost());
+        let message = said.map_or(self.message(), ServerError::message);
+        ServerError::new(self.sqlstate().unwrap_or(without), message)
+            .with_detail(self.detail_text())
+            .with_hint(self.hint_text())
     }
 }
 
@@ -226,11 +222,11 @@ impl From<Failure> for Error {
             FailureKind::Stale => Kind::Stale,
             _ => Kind::Server,
         };
-        let hint = f.error.hint.or_else(|| advice_on(&f.error.sqlstate, &f.error.message).map(Into::into));
-        let mut e = Error::new(kind, f.error.message);
-        e.0.detail = f.error.detail;
-        e.0.hint = hint;
-        e.0.sqlstate = Some(f.error.sqlstate);
+        let advice = || advice_on(f.error.sqlstate()?, f.error.message());
+        let mut e = Error::new(kind, f.error.message());
+        e.0.detail = f.error.detail().map(str::to_owned);
+        e.0.hint = f.error.hint().or_else(advice).map(str::to_owned);
+        e.0.sqlstate = f.error.sqlstate().map(str::to_owned);
         e
     }
 }

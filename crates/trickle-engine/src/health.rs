@@ -7,7 +7,7 @@ mod published;
 
 pub use concern::{Concern, OpenTransaction, open_transactions};
 
-use crate::db::{Connection, RefreshDriver, Refusal};
+use crate::db::{Connection, RefreshDriver, ServerError};
 use crate::words::duration;
 use crate::{Error, Result, Trickle};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Check {
     }
 }
 
-fn asking(e: Refusal) -> Error {
+fn asking(e: ServerError) -> Error {
     Error::server("look at the server", e)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::capture::HIDDEN;
 use crate::copies::is_copy;
-use crate::db::{Prepared, RefreshDriver, Refusal};
+use crate::db::{Prepared, RefreshDriver, ServerError};
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Runnable, require_own, shown};
@@ -125,7 +125,7 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 }
 
-fn fail(e: Refusal) -> Error {
+fn fail(e: ServerError) -> Error {
     Error::server("look for changes", e)
 }
 

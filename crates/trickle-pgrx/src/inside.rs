@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{
-    Answering, Bind, Callers, Cell, Connection, Host, Kept, Param, Prepared, RefreshDriver, Refusal, Row,
-    Rows, SendForm,
+    Answering, Bind, Callers, Cell, Connection, Host, Kept, Param, Prepared, RefreshDriver, Row, Rows,
+    SendForm, ServerError,
 };
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
@@ -52,7 +52,7 @@ impl Connection for ServerConnection {
             let rows = ServerConnection::run(self, text, &[], false)?;
             let arrays = |r: &Row| r.cells().iter().any(|c| matches!(c, Cell::Array(_)));
             if rows.rows.iter().any(arrays) {
-                return Err(Refusal::new(
+                return Err(ServerError::new(
                     "0A000",
                     "an array is to be written: the question casts it to text",
                 ));
@@ -90,7 +90,7 @@ impl Connection for ServerConnection {
     fn begin(&self, fresh: bool) -> Answering<'_, ()> {
         if fresh && !ServerConnection::is_fresh() {
             let why = "could not serialize access: the transaction may see an older moment";
-            return Box::pin(ready(Err(Refusal::new("40001", why))));
+            return Box::pin(ready(Err(ServerError::new("40001", why))));
         }
         ServerConnection::begin(self, true);
         Box::pin(ready(Ok(())))
@@ -127,7 +127,7 @@ impl Host for ServerConnection {
         Some(Callers { command, fresh: ServerConnection::is_fresh(), brief: ServerConnection::is_brief() })
     }
 
-    fn require_idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
+    fn require_idle(&self, tables: &[u32]) -> std::result::Result<(), ServerError> {
         ServerConnection::require_idle(self, tables)
     }
 
@@ -210,7 +210,7 @@ impl ServerConnection {
         text: &str,
         params: &[Param<'_>],
         within: bool,
-    ) -> std::result::Result<Rows, Refusal> {
+    ) -> std::result::Result<Rows, ServerError> {
         match form {
             SendForm::Text => ServerConnection::run(self, text, params, within),
             SendForm::Kept(plan) => self.run_kept(&plan, params, within),
@@ -234,6 +234,6 @@ fn form(ask: impl FnOnce(&mut Kept<Plan>) -> SendForm<Plan>) -> SendForm<Plan> {
     if gucs::keeps_prepared() { KEPT.with(|k| ask(&mut k.borrow_mut())) } else { SendForm::Text }
 }
 
-fn told<T>(statement: &Statement, done: std::result::Result<T, Refusal>) -> Result<T> {
+fn told<T>(statement: &Statement, done: std::result::Result<T, ServerError>) -> Result<T> {
     done.map_err(|e| Error::server(first_words(&statement.text), e))
 }

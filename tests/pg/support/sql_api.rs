@@ -13,7 +13,7 @@ use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_core::refresh::{Action, MemberReport, Phases};
 use trickle_engine::Error;
-use trickle_engine::db::Refusal;
+use trickle_engine::db::ServerError;
 
 /// Whether this run goes through the extension.
 pub(crate) fn is_meant() -> bool {
@@ -66,12 +66,9 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
     }
     let Err(e) = called else { return Ok(()) };
     let db = e.as_db_error().unwrap_or_else(|| panic!("{text}: {e:?}"));
-    let refusal = Refusal {
-        detail: db.detail().map(str::to_owned),
-        hint: db.hint().map(str::to_owned),
-        ..Refusal::new(db.code().code(), db.message())
-    };
-    let said = Error::server("call a function", refusal).saying(db.message());
+    let answered = ServerError::new(db.code().code(), db.message());
+    let answered = answered.with_detail(db.detail()).with_hint(db.hint());
+    let said = Error::server("call a function", answered).saying(db.message());
     // The extension raises an error without an SQLSTATE of its own as an invalid parameter; a refused query
     // has SQLSTATEs of syntax and features.
     let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));

@@ -1,7 +1,8 @@
 //! The answer of the decision query.
 
+use super::Value;
 use super::plan::{Bind, Member, Source};
-use super::{DbError, Value};
+use crate::ServerError;
 use crate::catalog::TableId;
 use crate::cost::{Model, Strategy};
 use crate::expr::Moment;
@@ -78,19 +79,21 @@ pub(super) struct Now {
 }
 
 /// Makes an error that the machine itself raises.
-pub(super) fn give_up(sqlstate: &str, message: impl Into<String>) -> DbError {
-    DbError { sqlstate: sqlstate.into(), message: message.into(), detail: None, hint: None }
+pub(super) fn give_up(sqlstate: &str, message: impl Into<String>) -> ServerError {
+    ServerError::new(sqlstate, message)
 }
 
-pub(super) fn stale() -> DbError {
-    let mut e = give_up("42P01", "a table was dropped, renamed or replaced since the refresh was planned");
-    e.hint = Some("Read the catalog again and plan the refresh anew.".into());
-    e
+pub(super) fn stale() -> ServerError {
+    give_up("42P01", "a table was dropped, renamed or replaced since the refresh was planned")
+        .with_hint(Some("Read the catalog again and plan the refresh anew."))
 }
 
 /// Reads the rows of [`super::decide_text`]. Fails if a member has no row, or if a name no longer leads to
 /// its table.
-pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTreeMap<i64, Facts>), DbError> {
+pub(super) fn read(
+    rows: &[Vec<Value>],
+    members: &[Member],
+) -> Result<(Now, BTreeMap<i64, Facts>), ServerError> {
     let mut all: BTreeMap<i64, Facts> = BTreeMap::new();
     let mut now = None;
     for row in rows {

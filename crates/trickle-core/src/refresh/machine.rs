@@ -4,7 +4,8 @@ use super::control::{self, Learnt};
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
 use super::plan::{Member, Plan, ReaderView, Source, Template, Transaction, Windows, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
-use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step, Value};
+use super::{Answer, Kind, Outcome, Phase, Setting, Statement, Step, Value};
+use crate::ServerError;
 use crate::catalog::TableId;
 use crate::cost::{self, Decision, Force, Inputs, Policy, Sample, Strategy, threshold};
 use crate::frontier::{ALL_COMMANDS, Frontier};
@@ -199,7 +200,7 @@ impl Machine {
     }
 
     /// Reads the decision query's rows and starts the first member.
-    fn decided(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
+    fn decided(&mut self, answers: &[Answer]) -> Result<Step, ServerError> {
         let rows = answers.last().map(|a| a.rows.as_slice()).unwrap_or_default();
         let (now, facts) = facts::read(rows, &self.plan.members)?;
         let callers = matches!(self.plan.transaction, Transaction::Callers { .. });
@@ -215,7 +216,7 @@ impl Machine {
     }
 
     /// Starts the program of the next member that has changes to apply, or ends the refresh.
-    fn advance(&mut self) -> Result<Step, DbError> {
+    fn advance(&mut self) -> Result<Step, ServerError> {
         while let Some(member) = self.plan.members.get(self.at).cloned() {
             let (action, decision, inputs) = self.choose(&member);
             let strategy = decision.strategy;
@@ -319,7 +320,7 @@ impl Machine {
         strategy: Strategy,
         guarded: bool,
         mut before: Vec<Statement>,
-    ) -> Result<Step, DbError> {
+    ) -> Result<Step, ServerError> {
         let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
         let touched = |p: &Pending| !strategy.is_incremental() || p.gap.is_some() || p.rows != Some(0);
         let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
@@ -331,12 +332,7 @@ impl Machine {
             false => None,
         };
         let windows: Windows = tables.chain(clock).map(|id| (id, expected(id))).collect();
-        let templates = member.program.statements(strategy, &windows).map_err(|e| DbError {
-            sqlstate: e.sqlstate().into(),
-            message: e.message().into(),
-            detail: e.detail_text().map(Into::into),
-            hint: e.hint_text().map(Into::into),
-        })?;
+        let templates = member.program.statements(strategy, &windows)?;
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
@@ -380,7 +376,7 @@ impl Machine {
 
     /// Adds up the rows that a member's program wrote, and counts them as changes for the readers of the
     /// member in this refresh.
-    fn applied(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
+    fn applied(&mut self, answers: &[Answer]) -> Result<Step, ServerError> {
         let (first, templates) = std::mem::take(&mut self.program);
         let Some(report) = self.reports.last_mut() else {
             return Err(give_up("XX000", "no member is at work"));
@@ -440,7 +436,7 @@ impl Machine {
 
     /// Stores the frontier if [`Machine::stores`] is true, writes history if a table was written, and ends
     /// the transaction.
-    fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, DbError> {
+    fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, ServerError> {
         let mut batch = Vec::new();
         if self.stores() {
             let Some(now) = &self.now else { return Err(give_up("XX000", "there is no snapshot")) };
@@ -518,7 +514,7 @@ impl Machine {
         }
     }
 
-    fn describe(&self, at: usize, error: DbError) -> Failure {
+    fn describe(&self, at: usize, error: ServerError) -> Failure {
         let sent = self.sent.get(at);
         Failure {
             kind: FailureKind::of(&error),
@@ -530,7 +526,7 @@ impl Machine {
     }
 
     /// Decides what follows an error: a recompute in the same attempt, another attempt, or the end.
-    fn failed(&mut self, at: usize, error: DbError) -> Step {
+    fn failed(&mut self, at: usize, error: ServerError) -> Step {
         if matches!(self.state, State::Failing | State::Finished) {
             // A ROLLBACK fails if the connection is lost; its error tells less than the error before the
             // ROLLBACK.
@@ -563,12 +559,13 @@ impl Machine {
     /// Goes back to the savepoint after a delta met an error in the data, and recomputes instead. If the
     /// query itself raises the error, the recompute raises it too, and the error of the recompute is
     /// reported.
-    fn recompute(&mut self, at: usize, error: &DbError) -> Step {
+    fn recompute(&mut self, at: usize, error: &ServerError) -> Step {
         let Some(member) = self.plan.members.get(self.at).cloned() else {
             self.failure = Some(self.describe(at, error.clone()));
             return self.roll_back(State::Failing);
         };
-        let why = format!("the delta met an error ({}: {})", error.sqlstate, error.message);
+        let why =
+            format!("the delta met an error ({}: {})", error.sqlstate().unwrap_or_default(), error.message());
         self.must_recompute.insert(member.id, why);
         let (_, decision, _) = self.choose(&member);
         if let Some(r) = self.reports.last_mut() {

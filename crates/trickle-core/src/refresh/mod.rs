@@ -48,6 +48,7 @@ pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::{KeyColumn, Recompute};
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 
+use crate::ServerError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -186,31 +187,6 @@ pub struct Answer {
     pub micros: u64,
 }
 
-/// An error from the server or the connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DbError {
-    /// The SQLSTATE, five characters; `08006` where the connection broke.
-    pub sqlstate: String,
-    /// The primary message.
-    pub message: String,
-    /// DETAIL, if any.
-    pub detail: Option<String>,
-    /// HINT, if any.
-    pub hint: Option<String>,
-}
-
-impl DbError {
-    /// Whether the data raised the error (SQLSTATE class 21 or 22).
-    pub fn is_data(&self) -> bool {
-        self.sqlstate.starts_with("21") || self.sqlstate.starts_with("22")
-    }
-    /// Whether the transaction may succeed if it is tried again as a whole. True for class 40, and for the
-    /// loss of a prepared statement, which the driver then prepares anew.
-    pub fn is_retryable(&self) -> bool {
-        self.sqlstate.starts_with("40") || self.sqlstate == "26000"
-    }
-}
-
 /// The outcome of a batch: the answers of its statements in order, up to the first statement that failed. The
 /// driver must not run the statements after a failed one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -218,7 +194,7 @@ pub struct Outcome {
     /// One answer per statement that succeeded.
     pub answers: Vec<Answer>,
     /// The error of the statement that follows the last answered one.
-    pub error: Option<DbError>,
+    pub error: Option<ServerError>,
     /// The time that the previous call of [`Machine::step`] took, in microseconds.
     pub generate_micros: u64,
 }

@@ -1,7 +1,8 @@
 //! The reports that a refresh returns.
 
+use super::Phase;
 use super::plan::Relation;
-use super::{DbError, Phase};
+use crate::ServerError;
 use crate::cost::{self, Decision, Inputs, Model, Policy, Strategy};
 use crate::frontier::Frontier;
 use crate::sql::Qualified;
@@ -158,14 +159,15 @@ pub struct Failure {
     /// The number of the statement that failed ([`Statement::step`](super::Statement::step)).
     pub step: usize,
     /// The error of the server, or the reason why the machine gave up.
-    pub error: DbError,
+    pub error: ServerError,
     /// The number of attempts, the last included.
     pub attempts: u32,
 }
 
 impl FailureKind {
-    pub(super) fn of(error: &DbError) -> FailureKind {
-        match error.sqlstate.as_str() {
+    pub(super) fn of(error: &ServerError) -> FailureKind {
+        let Some(sqlstate) = error.sqlstate() else { return FailureKind::Connection };
+        match sqlstate {
             "55P03" => FailureKind::Busy,
             "42P01" | "3F000" => FailureKind::Stale,
             s if s.starts_with("40") => FailureKind::Conflict,

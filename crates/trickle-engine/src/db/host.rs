@@ -1,7 +1,7 @@
 //! The surroundings of a session: a process of the server, whose transactions belong to callers, or a pooler
 //! between the session and the server.
 
-use super::Refusal;
+use super::ServerError;
 use std::sync::Arc;
 
 /// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
@@ -22,7 +22,7 @@ pub trait Host {
     /// Fails where this session is in the middle of a statement that reads or changes one of these tables.
     /// The rows that such a statement sees, and the captured changes of these rows, would belong to
     /// different moments.
-    fn require_idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
+    fn require_idle(&self, _tables: &[u32]) -> Result<(), ServerError> {
         Ok(())
     }
 

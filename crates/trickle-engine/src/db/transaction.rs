@@ -1,6 +1,6 @@
 //! Transactions of a connection.
 
-use super::{Answering, Callers, Connection, Host, Param, Prepared, Refusal, Row, Rows};
+use super::{Answering, Callers, Connection, Host, Param, Prepared, Row, Rows, ServerError};
 use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,7 +10,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
+    pub async fn transaction(&mut self) -> Result<Transaction<'_>, ServerError> {
         self.begin(false).await?;
         Ok(Transaction { connection: self, open: true })
     }
@@ -19,7 +19,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn fresh_transaction(&mut self) -> Result<Transaction<'_>, Refusal> {
+    pub async fn fresh_transaction(&mut self) -> Result<Transaction<'_>, ServerError> {
         self.begin(true).await?;
         Ok(Transaction { connection: self, open: true })
     }
@@ -44,7 +44,7 @@ impl Host for Transaction<'_> {
     fn callers(&self) -> Option<Callers> {
         self.connection.callers()
     }
-    fn require_idle(&self, tables: &[u32]) -> Result<(), Refusal> {
+    fn require_idle(&self, tables: &[u32]) -> Result<(), ServerError> {
         self.connection.require_idle(tables)
     }
     fn is_restricted(&self) -> bool {
@@ -112,7 +112,7 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// Errors of the server, after which the transaction is rolled back.
-    pub async fn commit(mut self) -> Result<(), Refusal> {
+    pub async fn commit(mut self) -> Result<(), ServerError> {
         self.open = false;
         self.connection.commit().await
     }
@@ -121,7 +121,7 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// The connection is lost, and the transaction with it.
-    pub async fn rollback(mut self) -> Result<(), Refusal> {
+    pub async fn rollback(mut self) -> Result<(), ServerError> {
         self.open = false;
         self.connection.rollback().await
     }

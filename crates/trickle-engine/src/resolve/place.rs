@@ -1,6 +1,6 @@
 //! The schema in which views of queries are made.
 
-use crate::db::{Connection, Refusal, Transaction};
+use crate::db::{Connection, ServerError, Transaction};
 use trickle_core::sql::Qualified;
 
 /// The schema in which the view of the query is made.
@@ -16,7 +16,7 @@ pub(super) enum Place {
 impl Place {
     /// Returns the schema for the view, and makes it where needed. The caller must roll back its
     /// transaction.
-    pub(super) async fn of(t: &Transaction<'_>) -> Result<Place, Refusal> {
+    pub(super) async fn of(t: &Transaction<'_>) -> Result<Place, ServerError> {
         if !t.is_restricted() {
             return Ok(Place::Temporary);
         }

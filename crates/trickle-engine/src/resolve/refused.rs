@@ -1,18 +1,18 @@
 //! The errors for queries that PostgreSQL refuses, with the place in the query as the user typed it.
 
-use crate::db::Refusal;
+use crate::db::ServerError;
 use crate::error::Error;
 use trickle_core::Span;
 use trickle_core::parse::{find_name, statements};
 
 /// Turns PostgreSQL's refusal of a query into an error that has the place in the query as the user typed it.
 /// `before` is the number of characters that come before the query in the statement.
-pub(super) fn refused(sql: &str, before: usize, e: Refusal) -> Error {
-    let place = e.position.and_then(|at| span(sql, at.checked_sub(before + 1)?));
-    if e.sqlstate.is_none() {
+pub(super) fn refused(sql: &str, before: usize, e: ServerError) -> Error {
+    let place = e.position().and_then(|at| span(sql, at.checked_sub(before + 1)?));
+    if e.is_lost() {
         return Error::server("check the query", e);
     }
-    let message = e.message.clone();
+    let message = e.message().to_owned();
     let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
     if error.hint_text().is_none() {
         let hint = hint(error.sqlstate().unwrap_or_default());

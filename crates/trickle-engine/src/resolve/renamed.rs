@@ -10,7 +10,7 @@ use super::Place;
 use crate::catalog::canonical;
 use crate::copies::is_copy;
 use crate::create::NewStreamTable;
-use crate::db::{Connection, RefreshDriver, Refusal, Row, Transaction};
+use crate::db::{Connection, RefreshDriver, Row, ServerError, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::names::Name;
@@ -119,7 +119,7 @@ impl StandIn {
     }
 
     /// Makes the stand-in table with the names that the query uses.
-    async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), Refusal> {
+    async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), ServerError> {
         let key = t.query(PRIMARY_KEY, &[&self.oid]).await?;
         let key: Vec<i64> = key.iter().map(|r| r.get(0)).collect();
         let named = |c: &Column| format!("{} {}", Ident::new(&c.known), c.spelled);
@@ -136,7 +136,7 @@ impl StandIn {
 
     /// Gives the columns of the stand-in table their present names, adds new columns, and drops columns that
     /// the relation has lost.
-    async fn follow(&self, t: &Transaction<'_>) -> Result<(), Refusal> {
+    async fn follow(&self, t: &Transaction<'_>) -> Result<(), ServerError> {
         let (mut gone, mut come) = (String::new(), String::new());
         for c in &self.columns {
             match &c.now {
@@ -179,7 +179,7 @@ impl StandIn {
 
     /// Gives the columns of a copy the present names of the source's columns, since the readers of the copy
     /// use these names.
-    async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), Refusal> {
+    async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), ServerError> {
         let copy = Qualified::new(&e.relation.schema, &e.relation.name);
         t.batch_execute(&self.renames(&copy)).await
     }
@@ -197,7 +197,7 @@ fn stand_in(oid: u32) -> String {
 /// The name of the view over the stand-in tables.
 const OVER: &str = "trickle_renamed";
 
-fn fail(e: &Entry, err: Refusal) -> Error {
+fn fail(e: &Entry, err: ServerError) -> Error {
     Error::server(format!("follow what was renamed under {}", shown(e)), err)
 }
 
@@ -351,10 +351,10 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     });
     let query = query.map_err(|err| not_followed(err.to_string()))?;
     let view = format!("{}{}", place.create(OVER), query.trim_end().trim_end_matches(';'));
-    let refused = |err: Refusal| match err.sqlstate.as_deref() {
+    let refused = |err: ServerError| match err.sqlstate() {
         // Class 42 means that the query is not valid over the stand-in tables.
         Some(code) if code.starts_with("42") => {
-            let (message, code) = (err.message.clone(), code.to_owned());
+            let (message, code) = (err.message().to_owned(), code.to_owned());
             not_followed(message).coded(&code)
         }
         _ => doing(err),

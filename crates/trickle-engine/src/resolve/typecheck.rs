@@ -2,7 +2,7 @@
 
 use super::columns::{BASES, OutputColumn};
 use super::place::Place;
-use crate::db::{Connection, Refusal, Row, Transaction};
+use crate::db::{Connection, Row, ServerError, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::registry::StoredSetting;
@@ -49,7 +49,7 @@ pub(crate) async fn type_differences(
     found
 }
 
-fn asking(refusal: Refusal) -> Error {
+fn asking(refusal: ServerError) -> Error {
     Error::server("ask for the types of the query's expressions", refusal)
 }
 
@@ -120,20 +120,20 @@ fn difference(check: &TypeCheck, row: &Row) -> Result<Reason> {
 
 /// Returns the reason for recomputing a query where the server refuses an expression of its plan. Returns
 /// `None` where the refusal comes from the moment, and not from the expression.
-fn refused_check(refusal: &Refusal, query: &str, begin: usize) -> Option<Reason> {
-    let state = refusal.sqlstate.as_deref()?;
+fn refused_check(refusal: &ServerError, query: &str, begin: usize) -> Option<Reason> {
+    let state = refusal.sqlstate()?;
     let of_expression = state.starts_with("42") || state.starts_with("22") || state == "0A000";
     // The relation exists already; the role lacks a privilege.
     let of_moment = matches!(state, "42P07" | "42501");
     // The position counts characters of the statement from 1, and the query begins after `begin` of them.
-    let place = refusal.position.and_then(|position| position.checked_sub(begin + 1));
+    let place = refusal.position().and_then(|position| position.checked_sub(begin + 1));
     let text: String = place.map(|place| query.chars().skip(place).take(40).collect()).unwrap_or_default();
     let at = if text.is_empty() { String::new() } else { format!(" at \"{} …\"", text.replace('\n', " ")) };
     (of_expression && !of_moment).then(|| Reason {
         span: None,
         kind: ReasonKind::NotYet,
         cause: Cause::Construct,
-        construct: format!("an expression that the engine writes otherwise ({}{at})", refusal.message),
+        construct: format!("an expression that the engine writes otherwise ({}{at})", refusal.message()),
         help: "Write the expression with explicit casts or COLLATE clauses.".to_owned(),
     })
 }

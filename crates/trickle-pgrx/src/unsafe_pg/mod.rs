@@ -28,7 +28,7 @@ use rights::{Lending, Working};
 use std::cell::{Cell as Shared, RefCell};
 use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;
-use trickle_engine::db::{Param, Refusal, Rows};
+use trickle_engine::db::{Param, Rows, ServerError};
 use values::{Columns, Values};
 
 /// A connection to the server from inside, for one call of a function. Dropping the value restores the former
@@ -144,8 +144,8 @@ impl ServerConnection {
     }
 
     /// Runs `work` in a subtransaction of its own, so that an error of the server's undoes `work` and nothing
-    /// else. A cancel by the user is not returned as an answer, but raised again ([`refusal`]).
-    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+    /// else. A cancel by the user is not returned as an answer, but raised again ([`server_error`]).
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, ServerError> {
         self.begin(false);
         // Unwinding is safe: the rollback of the subtransaction undoes the effects of `work`.
         let work = AssertUnwindSafe(move || Ok(work()));
@@ -153,7 +153,7 @@ impl ServerConnection {
             let heard = AssertUnwindSafe(heard);
             let answer = move |e| {
                 let heard = &heard;
-                Err(refusal(e, heard.get()))
+                Err(server_error(e, heard.get()))
             };
             PgTryBuilder::new(work).catch_others(answer).execute()
         });
@@ -182,25 +182,30 @@ impl ServerConnection {
 
     /// Runs one statement. With `within`, the statement runs under the snapshot of the refresh, if there is
     /// one. Otherwise it runs under a snapshot of its own.
-    pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
+    pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, ServerError> {
         Ok(self.fetch(text, params, within)?.0)
     }
 
     /// Runs one statement; returns its rows, and their columns.
-    fn fetch(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<(Rows, Columns), Refusal> {
+    fn fetch(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<(Rows, Columns), ServerError> {
         let (text, values) = (c_text(text)?, Values::of(params));
         let snapshot = self.snapshot_of(within);
         self.guarded(|| Plan::once(&text, &values, |plan| plan.execute(&values, snapshot)))
     }
 
     /// Prepares a statement, which is kept until the last copy of the plan is dropped.
-    pub(crate) fn prepare(&self, text: &str, params: &[Param<'_>]) -> Result<Plan, Refusal> {
+    pub(crate) fn prepare(&self, text: &str, params: &[Param<'_>]) -> Result<Plan, ServerError> {
         let (text, values) = (c_text(text)?, Values::of(params));
         self.guarded(|| Plan::kept(&text, &values))
     }
 
     /// Runs a prepared statement.
-    pub(crate) fn run_kept(&self, plan: &Plan, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
+    pub(crate) fn run_kept(
+        &self,
+        plan: &Plan,
+        params: &[Param<'_>],
+        within: bool,
+    ) -> Result<Rows, ServerError> {
         let values = Values::of(params);
         let snapshot = self.snapshot_of(within);
         Ok(self.guarded(|| plan.execute(&values, snapshot))?.0)
@@ -211,7 +216,7 @@ impl ServerConnection {
     }
 
     /// Runs statements that have no parameters and return nothing.
-    pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
+    pub(crate) fn batch(&self, text: &str) -> Result<(), ServerError> {
         let text = c_text(text)?;
         self.guarded(move || {
             let _lending = Lending::to(text.as_ptr());
@@ -221,10 +226,10 @@ impl ServerConnection {
 
     /// Runs statements like [`ServerConnection::batch`], but as the catalog's owner, in a security-restricted
     /// operation. Names without a schema are the server's own, whatever the current role's search path is.
-    pub(crate) fn as_catalog_owner(&self, text: &str) -> Result<(), Refusal> {
+    pub(crate) fn as_catalog_owner(&self, text: &str) -> Result<(), ServerError> {
         let text = c_text(text)?;
         let Some(owner) = rights::catalog_owner() else {
-            return Err(Refusal::new("3F000", "schema \"pgtrickle\" does not exist"));
+            return Err(ServerError::new("3F000", "schema \"pgtrickle\" does not exist"));
         };
         self.guarded(move || {
             let _acting = Acting::begin(owner.to_u32());
@@ -234,14 +239,14 @@ impl ServerConnection {
     }
 
     /// Returns names and types of the columns that a query would give.
-    pub(crate) fn columns(&self, text: &str) -> Result<Columns, Refusal> {
+    pub(crate) fn columns(&self, text: &str) -> Result<Columns, ServerError> {
         let text = format!("SELECT * FROM ({}) q LIMIT 0", text.trim_end().trim_end_matches(';'));
         Ok(self.fetch(&text, &[], false)?.1)
     }
 
     /// Fails if this process is reading or changing one of these tables at the moment, or if triggers for its
     /// changes to them are still to fire.
-    pub(crate) fn require_idle(&self, tables: &[u32]) -> Result<(), Refusal> {
+    pub(crate) fn require_idle(&self, tables: &[u32]) -> Result<(), ServerError> {
         self.guarded(|| {
             for oid in tables {
                 // SAFETY: an existing relation is opened and closed; the lock keeps others from dropping it.
@@ -375,15 +380,15 @@ impl Drop for Path {
     }
 }
 
-fn c_text(text: &str) -> Result<CString, Refusal> {
+fn c_text(text: &str) -> Result<CString, ServerError> {
     CString::new(text)
-        .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
+        .map_err(|_| ServerError::new("22021", "a statement holds a character that no text can hold"))
 }
 
 /// Turns an error of the server's into an answer for the engine, with the code and the place in `heard`. A
 /// cancel by the user and a panic of our own code are raised again instead. On schedule there is no user, so
 /// a refresh that was cancelled or took too long counts as failed.
-fn refusal(e: CaughtError, heard: CaughtDetails) -> Refusal {
+fn server_error(e: CaughtError, heard: CaughtDetails) -> ServerError {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
             if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED && !Scheduled::is_this() =>
@@ -398,13 +403,12 @@ fn refusal(e: CaughtError, heard: CaughtDetails) -> Refusal {
         CaughtError::ErrorReport(report) => (report, None),
         panic => panic.rethrow(),
     };
-    Refusal {
-        sqlstate: Some(sqlstate(heard.map_or(report.sql_error_code() as i32, |h| h.code))),
-        message: report.message().to_owned(),
-        detail: report.detail().map(str::to_owned),
-        hint: report.hint().map(str::to_owned),
-        position: heard.and_then(|h| usize::try_from(h.position).ok()).filter(|at| *at > 0),
-    }
+    let code = heard.map_or(report.sql_error_code() as i32, |h| h.code);
+    let position = heard.and_then(|h| usize::try_from(h.position).ok()).filter(|at| *at > 0);
+    ServerError::new(sqlstate(code), report.message())
+        .with_detail(report.detail())
+        .with_hint(report.hint())
+        .with_position(position)
 }
 
 /// Returns the five characters of an error's code: six bits each, from the least significant.

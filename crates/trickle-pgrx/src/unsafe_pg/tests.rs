@@ -66,10 +66,10 @@ mod tests {
         let inside = ServerConnection::enter();
         inside.batch("CREATE TEMP TABLE kept (id int PRIMARY KEY); INSERT INTO kept VALUES (1)").unwrap();
         let twice = inside.run("INSERT INTO kept VALUES (2), (1)", &[], false).unwrap_err();
-        assert_eq!(twice.sqlstate.as_deref(), Some("23505"), "{twice:?}");
-        assert!(twice.detail.is_some_and(|d| d.contains("(id)=(1)")));
+        assert_eq!(twice.sqlstate(), Some("23505"), "{twice:?}");
+        assert!(twice.detail().is_some_and(|d| d.contains("(id)=(1)")));
         let half = inside.batch("INSERT INTO kept VALUES (3); SELECT 1 / 0").unwrap_err();
-        assert_eq!(half.sqlstate.as_deref(), Some("22012"), "{half:?}");
+        assert_eq!(half.sqlstate(), Some("22012"), "{half:?}");
         assert_eq!(number(&inside, "SELECT count(*) FROM kept"), 1);
         assert_eq!(inside.depth(), 0);
     }
@@ -78,14 +78,14 @@ mod tests {
     fn errors_keep_their_code_and_point_at_their_place() {
         let inside = ServerConnection::enter();
         let wrong = inside.run("SELECT 1 +\n missing", &[], false).unwrap_err();
-        assert_eq!((wrong.sqlstate.as_deref(), wrong.position), (Some("42703"), Some(13)), "{wrong:?}");
+        assert_eq!((wrong.sqlstate(), wrong.position()), (Some("42703"), Some(13)), "{wrong:?}");
         let raises = "DO $$ BEGIN RAISE 'no' USING ERRCODE = 'TR001', HINT = 'ask'; END $$";
         let raised = inside.batch(raises).unwrap_err();
-        assert_eq!((raised.sqlstate.as_deref(), raised.hint.as_deref()), (Some("TR001"), Some("ask")));
+        assert_eq!((raised.sqlstate(), raised.hint()), (Some("TR001"), Some("ask")));
         let nul = inside.batch("SELECT '\0'").unwrap_err();
-        assert_eq!(nul.sqlstate.as_deref(), Some("22021"), "{nul:?}");
+        assert_eq!(nul.sqlstate(), Some("22021"), "{nul:?}");
         let two = inside.run("SELECT 1; SELECT 2", &[], false).unwrap_err();
-        assert_eq!(two.sqlstate.as_deref(), Some("42601"), "{two:?}");
+        assert_eq!(two.sqlstate(), Some("42601"), "{two:?}");
     }
 
     #[pg_test(error = "canceling statement due to user request")]
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(inside.run_kept(&plan, &seven, false).unwrap().rows[0].cells(), [Cell::Int8(7)]);
         inside.batch("DROP TABLE asked").unwrap();
         let gone = inside.run_kept(&plan, &seven, false).unwrap_err();
-        assert_eq!(gone.sqlstate.as_deref(), Some("42P01"), "{gone:?}");
+        assert_eq!(gone.sqlstate(), Some("42P01"), "{gone:?}");
     }
 
     #[pg_test]
@@ -190,7 +190,7 @@ mod tests {
         assert!(inside.require_idle(&[oid, u32::MAX]).is_ok());
         inside.batch("DECLARE reader CURSOR FOR SELECT * FROM read").unwrap();
         let used = inside.require_idle(&[oid]).unwrap_err();
-        assert_eq!(used.sqlstate.as_deref(), Some("55006"), "{used:?}");
+        assert_eq!(used.sqlstate(), Some("55006"), "{used:?}");
         inside.batch("CLOSE reader").unwrap();
         assert!(inside.require_idle(&[oid]).is_ok());
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::share;
-use trickle_engine::db::{Connection, Refusal};
+use trickle_engine::db::{Connection, ServerError};
 use trickle_engine::give_way::{GLANCE, in_the_way};
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
@@ -456,7 +456,7 @@ fn rehome_if_restored() -> bool {
 /// catalog belongs to superusers, who let others in, its entries can be trusted, and all owners are returned.
 /// Otherwise only the owner of the catalog is returned. Returns `None` where the extension does not exist.
 fn owners() -> Result<Option<(Vec<u32>, bool)>> {
-    let asked: std::result::Result<_, Refusal> = transaction(async |inside| {
+    let asked: std::result::Result<_, ServerError> = transaction(async |inside| {
         let db: &dyn Connection = &inside;
         let Some(catalog) = db.query_opt(CATALOG, &[]).await? else { return Ok(None) };
         if !catalog.get::<bool>(1) {
