@@ -11,7 +11,6 @@ use crate::locks::patiently;
 use crate::names::Name;
 use crate::refresh::given_way;
 use crate::registry::{Entry, Registry, require_own, shown};
-use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
@@ -117,7 +116,7 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     async fn adapt_one(&mut self, e: &Entry, initiated_by: Initiator) -> Result<Option<Rebuilt>> {
-        require_own(e)?;
+        require_own(e, self.voice())?;
         let name = shown(e);
         let Replanned { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
@@ -153,7 +152,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 let why = format!("{name} cannot be kept any more: {}", error.message());
                 Err(error.saying(why).anywhere().hint(format!(
                     "Its contents are as of its last refresh. Give it a query that fits: {}",
-                    say::alter_query(&name)
+                    self.voice().alter_query(&name)
                 )))
             }
             other => other.map(|()| None),

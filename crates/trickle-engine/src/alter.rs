@@ -16,7 +16,6 @@ use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, hold_and_compare, require_own, shown};
-use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
 use evolve::evolve;
@@ -61,7 +60,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// stream table is unchanged.
     pub async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
         let e = self.find(name).await?;
-        require_own(&e)?;
+        require_own(&e, self.voice())?;
         if let Some(Some(schedule)) = &wanted.schedule {
             Schedule::parse(schedule)?;
         }
@@ -118,7 +117,7 @@ impl<C: RefreshDriver> Trickle<C> {
     ) -> Result<Created> {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
-        require_own(&old)?;
+        require_own(&old, self.voice())?;
         let follows = new.snapshots || reads_copies(&old);
         if follows {
             self.ensure_copies(&new.query).await?;
@@ -264,8 +263,8 @@ impl<C: RefreshDriver> Trickle<C> {
                     .detail(format!("{reader} does not fit it any more, so nothing is to be captured."))
                     .hint(format!(
                         "Give it another query with {}, or drop it: {}",
-                        say::alter_query(&reader),
-                        say::drop(&reader)
+                        self.voice().alter_query(&reader),
+                        self.voice().drop(&reader)
                     )))
             }
             _ => Ok(shown),
@@ -297,7 +296,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let path = name.schema.as_ref().map_or(&*self.search_path, std::slice::from_ref);
         let found = path.iter().find_map(|s| all.iter().find(|r| *r.schema == **s && *r.name == *name.name));
         let r = found.ok_or_else(|| {
-            Error::input(format!("no stream table reads {name}")).hint(say::one(
+            Error::input(format!("no stream table reads {name}")).hint(self.voice().one(
                 "trickle status --json lists the sources of each stream table.",
                 "TABLE pgtrickle.pgt_dependencies lists the sources of each stream table.",
             ))

@@ -56,7 +56,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// # Errors
     /// The errors of a refresh; errors of the query itself.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
-        require_own(e)?;
+        require_own(e, self.voice())?;
         let registry = self.adapt(&[e.relation.id], Initiator::Manual).await?.registry;
         let e = registry.get(e.id).unwrap_or(e);
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();

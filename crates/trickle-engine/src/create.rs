@@ -13,7 +13,7 @@ use crate::db::{RefreshDriver, Transaction};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
-use crate::say;
+use crate::say::Voice;
 use crate::schema;
 use crate::security::{Agreed, left_out};
 use crate::trickle::Trickle;
@@ -163,7 +163,7 @@ impl<C: RefreshDriver> Trickle<C> {
             Ok(())
         })
         .await
-        .map_err(overtaken)?;
+        .map_err(|e| overtaken(e, self.voice()))?;
         if new.initialize
             && let Err(e) = self.fill(id).await
         {
@@ -206,9 +206,9 @@ impl<C: RefreshDriver> Trickle<C> {
                 Err(if there.is_some_and(|e| !e.is_populated) {
                     error
                         .detail("It was never filled: whoever created it left it empty, or ended before it was filled.")
-                        .hint(format!("{} fills it; {} drops it.", say::refresh(&name), say::drop(&name)))
+                        .hint(format!("{} fills it; {} drops it.", self.voice().refresh(&name), self.voice().drop(&name)))
                 } else {
-                    error.hint(say::one(
+                    error.hint(self.voice().one(
                         "Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.",
                         "Use pgtrickle.create_or_replace_stream_table to give it this query, or \
                          create_stream_table_if_not_exists to keep the one that is there.",
@@ -244,11 +244,11 @@ impl<C: RefreshDriver> Trickle<C> {
 }
 
 /// Adds a hint to the error that another session has just made an object of this name.
-fn overtaken(e: Error) -> Error {
+fn overtaken(e: Error, voice: Voice) -> Error {
     match e.sqlstate() {
         Some("42P07" | "42710" | "23505") => e.blamed_on_input().hint(format!(
             "Somebody made something of this name just now: look at it with {}.",
-            say::one("trickle status", "SELECT * FROM pgtrickle.pgt_status()")
+            voice.one("trickle status", "SELECT * FROM pgtrickle.pgt_status()")
         )),
         _ => e,
     }

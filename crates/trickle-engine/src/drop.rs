@@ -7,7 +7,6 @@ use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
-use crate::say;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
@@ -61,7 +60,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let gone: Vec<Entry> =
             dag.order().iter().rev().filter_map(|id| registry.by_table(*id)).cloned().collect();
         for e in gone.iter().filter(|e| e.exists) {
-            require_own(e)?;
+            require_own(e, self.voice())?;
         }
         let tables = oids(gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id)));
         let (patience, progress) = (self.settings.patience, self.progress.clone());
@@ -95,13 +94,16 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
         return Err(Error::input(format!("cannot drop {}: other stream tables read it", shown(e)))
             .coded("2BP01")
             .detail(format!("They are {}.", readers.join(", ")))
-            .hint(format!("Use {} to drop them too.", say::one("--cascade", "cascade => true"))));
+            .hint(format!(
+                "Use {} to drop them too.",
+                registry.voice().one("--cascade", "cascade => true")
+            )));
     }
     let mut order = dag.order_of(&below.into_iter().chain([e.relation.id]).collect());
     order.reverse();
     let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
     for e in gone.iter().filter(|e| e.exists) {
-        require_own(e)?;
+        require_own(e, registry.voice())?;
     }
     // If somebody has dropped the table of this stream table, the order of the existing tables lacks the
     // stream table.
@@ -118,7 +120,7 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
         if e.sqlstate() == Some("2BP01") {
             e.hint(format!(
                 "Use {} to drop what depends on it too.",
-                say::one("--cascade", "cascade => true")
+                t.voice().one("--cascade", "cascade => true")
             ))
         } else {
             e

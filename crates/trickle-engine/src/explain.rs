@@ -64,7 +64,7 @@ impl<C: RefreshDriver> Trickle<C> {
         let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
         // Planning a query runs functions of its owner, so another role must not plan it.
-        require_own(&e)?;
+        require_own(&e, self.voice())?;
         // The mode is automatic even where the user asked for full refreshes, so that the answer shows
         // whether deltas are possible.
         let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..self.as_now(&e, name.clone()).await? };

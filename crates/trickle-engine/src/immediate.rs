@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::registry::{Entry, Registry, shown};
 use crate::resolve::Resolved;
-use crate::say;
 use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
@@ -85,7 +84,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 ),
                 (
                     format!("{name}, of which nothing is to be captured, under IMMEDIATE"),
-                    say::one(
+                    self.voice().one(
                         "trickle disable switched it off; trickle enable switches it on.",
                         "The program's trickle disable switched it off; its trickle enable switches it on.",
                     ),

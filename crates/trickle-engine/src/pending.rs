@@ -6,7 +6,7 @@ use crate::db::{Prepared, RefreshDriver, ServerError};
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Runnable, require_own, shown};
-use crate::say;
+use crate::say::Voice;
 use crate::trickle::Trickle;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -81,10 +81,10 @@ impl<C: RefreshDriver> Trickle<C> {
         for e in entries {
             sources.push(match planned {
                 true => {
-                    require_own(e)?;
-                    sources_of(e, &self.runnable(e).await?)?
+                    require_own(e, self.voice())?;
+                    sources_of(e, &self.runnable(e).await?, self.voice())?
                 }
-                false => listed_sources(e),
+                false => listed_sources(e, self.voice()),
             });
         }
         let with_sources = entries.iter().zip(&sources);
@@ -206,15 +206,15 @@ pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOpti
 
 /// Returns the sources whose changes a refresh of a stream table reads, as the catalog lists them. The list
 /// has all sources that the plan reads, and may have more. An IMMEDIATE stream table has an empty list.
-pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
+pub(crate) fn listed_sources(e: &Entry, voice: Voice) -> Vec<Source> {
     if e.is_immediate() {
         return Vec::new();
     }
-    e.read().map(|d| source(e, d, e.mode != Mode::Full || !d.columns.is_empty())).collect()
+    e.read().map(|d| source(e, d, e.mode != Mode::Full || !d.columns.is_empty(), voice)).collect()
 }
 
 /// Returns a source, with the buffer that has its changes if these are `wanted`.
-fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
+fn source(e: &Entry, d: &Dependency, wanted: bool, voice: Voice) -> Source {
     let id = d.relation.id;
     let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
         id: TableId(oid),
@@ -222,19 +222,19 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
         name: format!("changes_{id}").into(),
     });
     let uncaptured = match wanted && d.held {
-        true => Some(held(&d.relation).into()),
+        true => Some(held(&d.relation, voice).into()),
         false => is_copy(&e.relation).then(|| compared(&d.relation).into()),
     };
     Source { relation: d.relation.clone(), kind: d.kind, changes, partitioned: d.partitioned, uncaptured }
 }
 
 /// Returns the reason why the changes of a source are unknown while the user holds its capture off.
-fn held(source: &Relation) -> String {
+fn held(source: &Relation, voice: Voice) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!(
         "{} switched the capture of {name} off; {} switches it on",
-        say::one("trickle disable", "the program's trickle disable"),
-        say::enable(&name.to_string())
+        voice.one("trickle disable", "the program's trickle disable"),
+        voice.enable(&name.to_string())
     )
 }
 
@@ -246,7 +246,7 @@ fn compared(source: &Relation) -> String {
 
 /// Returns the sources whose changes a refresh of a stream table reads, with the buffers that have these
 /// changes. The list is empty for an IMMEDIATE stream table.
-pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+pub(crate) fn sources_of(e: &Entry, runnable: &Runnable, voice: Voice) -> Result<Vec<Source>> {
     if e.is_immediate() {
         return Ok(Vec::new());
     }
@@ -257,10 +257,10 @@ pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> 
     let listed = |id: TableId| {
         let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
-                .hint(format!("{}, with its query, plans it anew.", say::alter_query(&shown(e)))));
+                .hint(format!("{}, with its query, plans it anew.", voice.alter_query(&shown(e)))));
         };
         // If no column of a source is read, the source has its buffer only because of another stream table.
-        Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty()))
+        Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty(), voice))
     };
     read.into_iter().map(listed).collect()
 }

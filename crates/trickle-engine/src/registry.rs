@@ -13,7 +13,7 @@ use crate::catalog::PlannedWith;
 use crate::db::Transaction;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::say;
+use crate::say::Voice;
 use crate::security::Agreed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -194,9 +194,16 @@ impl Entry {
 pub struct Registry {
     entries: BTreeMap<i64, Entry>,
     by_table: BTreeMap<TableId, i64>,
+    voice: Voice,
 }
 
 impl Registry {
+    /// Returns the language in which errors about these stream tables give advice, which is that of the
+    /// connection over which they were read.
+    pub(crate) fn voice(&self) -> Voice {
+        self.voice
+    }
+
     /// Returns all stream tables of the registry, in the order of their `pgt_id`.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
@@ -237,7 +244,7 @@ impl Registry {
                 same.or_else(|| misspelt().and_then(|n| all().find(|e| *e.relation.name == *n))).map(shown);
             match near {
                 Some(near) => error.hint(format!("Did you mean {near}?")),
-                None => error.hint(say::one(
+                None => error.hint(self.voice.one(
                     "trickle status lists those that there are.",
                     "SELECT * FROM pgtrickle.pgt_status() lists those that there are.",
                 )),
@@ -289,12 +296,12 @@ impl Registry {
 
 /// Returns an error for a stream table of another owner, since its query would run with the rights of the
 /// role that refreshes. Returns an error also for a stream table whose table was dropped.
-pub(crate) fn require_own(e: &Entry) -> Result<()> {
+pub(crate) fn require_own(e: &Entry, voice: Voice) -> Result<()> {
     let name = shown(e);
     if !e.exists {
         return Err(Error::input(format!("the table of stream table {name} is gone"))
             .detail("Somebody dropped it with DROP TABLE.")
-            .hint(format!("{} forgets it; {} makes it anew.", say::drop(&name), say::create(&name))));
+            .hint(format!("{} forgets it; {} makes it anew.", voice.drop(&name), voice.create(&name))));
     }
     if e.own {
         return Ok(());

@@ -30,7 +30,7 @@ impl<C: RefreshDriver> Trickle<C> {
     /// errors of the server.
     pub async fn repair(&mut self, name: &Name) -> Result<Vec<Refreshed>> {
         let e = self.find(name).await?;
-        require_own(&e)?;
+        require_own(&e, self.voice())?;
         self.replan(&e).await?;
         let options = RefreshOptions { full: true, ..RefreshOptions::default() };
         self.refresh(std::slice::from_ref(name), &options).await
@@ -103,7 +103,7 @@ impl<C: RefreshDriver> Trickle<C> {
             None => registry.entries().filter(|e| e.own).map(|e| e.relation.id).collect(),
         };
         let entries: Vec<&Entry> = wanted.iter().filter_map(|id| registry.by_table(*id)).collect();
-        entries.iter().try_for_each(|e| require_own(e))?;
+        entries.iter().try_for_each(|e| require_own(e, self.voice()))?;
         let mut done = Vec::new();
         for e in entries.into_iter().filter(|e| (e.status == Activity::Suspended) != suspended) {
             if suspended {

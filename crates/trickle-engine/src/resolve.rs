@@ -22,7 +22,6 @@ use crate::catalog::canonical;
 use crate::db::{Connection, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
-use crate::say;
 use crate::security::{Agreed, Code, SHUT};
 use place::Place;
 use refused::{refused, reserved};
@@ -118,7 +117,7 @@ pub(crate) async fn resolve(
         Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(format!(
             "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
              GRANT TEMPORARY ON DATABASE … TO …; {} writes it out for this role.",
-            say::one("trickle doctor", "pgtrickle.health_check()")
+            db.voice().one("trickle doctor", "pgtrickle.health_check()")
         ))),
         Err(e) => {
             let stored = settings.iter().find(|s| s.name == "search_path").map(|s| s.values.as_slice());

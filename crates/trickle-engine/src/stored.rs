@@ -4,7 +4,6 @@
 use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
-use crate::say;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use trickle_core::sql::Ident;
@@ -50,7 +49,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 let facts = format!("PostgreSQL says: {}", error.message());
                 error.saying(altered).detail(facts).hint(format!(
                     "Take that back, or give it its query: the columns that the query gives are made anew, others are dropped. {}",
-                    say::alter_query(&shown(e))
+                    self.voice().alter_query(&shown(e))
                 ))
             }
             _ => error,

@@ -11,6 +11,7 @@ use crate::pending::Question;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
+use crate::say::Voice;
 use crate::schema;
 use crate::security::SHUT;
 use std::collections::BTreeMap;
@@ -290,6 +291,10 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Returns the connection as a mutable trait object, on which a transaction can begin.
     pub(crate) fn db_mut(&mut self) -> &mut dyn Connection {
         &mut self.connection
+    }
+    /// Returns the language in which errors give advice.
+    pub(crate) fn voice(&self) -> Voice {
+        self.connection.voice()
     }
     /// Returns the settings.
     pub fn settings(&self) -> &Settings {

@@ -45,7 +45,7 @@ impl<C: RefreshDriver> Trickle<C> {
     pub async fn wait(&mut self, name: &Name, timeout: Option<Duration>) -> Result<Waited> {
         let started = Instant::now();
         let e = self.find(name).await?;
-        require_own(&e)?;
+        require_own(&e, self.voice())?;
         let wanted = self.everything_visible().await?;
         let mut asked: Option<(Option<String>, Instant)> = None;
         loop {

@@ -15,6 +15,7 @@ use trickle_engine::db::{
     SendForm, ServerError,
 };
 use trickle_engine::drive::first_words;
+use trickle_engine::say::Voice;
 use trickle_engine::{Error, Result};
 
 /// Runs a future that never waits, and returns its result. A future that would wait raises an error.
@@ -133,6 +134,10 @@ impl Host for ServerConnection {
 
     fn is_restricted(&self) -> bool {
         ServerConnection::is_restricted()
+    }
+
+    fn voice(&self) -> Voice {
+        Voice::Sql
     }
 
     fn mark_of_work(&self) -> Option<&'static str> {

@@ -21,7 +21,6 @@ pgrx::pg_module_magic!(name, version);
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     gucs::define();
-    trickle_engine::say::speak(trickle_engine::say::Voice::Sql);
     unsafe_pg::reserve_settings();
     unsafe_pg::watch_statements();
     if unsafe_pg::note_preloading() {

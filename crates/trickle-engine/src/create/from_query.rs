@@ -9,7 +9,7 @@ use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::registry::{StoredSetting, options};
 use crate::resolve::{Dependency, Resolved, resolve, type_differences};
-use crate::say;
+use crate::say::Voice;
 use crate::schema;
 use crate::security::safe_path;
 use crate::trickle::Trickle;
@@ -96,7 +96,7 @@ impl<C: RefreshDriver> Trickle<C> {
         }
         let table = table.filter(|_| reasons.is_empty() && !full);
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
-            return Err(impossible(&reasons));
+            return Err(impossible(&reasons, self.voice()));
         }
         let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strange.clone());
         Ok(Design {
@@ -241,7 +241,7 @@ fn require_allowed(resolved: &Resolved, table: Option<&StreamTable>, reasons: &[
 }
 
 /// Makes the error for a request for deltas that `reasons` rule out.
-fn impossible(reasons: &[Reason]) -> Error {
+fn impossible(reasons: &[Reason], voice: Voice) -> Error {
     let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
     let mut help: Vec<&str> = Vec::new();
     for r in reasons {
@@ -254,7 +254,7 @@ fn impossible(reasons: &[Reason]) -> Error {
         .hint(format!(
             "{} Or use {} to keep it by full refreshes.",
             help.join(" "),
-            say::one("--mode auto", "refresh_mode => 'AUTO'")
+            voice.one("--mode auto", "refresh_mode => 'AUTO'")
         ));
     match reasons.iter().find_map(|r| r.span) {
         Some(span) => e.at(span),

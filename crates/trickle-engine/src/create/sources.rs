@@ -5,7 +5,6 @@ use crate::catalog::PgCatalog;
 use crate::db::RefreshDriver;
 use crate::error::{Error, Result};
 use crate::resolve::Resolved;
-use crate::say;
 use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::{TableDef, TableKind};
@@ -39,7 +38,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 )),
                 TableKind::MaterializedView => Some((
                     format!("the materialized view {place}"),
-                    say::one(
+                    self.voice().one(
                         "Create it with --snapshots, which reads all of the view at each refresh and compares, or make the view \
                          a stream table, whose changes are known.",
                         "Make the view a stream table, whose changes are known; or create this one by the program with trickle \
@@ -53,7 +52,7 @@ impl<C: RefreshDriver> Trickle<C> {
                         }
                         false => format!("the foreign table {place}"),
                     },
-                    say::one(
+                    self.voice().one(
                         "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh \
                          and compares.",
                         "Its changes happen elsewhere: create it by the program with trickle create --snapshots, which reads all \

@@ -2,6 +2,7 @@
 //! between the session and the server.
 
 use super::ServerError;
+use crate::say::Voice;
 use std::sync::Arc;
 
 /// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
@@ -30,6 +31,11 @@ pub trait Host {
     /// not start it, and leaves nothing behind in the session.
     fn is_restricted(&self) -> bool {
         false
+    }
+
+    /// Returns the language in which errors and checks give advice to the user of this session.
+    fn voice(&self) -> Voice {
+        Voice::Program
     }
 
     /// Returns the statement that marks a transaction as one in which trickle itself alters and drops

@@ -1,6 +1,7 @@
 //! Transactions of a connection.
 
 use super::{Answering, Callers, Connection, Host, Param, Prepared, Row, Rows, ServerError};
+use crate::say::Voice;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
@@ -49,6 +50,9 @@ impl Host for Transaction<'_> {
     }
     fn is_restricted(&self) -> bool {
         self.connection.is_restricted()
+    }
+    fn voice(&self) -> Voice {
+        self.connection.voice()
     }
     fn mark_of_work(&self) -> Option<&'static str> {
         self.connection.mark_of_work()

@@ -152,7 +152,7 @@ impl<C: RefreshDriver> Trickle<C> {
             }
             let entry = id.and_then(|id| registry.get(id)).cloned();
             if let Some(e) = &entry {
-                require_own(e).map_err(blame)?;
+                require_own(e, self.voice()).map_err(blame)?;
                 if let Some(other) = e.declared.as_deref().filter(|l| *l != label) {
                     return Err(blame(
                         Error::input(format!("{} belongs to the declarations \"{other}\"", shown(e)))

@@ -4,7 +4,7 @@ use super::published::published;
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, RefreshDriver, Row};
 use crate::holders::ends_prepared;
-use crate::say;
+use crate::say::Voice;
 use crate::schema::{self, VERSION};
 use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
@@ -15,14 +15,14 @@ use trickle_core::vocabulary::Activity;
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
-            let advice = say::one(
+            let advice = db.voice().one(
                 "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.",
                 "SELECT pgtrickle.rehome() finds the tables again by name.",
             );
             let found = "restored from a dump, which keeps no identities";
             Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }
-        Ok(version) => Ok((catalog(version), version == Some(VERSION))),
+        Ok(version) => Ok((catalog(version, db.voice()), version == Some(VERSION))),
         Err(e) if e.is_input() => {
             let advice = "Connect as the role that made it: SELECT nspowner::regrole FROM pg_namespace WHERE \
                           nspname = 'pgtrickle'; or have it let this one in: SELECT pgtrickle.grant_to('…');";
@@ -48,10 +48,10 @@ impl<C: RefreshDriver> Trickle<C> {
             published(self.db()).await?,
             paths(self.db()).await?,
             strangers(self.db()).await?,
-            captured(&buffers, &tables),
-            sizes(&buffers),
-            standing(&tables),
-            altered(&tables),
+            captured(&buffers, &tables, self.voice()),
+            sizes(&buffers, self.voice()),
+            standing(&tables, self.voice()),
+            altered(&tables, self.voice()),
             locks(self.db()).await?,
             refresher(self, &tables, by).await?,
         ])
@@ -80,22 +80,22 @@ async fn paths(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new(name, verdict, found, advice))
 }
 
-fn catalog(version: Option<i32>) -> Check {
+fn catalog(version: Option<i32>, voice: Voice) -> Check {
     let (verdict, found, advice) = match version {
         None => (
             Verdict::Warning,
             "there is none".to_owned(),
-            say::one("trickle init makes it.", "CREATE EXTENSION pg_trickle makes it."),
+            voice.one("trickle init makes it.", "CREATE EXTENSION pg_trickle makes it."),
         ),
         Some(v) if v == VERSION => (Verdict::Good, format!("version {v}"), ""),
         Some(v) if v < VERSION => {
-            let advice = say::one("Run trickle init.", "ALTER EXTENSION pg_trickle UPDATE");
+            let advice = voice.one("Run trickle init.", "ALTER EXTENSION pg_trickle UPDATE");
             (Verdict::Bad, format!("version {v}, and this program needs {VERSION}"), advice)
         }
         Some(v) => (
             Verdict::Bad,
             format!("version {v}, and this program knows {VERSION}"),
-            say::one(
+            voice.one(
                 "Use the newer trickle that made it.",
                 "Use the newer library of pg_trickle that made it.",
             ),
@@ -141,7 +141,7 @@ async fn triggers(db: &dyn Connection) -> Result<Check> {
     let found: Vec<String> = rows.iter().map(how).collect();
     let advice = format!(
         "Changes are missed. The next refresh makes the triggers anew and computes anew what reads the table: {}",
-        say::one(
+        db.voice().one(
             "trickle refresh",
             "pgtrickle.refresh_stream_table(), or SELECT pgtrickle.rebuild_cdc_triggers()"
         )
@@ -161,11 +161,11 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
     if open.is_empty() {
         return Ok(Check::new("guards", Verdict::Good, "stream tables refuse other writers", ""));
     }
-    let again: Vec<String> = open.iter().map(|name| say::replace(name)).collect();
+    let again: Vec<String> = open.iter().map(|name| db.voice().replace(name)).collect();
     let advice = format!(
         "{} tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or where it is gone {}, \
          keeps others out again.",
-        say::one("trickle check", "The program's trickle check"),
+        db.voice().one("trickle check", "The program's trickle check"),
         some(&again)
     );
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
@@ -188,7 +188,7 @@ async fn yielded(db: &dyn Connection) -> Result<Check> {
     }
     let found: Vec<String> =
         rows.iter().map(|r| format!("{} {}", r.get::<String>(0), r.get::<String>(1))).collect();
-    let advice = say::one(
+    let advice = db.voice().one(
         "Somebody asks for exclusive locks again and again. Ask for them at quieter times; or set give_way_ms to more, or to 0, so \
          that refreshes are not interrupted, and whoever wants the table waits.",
         "Somebody asks for exclusive locks again and again. Ask for them at quieter times; or set pg_trickle.give_way_ms to more, \
@@ -214,7 +214,7 @@ async fn marks(db: &dyn Connection) -> Result<Check> {
     let found: Vec<String> = rows.iter().map(how).collect();
     let advice = format!(
         "Writers went on. The next refresh makes the triggers anew and computes anew what reads the table: {}",
-        say::one("trickle refresh", "pgtrickle.refresh_stream_table()")
+        db.voice().one("trickle refresh", "pgtrickle.refresh_stream_table()")
     );
     Ok(Check::new("uncaptured changes", Verdict::Warning, some(&found), advice))
 }
@@ -239,14 +239,14 @@ async fn strangers(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("others' triggers", Verdict::Warning, some(&found), advice))
 }
 
-fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
+fn captured(buffers: &[BufferStatus], tables: &[Status], voice: Voice) -> Check {
     let named = |held: bool| -> Vec<String> {
         buffers.iter().filter(|b| b.disabled && b.held == held).map(|b| b.source.clone()).collect()
     };
     let (held, off) = (named(true), named(false));
     let (mut found, mut advice) = (Vec::new(), Vec::new());
     if !held.is_empty() {
-        let on: Vec<String> = held.iter().map(|s| say::enable(s)).collect();
+        let on: Vec<String> = held.iter().map(|s| voice.enable(s)).collect();
         found.push(format!("switched off for {}", some(&held)));
         advice.push(format!("What reads it is computed anew by every refresh. {}", on.join("; ")));
     }
@@ -254,8 +254,8 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
         found.push(format!("stopped for {source}, which its readers do not fit any more"));
         let readers = tables.iter().filter(|t| t.sources.iter().any(|s| s.name == *source));
         let ways = readers.map(|t| match t.status {
-            Activity::Suspended => format!("{}, or {}", say::alter_query(&t.name), say::drop(&t.name)),
-            Activity::Initializing | Activity::Active | Activity::Error => say::refresh(&t.name),
+            Activity::Suspended => format!("{}, or {}", voice.alter_query(&t.name), voice.drop(&t.name)),
+            Activity::Initializing | Activity::Active | Activity::Error => voice.refresh(&t.name),
         });
         advice.extend(ways);
     }
@@ -265,7 +265,7 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
     Check::new("capture", Verdict::Warning, found.join("; "), advice.join("\n  "))
 }
 
-fn sizes(buffers: &[BufferStatus]) -> Check {
+fn sizes(buffers: &[BufferStatus], voice: Voice) -> Check {
     let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let all: i64 = buffers.iter().map(|b| b.bytes).sum();
     let full: Vec<String> = buffers
@@ -277,7 +277,7 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
         let advice = format!(
             "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which they \
              are: {}",
-            say::one(
+            voice.one(
                 "trickle refresh. Is there a refresher (trickle run)?",
                 "pgtrickle.refresh_stream_table(). Is there a refresher (pg_trickle among shared_preload_libraries)?"
             )
@@ -293,25 +293,25 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
         "Changes stay until every stream table that reads the table has counted them, and no transaction that wrote them is \
          open: refresh the stream tables ({} says which are behind; a suspended one keeps them too), or stop capturing with \
          the program's trickle disable.",
-        say::one("trickle status", "pgtrickle.pgt_status()")
+        voice.one("trickle status", "pgtrickle.pgt_status()")
     );
     Check::new("buffers", Verdict::Warning, some(&large), advice)
 }
 
 /// Checks the state of stream tables, and gives advice on each one that is not brought up to date.
-fn standing(tables: &[Status]) -> Check {
+fn standing(tables: &[Status], voice: Voice) -> Check {
     let mut found = Vec::new();
     let mut advice = Vec::new();
     for s in tables {
         let name = &s.name;
         let (what, then) = match s.status {
-            _ if !s.exists => ("its table is gone".to_owned(), format!("{} forgets it", say::drop(name))),
+            _ if !s.exists => ("its table is gone".to_owned(), format!("{} forgets it", voice.drop(name))),
             Activity::Suspended if s.sources_changed => (
                 "suspended, for it does not fit what it reads".to_owned(),
                 format!(
                     "{} gives it a query that fits; {} drops it",
-                    say::alter_query(name),
-                    say::drop(name)
+                    voice.alter_query(name),
+                    voice.drop(name)
                 ),
             ),
             Activity::Suspended => (
@@ -320,21 +320,23 @@ fn standing(tables: &[Status]) -> Check {
                     Some(_) => {
                         format!(
                             "mend its last error, which {} shows, then {}",
-                            say::status(name),
-                            say::resume(name)
+                            voice.status(name),
+                            voice.resume(name)
                         )
                     }
-                    None => format!("{} puts it back on schedule", say::resume(name)),
+                    None => format!("{} puts it back on schedule", voice.resume(name)),
                 },
             ),
-            Activity::Initializing => ("never filled".to_owned(), format!("{} fills it", say::refresh(name))),
+            Activity::Initializing => {
+                ("never filled".to_owned(), format!("{} fills it", voice.refresh(name)))
+            }
             Activity::Active | Activity::Error if s.consecutive_errors > 0 => (
                 count(
                     usize::try_from(s.consecutive_errors).unwrap_or(0),
                     "failure in a row",
                     "failures in a row",
                 ),
-                format!("{} shows the last error", say::status(name)),
+                format!("{} shows the last error", voice.status(name)),
             ),
             Activity::Active | Activity::Error => continue,
         };
@@ -352,14 +354,14 @@ fn standing(tables: &[Status]) -> Check {
     Check::new("stream tables", Verdict::Warning, some(&found), advice.join("\n  "))
 }
 
-fn altered(tables: &[Status]) -> Check {
+fn altered(tables: &[Status], voice: Voice) -> Check {
     let changed = tables.iter().filter(|s| s.sources_changed && s.exists && s.status != Activity::Suspended);
     let changed = changed.map(|s| s.name.clone());
     let changed: Vec<String> = changed.collect();
     if changed.is_empty() {
         return Check::new("sources", Verdict::Good, "as they were planned for", "");
     }
-    let advice = format!("The next refresh plans them anew: {}", say::refresh_all(&changed));
+    let advice = format!("The next refresh plans them anew: {}", voice.refresh_all(&changed));
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 

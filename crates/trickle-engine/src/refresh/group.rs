@@ -7,7 +7,6 @@ use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
 use crate::pending::sources_of;
 use crate::registry::{Entry, require_own, shown};
-use crate::say;
 use crate::scheduler::now;
 use crate::security::left_behind;
 use crate::trickle::Trickle;
@@ -57,7 +56,7 @@ impl<C: RefreshDriver> Trickle<C> {
                         error = error.hint(whose);
                     }
                     if error.sqlstate() == Some("57014") {
-                        error = error.hint(say::one(
+                        error = error.hint(self.voice().one(
                             "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \
                              by hand with it brings the stream table up to date.",
                             "The setting pg_trickle.statement_timeout_ms limits each statement of a refresh on schedule, 0 none; \
@@ -99,12 +98,12 @@ impl<C: RefreshDriver> Trickle<C> {
         self.connection.require_idle(&tables).map_err(|e| Error::server("refresh", e))?;
         let mut members = Vec::new();
         for e in group {
-            require_own(e)?;
+            require_own(e, self.voice())?;
             let runnable = self.runnable(e).await?;
             members.push(Member {
                 id: e.id,
                 relation: e.relation.clone(),
-                sources: sources_of(e, &runnable)?,
+                sources: sources_of(e, &runnable, self.voice())?,
                 program: runnable.program.clone(),
                 policy: self.settings.policy(),
                 definition: Some(e.definition.as_str().into()),

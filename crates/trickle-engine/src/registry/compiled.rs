@@ -6,7 +6,6 @@ use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 use crate::immediate;
-use crate::say;
 use std::sync::Arc;
 use trickle_core::apply::Identity;
 use trickle_core::catalog::{TableId, TableKind};
@@ -68,7 +67,9 @@ pub(crate) async fn compile_entry(
         let fits = |t: &StreamTable| e.layout_hash == Some(layout_hash(t));
         let Some(table) = verdict.incremental().filter(fits) else {
             let message = format!("{} was planned by another version of trickle", shown(e));
-            return Err(Error::stale(message).hint(format!("{} plans it anew.", say::refresh(&shown(e)))));
+            return Err(
+                Error::stale(message).hint(format!("{} plans it anew.", db.voice().refresh(&shown(e))))
+            );
         };
         if copy {
             let view = e.dependencies.iter().find(|d| d.kind == TableKind::MaterializedView);

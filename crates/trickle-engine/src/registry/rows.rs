@@ -77,7 +77,7 @@ impl Registry {
         let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
         let params: [&dyn Bind; 1] = [&of];
         let rows = db.ask(&format!("{LINKED}{ENTRIES}"), &params).await.map_err(doing)?;
-        let mut registry = Registry::default();
+        let mut registry = Registry { voice: db.voice(), ..Registry::default() };
         for r in &rows {
             let id: i64 = r.get(0);
             let entry = match registry.entries.entry(id) {

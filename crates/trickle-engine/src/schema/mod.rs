@@ -8,7 +8,7 @@ use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
-use crate::say;
+use crate::say::Voice;
 
 /// One migration of the catalog: the statements that lead from the version before to its own version, and
 /// back.
@@ -58,12 +58,12 @@ SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
 
 /// Returns the error for a superuser in a database whose catalog belongs to an ordinary role. Functions of
 /// such a catalog would run with a superuser's rights, and its rows decide which role owns each query.
-fn foreign(owner: &str) -> Error {
+fn foreign(owner: &str, voice: Voice) -> Error {
     Error::input(format!("the trickle catalog of this database belongs to {owner}, and this role is a superuser"))
         .detail("Functions of that catalog would run, and queries that its owner wrote, with the rights of a superuser.")
         .hint(format!(
             "Connect as {owner}{}.",
-            say::one(", or make the catalog this role's: trickle init --take-over", "")
+            voice.one(", or make the catalog this role's: trickle init --take-over", "")
         ))
 }
 
@@ -78,7 +78,7 @@ pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
         return Ok(None);
     }
     if let Some(owner) = row.get::<Option<String>>(1) {
-        return Err(foreign(&owner));
+        return Err(foreign(&owner, db.voice()));
     }
     // The table has no row if only the definitions were dumped and restored. The table has two rows if the
     // data was restored into an existing catalog.
@@ -110,11 +110,11 @@ pub async fn require(db: &dyn Connection) -> Result<()> {
         .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
         .hint(format!(
             "{} finds them again by name; the next refresh of each stream table rebuilds it.",
-            say::one("trickle init", "SELECT pgtrickle.rehome()")
+            db.voice().one("trickle init", "SELECT pgtrickle.rehome()")
         ))),
         Some(VERSION) => Ok(()),
         None => Err(Error::input("this database has no trickle catalog")
-            .hint(say::one("Run trickle init.", "Run CREATE EXTENSION pg_trickle."))),
+            .hint(db.voice().one("Run trickle init.", "Run CREATE EXTENSION pg_trickle."))),
         Some(found) if found < VERSION => {
             let by =
                 if is_extension(db).await? { "ALTER EXTENSION pg_trickle UPDATE" } else { "trickle init" };
@@ -123,7 +123,7 @@ pub async fn require(db: &dyn Connection) -> Result<()> {
             ))
             .hint(format!("Run {by}, which upgrades it and keeps everything.")))
         }
-        Some(found) => Err(newer(found)),
+        Some(found) => Err(newer(found, db.voice())),
     }
 }
 
@@ -210,11 +210,11 @@ const REHOME: &str = "
     UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
 
 /// Adds advice to the error of creating a catalog.
-fn advised(e: Error) -> Error {
+fn advised(e: Error, voice: Voice) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(format!(
             "As the owner of the database: GRANT CREATE ON DATABASE … TO …; {} writes it out for this role.",
-            say::one("trickle doctor", "pgtrickle.health_check()")
+            voice.one("trickle doctor", "pgtrickle.health_check()")
         )),
         Some("42P06") => e.blamed_on_input().hint(
             "Trickle needs this schema for itself: the extension pg_trickle, or something else, made it. Take that out \
@@ -224,11 +224,11 @@ fn advised(e: Error) -> Error {
     }
 }
 
-fn newer(found: i32) -> Error {
+fn newer(found: i32, voice: Voice) -> Error {
     Error::input(format!(
         "the trickle catalog of this database is version {found}, and this program knows versions up to {VERSION}"
     ))
-    .hint(say::one(
+    .hint(voice.one(
         "Use the newer trickle that made it; its `trickle init --catalog-version` can take the catalog back.",
         "Use the newer library of pg_trickle, or the newer program, that made it.",
     ))
@@ -252,7 +252,7 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catal
 /// The catalog is newer than this program; errors of the server.
 pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     match version(db).await? {
-        Some(newest) if newest > VERSION => Err(newer(newest)),
+        Some(newest) if newest > VERSION => Err(newer(newest, db.voice())),
         found => {
             rise(db, found.unwrap_or(0), target).await?;
             Ok(lacks_guards(found, target) && !is_restored(db).await?)
@@ -273,7 +273,7 @@ const GUARDED: i32 = 3;
 async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     for m in MIGRATIONS.iter().filter(|m| m.version > from && m.version <= to) {
         let doing = || format!("bring the catalog to version {}", m.version);
-        db.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
+        db.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e), db.voice()))?;
     }
     Ok(())
 }
@@ -297,7 +297,7 @@ async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
             .hint("Restore the database with all of schema pgtrickle, its data too."));
     }
     let made = "DROP SCHEMA IF EXISTS pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE";
-    t.batch_execute(made).await.map_err(|e| advised(fail(e)))
+    t.batch_execute(made).await.map_err(|e| advised(fail(e), t.voice()))
 }
 
 /// Brings the catalog to version `target`, up or down, in one transaction. Returns the version that the
@@ -331,14 +331,14 @@ async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32
     transaction.execute(LOCK, &[]).await.map_err(|e| Error::server("lock the catalog", e))?;
     let found = version(&transaction).await?;
     if let Some(newest) = found.filter(|v| *v > VERSION) {
-        return Err(newer(newest));
+        return Err(newer(newest, transaction.voice()));
     }
     if found.is_none() {
         drop_emptied(&transaction).await?;
     }
     if found.is_none() && target > 0 {
         let made = transaction.batch_execute(SCHEMAS).await;
-        made.map_err(|e| advised(Error::server("make the catalog's schemas", e)))?;
+        made.map_err(|e| advised(Error::server("make the catalog's schemas", e), transaction.voice()))?;
     }
     rise(&transaction, found.unwrap_or(0), target).await?;
     if lacks_guards(found, target) && !is_restored(&transaction).await? {

@@ -96,10 +96,10 @@ impl<C: RefreshDriver> Trickle<C> {
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {
-            return Ok(listed_sources(e));
+            return Ok(listed_sources(e, self.voice()));
         }
         let runnable = self.runnable(e).await?;
-        sources_of(e, &runnable)
+        sources_of(e, &runnable, self.voice())
     }
 
     /// Returns, by `pgt_id`, the pending changes of each stream table in the buffers of its sources.
