@@ -1,5 +1,5 @@
-//! The shape of the workspace: mistakes that cargo ignores in silence, and crates that the core must never
-//! depend on.
+//! The shape of the workspace: mistakes that cargo ignores in silence, crates that the core must never depend
+//! on, and the layers of its modules.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     reason = "a helper of a test fails as a test does"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -128,4 +128,189 @@ fn the_core_depends_on_no_io() {
     ];
     let found: Vec<&String> = crates.iter().filter(|c| io.iter().any(|i| c.starts_with(i))).collect();
     assert!(found.is_empty(), "trickle-core depends on {found:?}");
+}
+
+/// Returns the source files of a directory in order, as paths under `root`, without files of tests.
+fn sources(root: &Path, dir: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in names(&root.join(dir)) {
+        let path = format!("{dir}/{name}");
+        match () {
+            () if root.join(&path).is_dir() && name != "tests" => found.extend(sources(root, &path)),
+            () if name.ends_with(".rs") && name != "tests.rs" => found.push(path),
+            () => {}
+        }
+    }
+    found
+}
+
+/// Returns the text with blanks in place of comments, of the contents of strings, and of characters. Lines
+/// stay lines.
+fn without_texts(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let raw = rest.strip_prefix('r').map(|r| (r.len() - r.trim_start_matches('#').len(), r));
+        let in_word = out.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let length = match raw {
+            _ if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            Some((n, r)) if !in_word && r[n..].starts_with('"') => {
+                let end = format!("\"{}", "#".repeat(n));
+                n + 2 + r[n + 1..].find(&end).unwrap() + end.len()
+            }
+            _ if c == '"' => {
+                let mut escaped = false;
+                let end = rest[1..].find(|c: char| {
+                    let ends = c == '"' && !escaped;
+                    escaped = c == '\\' && !escaped;
+                    ends
+                });
+                end.unwrap() + 2
+            }
+            _ if rest.starts_with("'\\") => rest[3..].find('\'').unwrap() + 4,
+            _ if c == '\'' && rest.chars().nth(2) == Some('\'') => {
+                rest.chars().take(3).map(char::len_utf8).sum()
+            }
+            _ => {
+                out.push(c);
+                rest = &rest[c.len_utf8()..];
+                continue;
+            }
+        };
+        out.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// Returns the length of the text in braces with which `text` begins.
+fn braced(text: &str) -> usize {
+    let mut depth = 0;
+    let end = text.find(|c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0
+    });
+    end.unwrap() + 1
+}
+
+/// Blanks the modules of tests in `code`. Returns the names of those that have files of their own.
+fn without_tests(code: &mut String) -> Vec<String> {
+    const TEST: &str = "#[cfg(test)]\nmod ";
+    let mut files = Vec::new();
+    while let Some(at) = code.find(TEST) {
+        let name = at + TEST.len();
+        let end = name + code[name..].find([';', '{']).unwrap();
+        let (end, file) = match code[end..].starts_with(';') {
+            true => (end, Some(code[name..end].trim().to_owned())),
+            false => (end + braced(&code[end..]), None),
+        };
+        files.extend(file);
+        let blank: String = code[at..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+        code.replace_range(at..end, &blank);
+    }
+    files
+}
+
+/// Returns the modules that `code` names behind `crate::`, each with its position.
+fn named_modules(code: &str) -> Vec<(usize, &str)> {
+    let word = |at: usize| {
+        let name = code[at..].trim_start();
+        let at = code.len() - name.len();
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+        (at, &name[..end])
+    };
+    let mut found = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        let at = at + prefix.len();
+        if !code[at..].starts_with('{') {
+            found.push(word(at));
+            continue;
+        }
+        let mut depth = 0;
+        for (i, c) in code[at..at + braced(&code[at..])].char_indices() {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            if depth == 1 && (c == '{' || c == ',') {
+                found.extend(Some(word(at + i + 1)).filter(|(_, name)| !name.is_empty()));
+            }
+        }
+    }
+    found
+}
+
+/// A row of the table in ARCHITECTURE.md, for one module.
+struct Layer {
+    row: usize,
+    ground: bool,
+    /// The modules that the module uses, each with whether the use closes the deliberate cycle.
+    uses: BTreeMap<String, bool>,
+}
+
+/// Reads the table of the core's modules; the row of `testing`, which may use all, is left out.
+fn layers() -> BTreeMap<String, Layer> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = text.split_once("| module | what it is | may use |\n|---|---|---|\n").unwrap().1;
+    let mut layers = BTreeMap::new();
+    for (row, line) in table.lines().take_while(|line| line.starts_with('|')).enumerate() {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [modules, _, uses] = cells[..] else { panic!("not three cells: {line}") };
+        let (ground, uses) = match uses.strip_prefix("ground") {
+            Some(uses) => (true, uses.trim_start_matches([':', ' '])),
+            None => (false, uses.trim_start_matches('–')),
+        };
+        let uses = uses.split(", ").filter(|name| !name.is_empty());
+        let uses: BTreeMap<String, bool> =
+            uses.map(|name| (name.trim_end_matches('↓').to_owned(), name.ends_with('↓'))).collect();
+        for module in modules.split('`').skip(1).step_by(2).filter(|module| *module != "testing") {
+            layers.insert(module.to_owned(), Layer { row, ground, uses: uses.clone() });
+        }
+    }
+    layers
+}
+
+/// A module that uses another one than the table says brings cycles back, and the table is then no map.
+#[test]
+fn layers_use_only_what_architecture_allows() {
+    let (root, layers) = (root(), layers());
+    let src = "crates/trickle-core/src";
+    let mut tests = BTreeSet::new();
+    let mut codes = Vec::new();
+    for file in sources(&root, src) {
+        let mut code = without_texts(&fs::read_to_string(root.join(&file)).unwrap());
+        let dir = file.trim_end_matches(".rs").trim_end_matches("/mod").to_owned();
+        tests.extend(without_tests(&mut code).into_iter().map(|name| format!("{dir}/{name}.rs")));
+        codes.push((file, code));
+    }
+    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (file, code) in codes.iter().filter(|(file, _)| !tests.contains(file)) {
+        let module = file[src.len() + 1..].split(['/', '.']).next().unwrap();
+        if matches!(module, "lib" | "testing") {
+            continue;
+        }
+        let Some(layer) = layers.get(module) else {
+            wrong.push(format!("{file}: the table has no module {module}"));
+            continue;
+        };
+        for (at, name) in named_modules(code).into_iter().filter(|(_, name)| *name != module) {
+            let on_the_ground = !layer.ground && layers.get(name).is_some_and(|other| other.ground);
+            if !on_the_ground && !layer.uses.contains_key(name) {
+                let line = code[..at].matches('\n').count() + 1;
+                wrong.push(format!("{file}:{line}: {module} may not use {name}"));
+            }
+            used.insert((module.to_owned(), name.to_owned()));
+        }
+    }
+    for (module, layer) in &layers {
+        for (name, closes_a_cycle) in &layer.uses {
+            let below = layers.get(name).is_none_or(|other| other.row >= layer.row);
+            if below != *closes_a_cycle {
+                wrong
+                    .push(format!("the row of {module} names {name}, which does not stand as its mark says"));
+            }
+            if !used.contains(&(module.clone(), name.clone())) {
+                wrong.push(format!("the row of {module} names {name}, which {module} does not use"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md differs from the sources: {wrong:#?}");
+    assert!(used.len() > 100, "only {} uses were found", used.len());
 }

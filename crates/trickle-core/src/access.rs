@@ -6,12 +6,11 @@
 //! the tables, and carries along the columns by which the rows of a node are looked up. The module reads only
 //! properties of the plan; its caller knows which indexes exist.
 
-use crate::catalog::{TableDef, TableId};
 use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Rel, Version};
-use crate::stream_table::StreamTable;
+use crate::table::{TableDef, TableId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -76,15 +75,17 @@ impl Access {
     }
 }
 
-/// Returns the accesses of a refresh of `table` to data other than the changes, in order of the tables' ids.
-/// The accesses cover the usual cases: one source changed, or time passed and the query reads the clock.
+/// Returns the accesses of deltas to data other than the changes, in order of the tables' ids. Each delta is
+/// given with the source whose change causes it.
 ///
 /// # Errors
-/// Those of [`StreamTable::delta`].
-pub fn accesses(table: &StreamTable) -> Result<Vec<Access>> {
+/// The first error among the deltas.
+pub(crate) fn accesses(
+    deltas: impl Iterator<Item = Result<(TableId, (Graph, Vec<NodeId>))>>,
+) -> Result<Vec<Access>> {
     let mut found: BTreeMap<(TableId, By), Access> = BTreeMap::new();
-    for source in table.changing() {
-        let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
+    for delta in deltas {
+        let (source, (graph, roots)) = delta?;
         for (def, by) in walk(&graph, &roots).read {
             let access = found.entry((def.id, by.clone())).or_insert_with(|| Access {
                 table: def,
@@ -292,7 +293,7 @@ pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
 mod tests {
     use super::*;
     use crate::catalog::MemoryCatalog;
-    use crate::{Options, Verdict, compile};
+    use crate::{Options, StreamTable, Verdict, compile};
 
     const DDL: &str = "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int, w int);";
 
@@ -305,7 +306,7 @@ mod tests {
     }
 
     fn reads(query: &str) -> Vec<(String, Vec<usize>)> {
-        accesses(&table(query)).unwrap().into_iter().map(|a| (a.table.name.to_string(), a.columns)).collect()
+        table(query).accesses().unwrap().into_iter().map(|a| (a.table.name.to_string(), a.columns)).collect()
     }
 
     fn by(table: &str, columns: &[usize]) -> (String, Vec<usize>) {
@@ -360,7 +361,7 @@ mod tests {
                 MemoryCatalog::from_ddl(&format!("{DDL} CREATE TABLE e (id int, at timestamptz)")).unwrap();
             let table =
                 compile(&query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
-            let all = accesses(&table).unwrap().into_iter();
+            let all = table.accesses().unwrap().into_iter();
             all.filter(|a| a.changed.contains(&TableId::CLOCK))
                 .map(|a| (a.table.name.to_string(), a.index()))
                 .collect::<Vec<_>>()
@@ -394,7 +395,7 @@ mod tests {
         let reads = |query: &str| -> Vec<(Vec<usize>, Vec<usize>)> {
             let table =
                 compile(query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
-            accesses(&table).unwrap().into_iter().map(|a| (a.columns, a.range)).collect()
+            table.accesses().unwrap().into_iter().map(|a| (a.columns, a.range)).collect()
         };
         let over =
             |frame: &str| format!("SELECT id, p, sum(v) OVER (PARTITION BY p ORDER BY at {frame}) FROM t");

@@ -5,13 +5,13 @@
 //! asked for every expression, aggregate and call of a plan, before the plan is used. Nothing is executed:
 //! the types are those of the columns of a view.
 
-use crate::catalog::TableDef;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Column, Graph, NodeId};
 use crate::rel::{Map, Rel, Values};
 use crate::sql::ast::Query;
 use crate::sql::{Changes, Profile, Sources, Stored, print_query, render_query};
+use crate::table::TableDef;
 use crate::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -171,7 +171,7 @@ mod tests {
                 }
             )* };
         }
-        each!(Mode, RefreshMode, Activity, Action, Ending, Initiator, Capture, crate::catalog::TableKind);
+        each!(Mode, RefreshMode, Activity, Action, Ending, Initiator, Capture, crate::table::TableKind);
         for word in ["", "full", "FULL ", "LATER"] {
             let error = Mode::parse(word).unwrap_err();
             assert!(error.message().contains(&format!("\"{word}\"")), "{error}");

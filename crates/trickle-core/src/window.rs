@@ -6,8 +6,7 @@ mod reach;
 pub use reach::Reach;
 
 use crate::agg::{AggCall, OrderOf, facts};
-use crate::expr::{Expr, FuncKind, FuncSig, Volatility};
-use crate::graph::Schema;
+use crate::expr::{Expr, FuncKind, FuncSig, Schema, Volatility};
 use crate::types::Type;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! `avg(x)`: the sum divided by the count, as PostgreSQL divides numerics.
 
-use super::{AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, sum};
+use super::{AggCall, Facts, Family, Linear, Upkeep, ValueOf, addition, aggregate, sum};
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig};
 use crate::types::{Datum, Type};
@@ -38,7 +38,7 @@ impl Family for Average {
     }
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
-        crate::eval::aggregates::average(&call.sig.args[0], rows)
+        addition::average(&call.sig.args[0], rows)
     }
 }
 

@@ -46,7 +46,7 @@ impl Family for Extremum {
         let values = rows.iter().map(|r| &r[0]).filter(|d| !d.is_null());
         let ty = &call.sig.args[0];
         let order = |a: &&Datum, b: &&Datum| {
-            let order = crate::eval::compare_as(ty, a, b);
+            let order = crate::values::compare_as(ty, a, b);
             let order = if greatest(&call.sig) { order.reverse() } else { order };
             order.then_with(|| crate::expr::compare_images(ty, a, b)).then_with(|| a.cmp(b))
         };

@@ -2,6 +2,7 @@
 //!
 //! A family says how its aggregates are updated ([`Upkeep`]), and computes their values over a group.
 
+mod addition;
 mod average;
 mod bits;
 mod boolean;
@@ -17,6 +18,8 @@ pub(crate) use sum::nan;
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig, SortKey};
 use crate::types::{Datum, Numeric, Type};
+use crate::values::compare_as;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// All families of aggregates. The first family that has a name and accepts the argument types defines the
@@ -102,7 +105,7 @@ impl Acc {
     }
     /// Returns the accumulator without the parts of its filter that the columns of `input` decide.
     #[must_use]
-    pub fn simplified(self, input: &crate::graph::Schema) -> Acc {
+    pub fn simplified(self, input: &crate::expr::Schema) -> Acc {
         let filter = self.filter.map(|f| f.simplified(input)).filter(|f| !f.conjuncts().is_empty());
         Acc { filter, ..self }
     }
@@ -263,6 +266,35 @@ pub fn family(sig: &FuncSig) -> &'static dyn Family {
     known.copied().unwrap_or(&other::Other)
 }
 
+/// Compares two rows by the sort keys of a call.
+pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
+    for (key, (x, y)) in call.order_by.iter().zip(a.iter().zip(b)) {
+        let order = match (x.is_null(), y.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) if key.nulls_first => Ordering::Less,
+            (true, false) => Ordering::Greater,
+            (false, true) if key.nulls_first => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) if key.descending => compare_as(key.expr.ty(), y, x),
+            (false, false) => compare_as(key.expr.ty(), x, y),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+/// Returns a stand-in for the value of an aggregate that the evaluator does not know. Equal rows give equal
+/// stand-ins.
+fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
+    let mut args: Vec<Datum> = rows.iter().map(|r| Datum::Record(r.as_slice().into())).collect();
+    if call.order_by.is_empty() {
+        args.sort();
+    }
+    crate::expr::opaque::value(&call.sig, &args)
+}
+
 impl AggCall {
     /// Makes a call without DISTINCT, FILTER and ORDER BY.
     pub fn new(sig: Arc<FuncSig>, args: Vec<Expr>) -> AggCall {
@@ -332,7 +364,7 @@ impl AggCall {
     }
 
     /// Whether the value may be NULL: for a group with rows if `grouped`, otherwise also for no rows.
-    pub fn nullable(&self, grouped: bool, input: &crate::graph::Schema) -> bool {
+    pub fn nullable(&self, grouped: bool, input: &crate::expr::Schema) -> bool {
         match facts(&self.sig).null {
             NullValue::Never => false,
             NullValue::WithoutValues => {

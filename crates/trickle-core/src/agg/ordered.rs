@@ -3,13 +3,12 @@
 //! aggregates return the position that a row would have among the group's rows: `rank`, `dense_rank`,
 //! `percent_rank`, `cume_dist`.
 
-use super::{AggCall, Facts, Family, NullValue, OrderOf, ValueOf, aggregate};
+use super::{AggCall, Facts, Family, NullValue, OrderOf, ValueOf, aggregate, by_keys, opaque};
 use crate::error::{Error, Result};
-use crate::eval::aggregates::by_keys;
-use crate::eval::compare;
 use crate::expr::FuncSig;
 use crate::expr::functions::common_type;
 use crate::types::{Datum, Type};
+use crate::values::compare;
 use std::sync::Arc;
 
 pub(super) struct Ordered;
@@ -82,7 +81,7 @@ impl Family for Ordered {
     /// aggregates.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
-            return Ok(crate::eval::aggregates::opaque(call, rows));
+            return Ok(opaque(call, rows));
         }
         if is_hypothetical(&call.sig.name) {
             return Ok(place(call, rows));

@@ -3,7 +3,8 @@
 use super::NullValue::{self, Unknown, WithoutValues};
 use super::OrderOf::{self, Free, Minded, Open};
 use super::ValueOf::{self, Function, List, Pick, TextList, Texts, Total};
-use super::{AggCall, Facts, Family, aggregate};
+use super::addition::present;
+use super::{AggCall, Facts, Family, aggregate, opaque};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -100,9 +101,9 @@ impl Family for Other {
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
-            return Ok(crate::eval::aggregates::opaque(call, rows));
+            return Ok(opaque(call, rows));
         }
-        Ok(crate::eval::aggregates::collected(call, rows))
+        Ok(collected(call, rows))
     }
 }
 
@@ -110,4 +111,32 @@ impl Family for Other {
 fn multirange(name: &str) -> Option<Type> {
     let base = name.strip_suffix("multirange").or_else(|| name.strip_suffix("range"))?;
     Type::parse(&format!("{base}multirange"))
+}
+
+/// Returns the value of `array_agg`, `string_agg` or `any_value`.
+fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
+    match &*call.sig.name {
+        "string_agg" => joined(rows),
+        "any_value" => present(rows).next().cloned().unwrap_or(Datum::Null),
+        _ if rows.is_empty() => Datum::Null,
+        _ => Datum::Array(rows.iter().map(|r| r[0].clone()).collect()),
+    }
+}
+
+/// Joins texts. Each text except the first is preceded by the delimiter of its own row. NULL texts are
+/// skipped, and a NULL delimiter counts as empty.
+fn joined(rows: &[Vec<Datum>]) -> Datum {
+    let mut out: Option<String> = None;
+    for row in rows {
+        let Datum::Text(text) = &row[0] else { continue };
+        match (&mut out, &row[1]) {
+            (None, _) => out = Some(text.to_string()),
+            (Some(out), Datum::Text(delimiter)) => {
+                out.push_str(delimiter);
+                out.push_str(text);
+            }
+            (Some(out), _) => out.push_str(text),
+        }
+    }
+    out.map_or(Datum::Null, Datum::text)
 }

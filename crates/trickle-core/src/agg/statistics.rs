@@ -2,7 +2,7 @@
 //! change touched are recomputed. When a value is added to a sum of squares of floats and subtracted again,
 //! the sum may differ from its earlier value.
 
-use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate};
+use super::{AggCall, Facts, Family, NullValue, ValueOf, aggregate, opaque};
 use crate::error::Result;
 use crate::expr::FuncSig;
 use crate::types::{Datum, Type};
@@ -67,6 +67,6 @@ impl Family for Statistics {
     }
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
-        Ok(crate::eval::aggregates::opaque(call, rows))
+        Ok(opaque(call, rows))
     }
 }

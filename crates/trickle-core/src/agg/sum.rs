@@ -1,6 +1,6 @@
 //! `sum(x)`: linear for integers, and for numerics of a few known scales. Other sums are recomputed.
 
-use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, aggregate, also};
+use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, addition, aggregate, also};
 use crate::error::Result;
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncSig};
@@ -39,7 +39,7 @@ impl Family for Sum {
     }
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
-        crate::eval::aggregates::sum(&call.sig.args[0], rows)
+        addition::sum(&call.sig.args[0], rows)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The tables in which the results of a stream table are stored.
 
 use super::lookups::{self, lookups};
-use crate::catalog::TableDef;
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, NodeId, Schema, Unsettled};
 use crate::rel::Rel;
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
+use crate::table::TableDef;
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
 

@@ -6,10 +6,10 @@
 //! query can be computed in parts. Connections that read the same snapshot then each compute the query over a
 //! range of the table.
 
-use crate::catalog::{TableId, TableKind};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
+use crate::table::{TableId, TableKind};
 
 /// One of the queries whose results add up to the result of the whole query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +93,9 @@ fn linear_inputs(graph: &Graph, node: NodeId) -> &[NodeId] {
 
 #[cfg(test)]
 mod tests {
-    use crate::catalog::{MemoryCatalog, TableId};
+    use crate::catalog::MemoryCatalog;
     use crate::refresh::Compiled;
+    use crate::table::TableId;
     use crate::{Options, compile};
 
     /// Returns the table over which each part of a query is loaded, or 0 for a part that is loaded whole.

@@ -1,11 +1,11 @@
 //! The tables and the view of a change buffer.
 
-use crate::catalog::TableDef;
 use crate::sql::ast::{
     ColumnSpec, CreateTable, CreateView, FromItem, Insert, Lock, LockMode, Query, Scalar, Select, SelectItem,
     SetExpr, Statement,
 };
 use crate::sql::{BufferSources, Ident, Qualified, opaque};
+use crate::table::TableDef;
 use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

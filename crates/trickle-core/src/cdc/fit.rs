@@ -17,8 +17,6 @@
 
 use super::limit::{constant, named, size};
 use super::{Buffer, Writer, limit};
-use crate::catalog::TableId;
-use crate::immediate::{Key, Needs};
 use crate::sql::ast::{
     FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement, TriggerEvent,
 };
@@ -34,15 +32,16 @@ fn marks() -> Qualified {
 const SIZE: &str = "trickle_size";
 /// The variable for the table: an expression over a variable is computed at each call, and not once when the
 /// function is planned.
-const SOURCE: &str = "trickle_source";
+pub(crate) const SOURCE: &str = "trickle_source";
 /// The variable for the columns of the table under their present names.
 const COLUMNS: &str = "trickle_columns";
 
-fn variable(name: &'static str) -> Scalar {
+/// Returns a variable of the function.
+pub(crate) fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
 }
 
-/// The variable that the guard of [`all_fit`] needs, with its type.
+/// The variable for the table that a guard checks, with its type.
 pub(crate) const VARIABLE: (&str, &str) = (SOURCE, "oid");
 
 pub(super) fn variables() -> Vec<(Ident, &'static str)> {
@@ -78,11 +77,13 @@ impl Columns {
     }
 }
 
-fn function(name: &'static str) -> Qualified {
+/// Returns the name of a function of the schema `pgtrickle`.
+pub(crate) fn function(name: &'static str) -> Qualified {
     Qualified::new("pgtrickle", name)
 }
 
-fn source(buffer: &Buffer, ty: &str) -> Scalar {
+/// Returns the oid of the buffer's table, as a constant of type `ty`.
+pub(crate) fn source(buffer: &Buffer, ty: &str) -> Scalar {
     constant(&buffer.table().id.to_string(), ty)
 }
 
@@ -200,7 +201,13 @@ fn place_of(buffer: &Buffer) -> Scalar {
 
 /// Returns an expression for the reason why the table does not fit, computed at each call; its value is
 /// `otherwise` if the table fits.
-fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, otherwise: Scalar) -> Scalar {
+pub(crate) fn reason(
+    buffer: &Buffer,
+    table: Scalar,
+    positions: &[usize],
+    place: bool,
+    otherwise: Scalar,
+) -> Scalar {
     let columns = Columns::of(buffer, positions);
     let mut args = vec![table, columns.numbers, columns.names, columns.types];
     args.extend(place.then(|| place_of(buffer)));
@@ -241,7 +248,8 @@ fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     })
 }
 
-fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) -> Instruction {
+/// Makes the instruction that runs `then` where the condition is true, and `otherwise` where it is not.
+pub(crate) fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) -> Instruction {
     Instruction::If { condition, then, otherwise }
 }
 
@@ -366,67 +374,4 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
 /// Leaves the mark for one stream table in mode IMMEDIATE.
 pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
     Instruction::Run(mark(source, Some(id), reason))
-}
-
-/// Returns the call that gives the reason why a table has lost one of these keys; `None` if no key is of this
-/// table.
-fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
-    let keys: Vec<&Key> = keys.iter().filter(|k| k.table == of).collect();
-    let columns = |k: &&Key| {
-        let numbers: Vec<String> = k.columns.iter().map(i16::to_string).collect();
-        format!("{{{}}}", numbers.join(","))
-    };
-    let indexes = list(keys.iter().map(|k| k.index.to_string()), "oid[]");
-    let args = vec![table, indexes, list(keys.iter().map(columns), "text[]")];
-    (!keys.is_empty()).then(|| Scalar::Call(function("lost_key"), args))
-}
-
-/// Builds the guard of the triggers of a stream table in mode IMMEDIATE, which runs before the triggers read
-/// anything. The guard checks three conditions. All sources fit and have their keys. Row security hides no
-/// row of the sources from the owner, with whose rights the triggers run. The stream table itself is as it
-/// was made. If a condition is false, the stream table is marked and not written, and the writer's statement
-/// succeeds.
-pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
-    let unfit = |s: &Buffer| {
-        let of = s.table().id;
-        let never_null = needs.never_null.iter().filter(|(table, _)| *table == of).map(|(_, c)| *c);
-        let mut positions: Vec<usize> = s.columns().iter().copied().chain(never_null).collect();
-        positions.sort_unstable();
-        positions.dedup();
-        let hidden = Scalar::call("row_security_active", vec![source(s, "oid")]);
-        let keyed = lost_key(source(s, "oid"), of, &needs.keys).map(Scalar::is_null);
-        let fit = Scalar::and([fits(s, &positions, true), hidden.negated()].into_iter().chain(keyed));
-        let lost = Scalar::text("row security applies to the owner of the stream table");
-        let lost = match lost_key(variable(SOURCE), of, &needs.keys) {
-            Some(key) => key.coalesce(lost),
-            None => lost,
-        };
-        let marked = vec![
-            Instruction::Assign(Ident::fixed(SOURCE), source(s, "oid")),
-            marked(s, id, reason(s, variable(SOURCE), &positions, true, lost)),
-            Instruction::Return,
-        ];
-        when(fit.negated(), marked, Vec::new())
-    };
-    let own = needs.own.as_ref().zip(sources.first()).map(|(own, told)| own_fits(own, told, needs, id));
-    own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
-}
-
-/// Builds the guard for the stream table itself, which must have the columns and the keys by which its
-/// triggers write it. The mark names `told`, one of the sources.
-fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
-    let (of, positions) = (own.table().id, own.columns());
-    let keyed = lost_key(source(own, "oid"), of, &needs.keys).map(Scalar::is_null);
-    let fit = Scalar::and(std::iter::once(fits(own, positions, false)).chain(keyed));
-    let altered = Scalar::text("the stream table itself was altered");
-    let lost = match lost_key(variable(SOURCE), of, &needs.keys) {
-        Some(key) => key.coalesce(altered),
-        None => altered,
-    };
-    let marked = vec![
-        Instruction::Assign(Ident::fixed(SOURCE), source(own, "oid")),
-        marked(told, id, reason(own, variable(SOURCE), positions, false, lost)),
-        Instruction::Return,
-    ];
-    when(fit.negated(), marked, Vec::new())
 }

@@ -1,9 +1,10 @@
 //! Tests of the texts of capture; other tests run these texts on servers.
 
 use super::{Buffer, CopyScript, Mode};
-use crate::catalog::{MemoryCatalog, TableDef};
+use crate::catalog::MemoryCatalog;
 use crate::sql::ast::Statement;
 use crate::sql::print;
+use crate::table::TableDef;
 use std::sync::Arc;
 
 fn table(ddl: &str) -> Arc<TableDef> {

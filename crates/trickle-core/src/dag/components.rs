@@ -1,6 +1,6 @@
 //! Strongly connected components.
 
-use crate::catalog::TableId;
+use crate::table::TableId;
 use std::collections::BTreeSet;
 
 /// Returns the strongly connected components of the graph of the tables `ids`. Each component comes after the

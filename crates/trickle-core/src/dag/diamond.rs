@@ -2,7 +2,7 @@
 //! ancestor.
 
 use super::Dag;
-use crate::catalog::TableId;
+use crate::table::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stream table that reads one or more ancestors along several paths.

@@ -9,8 +9,8 @@ mod diamond;
 
 pub use diamond::Diamond;
 
-use crate::catalog::TableId;
 use crate::error::{Error, Result};
+use crate::table::TableId;
 use components::strongly_connected;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};

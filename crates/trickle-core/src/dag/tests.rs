@@ -1,7 +1,7 @@
 //! Tests that compare the graph's answers with slow computations of their definitions.
 
 use super::{Dag, StreamTableNode};
-use crate::catalog::TableId;
+use crate::table::TableId;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -11,11 +11,11 @@
 //! each group, while the delta of groups reads the change alone.
 
 use super::Differ;
-use crate::catalog::TableId;
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Filter, JoinKeys, Map, Rel, Union, join_keys};
+use crate::table::TableId;
 
 /// The keys that a change may have touched, and their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

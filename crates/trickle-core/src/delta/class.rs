@@ -54,7 +54,10 @@ fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<
 pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let node = cx.graph.shared(n);
     let &[a, b] = node.inputs() else {
-        return Err(crate::Error::plan(format!("{} is bilinear and has not two inputs", node.op().name())));
+        return Err(crate::error::Error::plan(format!(
+            "{} is bilinear and has not two inputs",
+            node.op().name()
+        )));
     };
     let (da, db) = (cx.delta(a)?, cx.delta(b)?);
     let of = |left, right| node.op().with_inputs(&[left, right]);

@@ -1,10 +1,10 @@
 //! Differentiation of a plan, one node after another.
 
 use super::{Kept, Part, class, negate, sum};
-use crate::catalog::TableId;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Class, Consolidate, Keys, Rel, SemiJoin, State, Values, Version};
+use crate::table::TableId;
 use std::collections::BTreeSet;
 
 /// The rules from which a delta is built. All rules give equal results. The slower rules are references for
@@ -76,7 +76,7 @@ impl<'g> Differ<'g> {
                 self.deltas.insert(id, d);
             }
         }
-        self.deltas.get(n).ok_or_else(|| crate::Error::internal("a node was not differentiated"))
+        self.deltas.get(n).ok_or_else(|| crate::error::Error::internal("a node was not differentiated"))
     }
 
     /// Returns `Δn` of a stored node, with each row once. Readers of the node use this delta too, since it is

@@ -5,10 +5,11 @@
 //! the whole expression. A reader of the file thus needs no SQL parser. Only these tests catch a function
 //! that is consistently wrong.
 
-use super::{cast, expr, input};
+use super::expr;
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig, functions};
 use crate::types::{Datum, Type};
+use crate::values::{cast, input};
 use std::sync::Arc;
 
 /// Reads one literal: `'text'::type`, `NULL::type` or `'text'`, which is untyped.

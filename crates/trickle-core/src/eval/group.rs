@@ -1,12 +1,12 @@
 //! Grouping and matching rows by key columns under SQL equality, for several operators.
 
-use super::compare::SqlKey;
 use super::{Row, ZSet, is_true};
 use crate::error::Result;
 use crate::expr::{Expr, compare_images};
 use crate::graph::Schema;
 use crate::rel::{JoinKeys, join_keys};
 use crate::types::{Datum, Type};
+use crate::values::SqlKey;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

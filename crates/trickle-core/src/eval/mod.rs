@@ -50,14 +50,8 @@
 //! ```
 
 pub mod aggregates;
-mod cast;
-mod compare;
 mod driver;
-mod expr;
 pub(crate) mod group;
-mod input;
-mod input_time;
-mod opaque;
 pub(crate) mod windows;
 mod zset;
 
@@ -66,18 +60,14 @@ mod golden;
 #[cfg(test)]
 mod tests;
 
-pub use cast::cast;
-pub(crate) use compare::SqlKey;
-pub use compare::{compare, compare_as, compare_rows};
+pub use crate::expr::evaluate::{call, expr, is_true};
 pub use driver::{Evaluator, eval};
-pub use expr::{call, expr, is_true};
-pub use input::input;
 pub use zset::{Row, ZSet, difference, same_bag};
 
-use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Moment};
 use crate::graph::{Graph, NodeId};
+use crate::table::TableId;
 use crate::types::{Datum, Type};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

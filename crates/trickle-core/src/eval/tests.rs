@@ -1,16 +1,17 @@
 //! Tests the laws of the order of values and of Z-sets, and compares operators with results that were worked
 //! out by hand.
 
-use super::{Database, Evaluator, Row, ZSet, compare, difference, eval, same_bag};
+use super::{Database, Evaluator, Row, ZSet, difference, eval, same_bag};
 use crate::agg::{self, Acc, AggCall};
-use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
     Accumulate, Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind,
     Single, State, Table, Union, Version,
 };
+use crate::table::{ColumnDef, TableDef, TableId};
 use crate::types::{Datum, Interval, Numeric, Type};
+use crate::values::{compare, input};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -79,8 +80,7 @@ proptest! {
 
 /// Makes rows of a table `t(a int, b numeric)` from texts and weights; the text `-` stands for NULL.
 fn zset_of(rows: &[(&str, &str, i64)]) -> ZSet {
-    let value =
-        |s: &str, ty: &Type| if s == "-" { Datum::Null } else { super::input(s, ty).expect("a value") };
+    let value = |s: &str, ty: &Type| if s == "-" { Datum::Null } else { input(s, ty).expect("a value") };
     rows.iter()
         .map(|(a, b, w)| (Row::from([value(a, &Type::Int4), value(b, &Type::Numeric(None))]), *w))
         .collect()

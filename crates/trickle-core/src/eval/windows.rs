@@ -1,11 +1,12 @@
 //! Evaluates window functions over the ordered rows of a partition (PostgreSQL manual, 9.22 and "Window
 //! Function Calls").
 
-use super::{Row, aggregates, call, compare_as, expr};
+use super::{Row, aggregates, call, expr};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_operator;
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
+use crate::values::compare_as;
 use crate::window::{Bound, Exclusion, OrderKey, Units, WindowCall};
 use std::cmp::Ordering;
 

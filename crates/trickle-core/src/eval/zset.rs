@@ -1,8 +1,8 @@
 //! Z-sets: functions from rows to integers.
 
-use super::compare::{SqlKey, compare_rows};
 use crate::error::{Error, Result};
 use crate::types::Datum;
+use crate::values::{SqlKey, compare_rows};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;

@@ -7,7 +7,7 @@
 //! the current rows, mostly through an index.
 
 use super::{Expr, ExprKind, FuncSig, IsTest};
-use crate::graph::Schema;
+use crate::expr::Schema;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     let Some(Datum::Text(text)) = from.as_literal() else { return None };
     match to {
         Type::Date | Type::Timestamp | Type::Timestamptz | Type::Interval => {
-            crate::eval::input(text, to).ok()
+            crate::values::input(text, to).ok()
         }
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! Properties of an expression that are derived without evaluating it.
 
 use super::{Expr, ExprKind, FuncSig, Volatility};
-use crate::graph::Schema;
+use crate::expr::Schema;
 use crate::types::{Datum, Type};
 
 impl Expr {
@@ -195,7 +195,7 @@ pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
 /// Whether a cast between these types can fail for some value.
 pub(super) fn cast_can_raise(from: &Type, to: &Type) -> bool {
     match (from, to) {
-        (_, to) if super::is_written(to) => false,
+        (_, to) if crate::types::is_written(to) => false,
         (f, t) if f.collation().is_some() || t.collation().is_some() => {
             cast_can_raise(&f.uncollated(), &t.uncollated())
         }

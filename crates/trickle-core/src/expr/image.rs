@@ -5,25 +5,8 @@
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};
-use crate::types::{Datum, Numeric, OtherType, Type};
+use crate::types::{Datum, Numeric, Type, WRITTEN};
 use std::cmp::Ordering;
-use std::sync::{Arc, LazyLock};
-
-/// A `text` type whose equal values are always written alike.
-static WRITTEN: LazyLock<Type> = LazyLock::new(|| {
-    Type::Other(Arc::new(OtherType {
-        sql_name: "text COLLATE \"C\"".to_owned(),
-        equality: true,
-        hashable: true,
-        ordered: true,
-        exact: true,
-    }))
-});
-
-/// Whether the type is [`WRITTEN`], the type of images.
-pub(crate) fn is_written(ty: &Type) -> bool {
-    matches!(ty, Type::Other(_)) && *ty == *WRITTEN
-}
 
 impl Expr {
     /// Whether equal values of the expression are always written alike.
@@ -115,8 +98,10 @@ fn scale(n: &Numeric) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval;
+    use crate::expr::evaluate;
     use crate::types::Interval;
+    use crate::values::{compare, compare_as};
+    use std::sync::Arc;
 
     fn numeric(text: &str) -> Datum {
         Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
@@ -141,22 +126,22 @@ mod tests {
         for (ty, values) in classes {
             let image = Expr::column(0, ty.clone()).image().unwrap();
             let images: Vec<Datum> =
-                values.iter().map(|v| eval::expr(&image, std::slice::from_ref(v)).unwrap()).collect();
+                values.iter().map(|v| evaluate::expr(&image, std::slice::from_ref(v)).unwrap()).collect();
             for (i, a) in images.iter().enumerate() {
-                assert!(eval::compare_as(&ty, &values[i], &values[0]).is_eq(), "{ty}");
+                assert!(compare_as(&ty, &values[i], &values[0]).is_eq(), "{ty}");
                 for (j, b) in images.iter().enumerate() {
                     assert_eq!(compare_images(&ty, &values[i], &values[j]), a.cmp(b), "{ty}: {images:?}");
                 }
                 assert!(images[i + 1..].iter().all(|b| a != b), "{ty}: {images:?}");
             }
             if let Some(rank) = Expr::column(0, ty.clone()).rank() {
-                let rank = |v: &Datum| eval::expr(&rank, std::slice::from_ref(v)).unwrap();
+                let rank = |v: &Datum| evaluate::expr(&rank, std::slice::from_ref(v)).unwrap();
                 let ranks: Vec<Datum> = values.iter().map(rank).collect();
                 for (i, j) in (0..values.len()).flat_map(|i| (0..values.len()).map(move |j| (i, j))) {
-                    assert_eq!(eval::compare(&ranks[i], &ranks[j]), images[i].cmp(&images[j]), "{ty}");
+                    assert_eq!(compare(&ranks[i], &ranks[j]), images[i].cmp(&images[j]), "{ty}");
                 }
             }
-            let null = eval::expr(&image, &[Datum::Null]).unwrap();
+            let null = evaluate::expr(&image, &[Datum::Null]).unwrap();
             assert!(!null.is_null(), "{ty}");
         }
         for exact in ["bigint", "numeric(10,2)", "char(3)", "text", "timestamptz", "uuid", "date[]"] {
@@ -164,7 +149,7 @@ mod tests {
         }
         for value in ["NaN", "Infinity", "-Infinity"] {
             let image = Expr::column(0, Type::Numeric(None)).image().unwrap();
-            assert_eq!(eval::expr(&image, &[numeric(value)]).unwrap().to_string(), "-1");
+            assert_eq!(evaluate::expr(&image, &[numeric(value)]).unwrap().to_string(), "-1");
         }
     }
 }

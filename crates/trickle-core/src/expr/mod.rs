@@ -4,18 +4,22 @@
 //! [`ExprKind::Call`] with typed arguments, a volatility and a strictness, like any other function.
 
 mod clock;
+pub mod evaluate;
 mod facts;
 mod form;
 mod func;
 pub mod functions;
 mod image;
+pub(crate) mod opaque;
+mod schema;
 mod simplify;
 
 pub use clock::Moment;
 pub use form::FormPiece;
 pub(crate) use form::spaced;
 pub use func::{FuncKind, FuncSig, Volatility};
-pub(crate) use image::{compare_images, is_written};
+pub(crate) use image::compare_images;
+pub use schema::{Column, Schema};
 
 use crate::hash::hash_of;
 use crate::types::{Datum, Type};

@@ -1,7 +1,7 @@
 //! Simplifies expressions by properties of the input's columns.
 
 use super::{Expr, ExprKind, IsTest};
-use crate::graph::Schema;
+use crate::expr::Schema;
 use crate::types::{Datum, Type};
 
 impl Expr {

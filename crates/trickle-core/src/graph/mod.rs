@@ -8,9 +8,9 @@ mod colset;
 mod explain;
 mod index;
 mod props;
-mod schema;
 pub mod settled;
 
+pub use crate::expr::{Column, Schema};
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{
@@ -18,7 +18,6 @@ pub(crate) use explain::{
 };
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};
-pub use schema::{Column, Schema};
 pub use settled::Unsettled;
 
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! The properties that are derived for every node: keys, functional dependencies, sign, sources, volatility.
 
 use super::{ColSet, Schema};
-use crate::catalog::TableId;
 use crate::expr::{Expr, ExprKind, Volatility};
+use crate::table::TableId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

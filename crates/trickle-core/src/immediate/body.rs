@@ -1,9 +1,8 @@
 //! The bodies of the trigger functions of IMMEDIATE stream tables.
 
 use super::exclusion::Exclusion;
-use super::{BUCKETS, Immediate, Needs, modifiers};
+use super::{BUCKETS, Immediate, Needs, guard, modifiers};
 use crate::apply::LayoutSources;
-use crate::catalog::{TableDef, TableId};
 use crate::cdc::{Buffer, changed_rows, fit};
 use crate::error::Result;
 use crate::graph::NodeId;
@@ -16,6 +15,7 @@ use crate::sql::{
     BufferSources, Changes, Ident, Qualified, Relation, Sources, Stored, Window, opaque, render_states,
 };
 use crate::stream_table::Refresh;
+use crate::table::{TableDef, TableId};
 use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Immediate<'_> {
         // An older snapshot shows neither the stream table nor its trigger, so it is refused first. A
         // snapshot that shows the row of the control table shows everything made before this row.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
-        let fit = fit::all_fit(&self.sources, &self.needs, self.id);
+        let fit = guard::all_fit(&self.sources, &self.needs, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
 

@@ -1,11 +1,11 @@
 //! The writers of a stream table's sources that must wait for each other.
 
 use crate::apply::Identity;
-use crate::catalog::TableId;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Rel, Version};
 use crate::stream_table::StreamTable;
+use crate::table::TableId;
 use std::collections::BTreeSet;
 
 /// The writers that wait for each other until their transactions end.

@@ -25,11 +25,11 @@
 
 mod body;
 mod exclusion;
+mod guard;
 mod modifiers;
 #[cfg(test)]
 mod tests;
 
-use crate::catalog::TableId;
 use crate::cdc::{Buffer, EVENTS, event_word, xid8};
 use crate::error::Result;
 use crate::refresh::Setting;
@@ -40,6 +40,7 @@ use crate::sql::ast::{
 };
 use crate::sql::{Ident, Qualified};
 use crate::stream_table::StreamTable;
+use crate::table::TableId;
 use crate::types::Type;
 use exclusion::Exclusion;
 pub use modifiers::Modified;

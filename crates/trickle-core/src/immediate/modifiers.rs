@@ -3,10 +3,10 @@
 //! A source may get other modifiers without firing a trigger. The stream table still has columns with the
 //! former ones, so it would refuse the values of a writer, or round them.
 
-use crate::catalog::TableId;
 use crate::cdc::fit;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, TableCall};
 use crate::sql::{Ident, Qualified};
+use crate::table::TableId;
 
 /// A column of a source whose type had a modifier when the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::scope::Domain;
 use super::select::{MAX_OUTPUTS, Output};
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
-use crate::eval;
 use crate::expr::SortKey;
+use crate::expr::evaluate;
 use crate::expr::functions::returns_set;
 use crate::parse::ast::{
     Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
@@ -107,7 +107,7 @@ impl Lowerer<'_> {
             return Ok(None);
         }
         let count = self.coerce(count, &crate::types::Type::Int8)?;
-        match eval::expr(&count, &[])? {
+        match evaluate::expr(&count, &[])? {
             Datum::Int(n) => match u64::try_from(n) {
                 Ok(n) => Ok(Some(n)),
                 Err(_) => Err(self.at(Error::data("2201W", format!("{clause} must not be negative")), e)),

@@ -52,7 +52,8 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     }
     let mut made = Vec::new();
     for root in roots {
-        let top = done.get_ref(*root).ok_or_else(|| crate::Error::internal("a root was not pruned"))?;
+        let top =
+            done.get_ref(*root).ok_or_else(|| crate::error::Error::internal("a root was not pruned"))?;
         made.push(exactly(graph, top, 0..graph.schema(*root).len())?);
     }
     Ok(made)
@@ -276,8 +277,8 @@ fn of_whole_inputs(graph: &mut Graph, id: NodeId, done: &NodeMap<Pruned>) -> Res
     Ok(Pruned { node: made, kept: ColSet::all(node.schema().len()) })
 }
 
-fn not_pruned() -> crate::Error {
-    crate::Error::internal("an input was not pruned")
+fn not_pruned() -> crate::error::Error {
+    crate::error::Error::internal("an input was not pruned")
 }
 
 /// Drops the calls of a window that no reader needs. A window without calls is replaced by its input.
@@ -298,7 +299,9 @@ fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Resul
 }
 
 fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pruned> {
-    let [old, _] = rel.as_operator().inputs()[..] else { return Err(crate::Error::internal("not a join")) };
+    let [old, _] = rel.as_operator().inputs()[..] else {
+        return Err(crate::error::Error::internal("not a join"));
+    };
     let old = graph.schema(old).len();
     let kept = l.kept.union(&r.kept.shifted(old));
     let place = |c: usize| kept.rank(c).unwrap_or(0);
@@ -324,7 +327,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
             };
             Pruned { node: graph.add(made)?, kept: l.kept.clone() }
         }
-        _ => return Err(crate::Error::internal("not a join")),
+        _ => return Err(crate::error::Error::internal("not a join")),
     })
 }
 

@@ -171,7 +171,7 @@ impl Optimizer {
     /// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
     pub fn optimize_one(&mut self, graph: &mut Graph, root: NodeId) -> Result<NodeId> {
         let mut made = self.optimize(graph, &[root])?;
-        made.pop().ok_or_else(|| crate::Error::internal("an optimised plan has no root"))
+        made.pop().ok_or_else(|| crate::error::Error::internal("an optimised plan has no root"))
     }
 }
 

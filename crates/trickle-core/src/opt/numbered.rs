@@ -4,7 +4,7 @@
 //! The number and the rank of a row depend only on the rows before it, and the limit keeps these rows too.
 
 use crate::error::Result;
-use crate::eval;
+use crate::expr::evaluate;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{Filter, Rel, Relational, Slice, Top, Window};
@@ -42,7 +42,7 @@ fn most(term: &Expr, w: &Window, width: usize) -> Option<Slice> {
     if !bound.is_constant() {
         return None;
     }
-    let Ok(Datum::Int(n)) = eval::expr(bound, &[]) else { return None };
+    let Ok(Datum::Int(n)) = evaluate::expr(bound, &[]) else { return None };
     let n = match &*sig.name {
         "<=" | "=" => n,
         "<" => n.checked_sub(1)?,

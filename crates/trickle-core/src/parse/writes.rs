@@ -9,9 +9,9 @@ use super::ast::{
     TableFactor, TableObject, TableWithJoins, Truncate, Update,
 };
 use super::{each_statement, fold, qualified};
-use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
-use crate::sql::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
+use crate::table::{ColumnDef, Generated, TableDef};
 
 /// A change of one table by one statement.
 #[derive(Clone, Debug)]

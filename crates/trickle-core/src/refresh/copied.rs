@@ -2,9 +2,9 @@
 
 use super::plan::{Program, ReaderView, Template, Windows, Yield};
 use super::program::Compiled;
-use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
+use crate::table::TableId;
 use std::sync::Arc;
 
 /// The program that reads all of a source once, and writes the difference to the copy. Capture on the copy

@@ -3,11 +3,11 @@
 use super::Value;
 use super::plan::{Bind, Member, Source};
 use crate::ServerError;
-use crate::catalog::TableId;
 use crate::cost::{Model, Strategy};
 use crate::expr::Moment;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
 use crate::sql::Qualified;
+use crate::table::TableId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

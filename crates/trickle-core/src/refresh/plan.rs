@@ -1,11 +1,11 @@
 //! The input of a refresh: its members, their sources, and its options.
 
 use super::{Value, WorkMem};
-use crate::catalog::{TableId, TableKind};
 use crate::cost::{Policy, Strategy};
 use crate::error::Result;
 use crate::expr::Moment;
 use crate::schedule::Time;
+use crate::table::{TableId, TableKind};
 use crate::vocabulary::Initiator;
 use std::collections::BTreeMap;
 use std::fmt;

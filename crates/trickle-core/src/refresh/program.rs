@@ -1,13 +1,13 @@
 //! The refresh program of a compiled stream table.
 
 use super::plan::{Bind, Program, ReaderView, Template, Windows, Yield};
-use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::expr::Moment;
 use crate::sql::ast::{Param, Statement};
 use crate::sql::{Expecting, print};
 use crate::stream_table::{Refresh, StreamTable};
+use crate::table::TableId;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,10 +1,10 @@
 //! Tests of the machine against a scripted server that tracks whether a transaction is open or aborted.
 
 use super::*;
-use crate::catalog::{TableId, TableKind};
 use crate::cost::{Force, Policy, Strategy};
 use crate::expr::Moment;
 use crate::frontier::Frontier;
+use crate::table::{TableId, TableKind};
 
 /// A program whose statements name the program, the strategy and the windows.
 #[derive(Debug)]

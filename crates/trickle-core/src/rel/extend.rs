@@ -148,8 +148,8 @@ fn extended(
         [part(graph, old, true, true)?, part(graph, gained, false, true)?, part(graph, counts, true, false)?];
     let all = graph.add(Union::new(parts))?;
     let s = graph.schema(all).clone();
-    let total =
-        agg::resolve("sum", &[Type::Int8]).ok_or_else(|| crate::Error::internal("no sum of bigint"))?;
+    let total = agg::resolve("sum", &[Type::Int8])
+        .ok_or_else(|| crate::error::Error::internal("no sum of bigint"))?;
     let mut calls = vec![AggCall::new(total, vec![s.expr(n)])];
     calls.extend(
         reduce.aggs()[1..]

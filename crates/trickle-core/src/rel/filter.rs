@@ -4,7 +4,6 @@
 //! the input changes (see the delta).
 
 use super::{Class, Formula, Rel, Relational, arity, check_timed};
-use crate::catalog::TableId;
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, is_true};
@@ -13,6 +12,7 @@ use crate::expr::{Expr, Moment};
 use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
+use crate::table::TableId;
 use std::cmp::Ordering;
 
 /// `σ predicate (R)`: a row for which the condition is false or NULL is dropped.

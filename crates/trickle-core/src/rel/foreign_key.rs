@@ -2,11 +2,11 @@
 
 use super::{Accumulate, Filter, Join, Map, Rel, SemiJoin, Table, join_keys};
 use crate::agg::Acc;
-use crate::catalog::TableDef;
 use crate::delta::Differ;
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
+use crate::table::TableDef;
 use crate::types::Type;
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@
 //! although no row of the input changes.
 
 use super::{Class, Filter, Formula, Rel, Relational, arity, check_columns, label};
-use crate::catalog::TableId;
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
@@ -12,6 +11,7 @@ use crate::expr::{Expr, Moment, Volatility};
 use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
+use crate::table::TableId;
 use std::sync::Arc;
 
 /// `π exprs (R)`: each output column is computed from one input row. Duplicates stay.

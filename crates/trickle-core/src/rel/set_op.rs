@@ -5,10 +5,11 @@ use super::{
 };
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, Row, SqlKey, ZSet, group::row_groups, group::unpadded};
+use crate::eval::{Context, Evaluate, Row, ZSet, group::row_groups, group::unpadded};
 use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, SetOperator};
+use crate::values::SqlKey;
 use std::collections::BTreeMap;
 
 /// A set operation. (UNION ALL is [`Union`], and UNION is the [`Distinct`] of a UNION ALL.)

@@ -1,13 +1,13 @@
 //! A source table: its previous rows, its current rows, or its change.
 
 use super::{Class, Formula, Rel, Relational};
-use crate::catalog::TableDef;
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
+use crate::table::TableDef;
 use std::sync::Arc;
 
 /// The version of a source table that a leaf reads. The versions satisfy `Before + Delta = After`.

@@ -3,12 +3,13 @@
 use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, Row, ZSet, compare_as, group::Matcher};
+use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
 use crate::types::{Datum, Type};
+use crate::values::compare_as;
 
 /// Ranges of values, one for each row of `ranges`. A row has the columns of a partition, then the least value
 /// and the greatest value. Each range is widened downwards and upwards by `by` values. The values are those

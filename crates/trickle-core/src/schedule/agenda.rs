@@ -3,8 +3,8 @@
 //! being refreshed, and those that have changes and wait for their turn.
 
 use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
-use crate::catalog::TableId;
 use crate::dag::Dag;
+use crate::table::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -17,8 +17,8 @@ pub use agenda::{Agenda, Due, Known, Look, Outcome, Seen};
 pub use plan::{Action, Blocked, Options, Plan, Status, Task, backoff, effective_period, next};
 pub use spec::{CronLine, Schedule};
 
-use crate::catalog::TableId;
 use crate::dag::Dag;
+use crate::table::TableId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The scheduler, which decides on the refreshes to start now and on the time of the next look.
 
 use super::{Schedule, Time, canonical_periods};
-use crate::catalog::TableId;
 use crate::dag::Dag;
+use crate::table::TableId;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,8 @@ use super::{
     Action, Agenda, CronLine, Known, Options, Outcome, Schedule, Seen, Status, Task, Time, backoff,
     canonical_period, canonical_periods, effective_period, next,
 };
-use crate::catalog::TableId;
 use crate::dag::{Dag, StreamTableNode};
+use crate::table::TableId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use super::ast::{FromItem, JoinKind, Scalar, TableCall};
 use super::expr::function;
 use super::fragment::Block;
-use super::ident::{Ident, NameSet};
 use super::render::RenderContext;
+use crate::ident::{Ident, NameSet};
 use crate::rel::Expand;
 
 impl RenderContext<'_> {

@@ -4,10 +4,10 @@ use super::ast::{
     Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Param, Query, Scalar, Select, SelectItem, SetExpr,
     SpecialCall,
 };
-use super::ident::{Ident, NameSet, Qualified};
 use super::shown::extreme;
 use crate::agg::AggCall;
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, IsTest, SortKey};
+use crate::ident::{Ident, NameSet, Qualified};
 use crate::types::{OtherType, Type};
 use crate::window::{Bound, OrderKey, WindowCall, WindowFrame};
 

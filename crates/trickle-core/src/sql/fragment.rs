@@ -1,10 +1,10 @@
 //! The SQL of an operator: an open block, which the reader may extend, or a closed query.
 
 use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
-use super::ident::{Ident, MAX_BYTES, NameSet};
 use super::render::Named;
 use crate::error::{Error, Result};
 use crate::graph::Schema;
+use crate::ident::{Ident, MAX_BYTES, NameSet};
 
 /// The SQL that computes an operator, with the physical facts on which readers rely.
 #[derive(Clone, Debug, PartialEq)]

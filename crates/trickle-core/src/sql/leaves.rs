@@ -3,11 +3,11 @@
 use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr};
 use super::expr::scalar;
 use super::fragment::{Block, Closed, Weight};
-use super::ident::{Ident, Qualified};
 use super::render::RenderContext;
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::NodeId;
+use crate::ident::{Ident, Qualified};
 use crate::rel::Table;
 use crate::types::Type;
 use std::sync::Arc;

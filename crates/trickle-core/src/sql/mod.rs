@@ -13,7 +13,6 @@ mod expand;
 mod expr;
 mod fragment;
 mod groups;
-pub mod ident;
 mod joins;
 mod leaves;
 mod naming;
@@ -28,8 +27,8 @@ mod tests;
 mod tidy;
 mod top;
 
+pub use crate::ident::{Ident, NameSet, Qualified};
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
-pub use ident::{Ident, NameSet, Qualified};
 pub use print::{Printed, print, print_query, quoted};
 pub use profile::Profile;
 pub use render::{

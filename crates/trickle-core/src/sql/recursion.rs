@@ -4,13 +4,13 @@ use super::ast::{Cte, CteBody, FromItem, Query, Scalar, Select, SelectItem, SetE
 use super::condition::Condition;
 use super::expr::scalar;
 use super::fragment::{Block, Fragment, Names, Weight};
-use super::ident::{Ident, Qualified};
 use super::joins::Lookup;
 use super::render::RenderContext;
 use super::tidy::tidy;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::graph::{NodeId, Schema};
+use crate::ident::{Ident, Qualified};
 use crate::rel::{Fixpoint, Recursion};
 use crate::types::Type;
 

@@ -1,10 +1,10 @@
 //! The relations from which the leaves of a plan are read.
 
 use super::ast::{Param, Query, Scalar, Select, SelectItem};
-use super::ident::{Ident, Qualified};
-use crate::catalog::{TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::graph::NodeId;
+use crate::ident::{Ident, Qualified};
+use crate::table::{TableDef, TableId};
 use crate::types::Type;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};

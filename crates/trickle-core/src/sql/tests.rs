@@ -3,7 +3,6 @@
 use super::ast::{Query, Scalar, Select, SelectItem, Statement};
 use super::*;
 use crate::agg::{Acc, AggCall, resolve};
-use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::error::Result;
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::graph::{Graph, NodeId};
@@ -11,6 +10,7 @@ use crate::rel::{
     Accumulate, Consolidate, Distinct, Filter, Join, Map, Negate, OuterJoin, Reduce, SemiJoin, Single, Table,
     Union, Version,
 };
+use crate::table::{ColumnDef, TableDef, TableId};
 use crate::types::{Datum, Interval, Numeric, Type};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! copied freely. In a complete SELECT, only the aliases of this SELECT must be different from each other.
 
 use super::ast::{FromItem, Scalar, Select, SetExpr, Visitor, walk_select};
-use super::ident::Ident;
+use crate::ident::Ident;
 use std::cell::Cell;
 
 /// Shortens the aliases in a complete query.

@@ -5,9 +5,9 @@ use super::ast::{FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr};
 use super::condition::Condition;
 use super::expr::{over, sorted};
 use super::fragment::Block;
-use super::ident::Ident;
 use super::render::RenderContext;
 use crate::agg::AggCall;
+use crate::ident::Ident;
 use crate::rel::Top;
 use crate::types::{Datum, Type};
 use crate::window::{OrderKey, WindowCall, WindowFrame, asked, resolve};
@@ -55,7 +55,7 @@ impl RenderContext<'_> {
     fn numbered(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let names = self.output();
-        let mut set = super::ident::NameSet::new();
+        let mut set = crate::ident::NameSet::new();
         names.columns.iter().for_each(|c| set.reserve(c.clone()));
         let (place, rank) = (set.fresh("place"), set.fresh("rank"));
         let number = |name: &str, keys: &[OrderKey]| {

@@ -58,7 +58,7 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
 /// Reads a time from a text; without a text, returns `else_`.
 fn time(text: Option<&str>, else_: i64) -> Result<i64> {
     let Some(text) = text else { return Ok(else_) };
-    match eval::input(text, &Type::Timestamptz)? {
+    match crate::values::input(text, &Type::Timestamptz)? {
         Datum::Timestamp(t) => Ok(t),
         _ => Err(Error::setting(format!("{text} is no time"))),
     }

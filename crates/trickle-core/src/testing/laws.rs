@@ -334,7 +334,7 @@ pub fn check_affected_keys(sample: &Sample, db: &Database, spoil: Spoil) -> Resu
             let schema = graph.schema(query);
             let is_affected = |row: &Row| {
                 let same = |(i, k): (usize, &usize), of: &Row| {
-                    eval::compare_as(&schema.columns()[*k].ty, &of[i], &row[*k]).is_eq()
+                    crate::values::compare_as(&schema.columns()[*k].ty, &of[i], &row[*k]).is_eq()
                 };
                 keys.iter().any(|(of, _)| key.iter().enumerate().all(|pair| same(pair, of)))
             };
@@ -441,7 +441,7 @@ pub fn check_properties(graph: &Graph, root: NodeId, db: &Database) -> Result<()
 
 fn dependencies_hold(props: &Props, schema: &Schema, value: &ZSet) -> Result<(), String> {
     let same = |a: &Row, b: &Row, cols: &ColSet| {
-        cols.iter().all(|c| eval::compare_as(&schema.columns()[c].ty, &a[c], &b[c]).is_eq())
+        cols.iter().all(|c| crate::values::compare_as(&schema.columns()[c].ty, &a[c], &b[c]).is_eq())
     };
     let rows: Vec<(&Row, i64)> = value.iter().collect();
     for key in &props.keys {

@@ -1,6 +1,8 @@
 //! Arithmetic in the proleptic Gregorian calendar. A day is numbered by its distance from 2000-01-01, as in
 //! PostgreSQL's `date`.
 
+use crate::error::{Error, Result};
+
 /// The number of microseconds in a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
 /// The number of microseconds in an hour.
@@ -75,6 +77,41 @@ pub(crate) fn iso_week(days: i64) -> (i64, i64) {
 /// Splits a timestamp into its day number and the microseconds since midnight.
 pub(crate) fn split(micros: i64) -> (i64, i64) {
     (micros.div_euclid(DAY), micros.rem_euclid(DAY))
+}
+
+/// Converts a date to a timestamp.
+///
+/// # Errors
+/// 22008 if the date is out of the range of timestamps.
+pub(crate) fn midnight(d: i32) -> Result<i64> {
+    match d {
+        i32::MAX => Ok(i64::MAX),
+        i32::MIN => Ok(i64::MIN),
+        _ => in_range(i128::from(d) * i128::from(DAY))
+            .map_err(|_| Error::data("22008", "date out of range for timestamp")),
+    }
+}
+
+/// Checks that a number of microseconds is in the range of timestamps.
+///
+/// # Errors
+/// 22008 if it is not.
+pub(crate) fn in_range(micros: i128) -> Result<i64> {
+    match i64::try_from(micros) {
+        Ok(t) if (FIRST_MICROS..END_MICROS).contains(&t) => Ok(t),
+        _ => Err(Error::data("22008", "timestamp out of range")),
+    }
+}
+
+/// Checks that a number of days is in the range of dates.
+///
+/// # Errors
+/// 22008 if it is not.
+pub(crate) fn date_in_range(days: i64) -> Result<i32> {
+    match i32::try_from(days) {
+        Ok(d) if (FIRST_DAY..END_DAY).contains(&days) => Ok(d),
+        _ => Err(Error::data("22008", "date out of range")),
+    }
 }
 
 #[cfg(test)]

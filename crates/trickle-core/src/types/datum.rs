@@ -1,5 +1,5 @@
 //! The values of SQL types. The order and the equality of `Datum` are *structural*: values are compared by
-//! image, so 1.0 and 1.00 differ. Under SQL's comparison 1.0 and 1.00 are equal; [`crate::eval`] implements
+//! image, so 1.0 and 1.00 differ. Under SQL's comparison 1.0 and 1.00 are equal; [`crate::values`] implements
 //! this comparison.
 
 use super::Numeric;

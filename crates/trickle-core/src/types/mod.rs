@@ -4,10 +4,11 @@ pub(crate) mod calendar;
 mod datum;
 pub(crate) mod display;
 mod numeric;
+mod written;
 
 pub use datum::{Datum, Interval};
-
 pub use numeric::Numeric;
+pub(crate) use written::{WRITTEN, is_written};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,8 +1,7 @@
 //! The distance from its own row up to which a call over a window sees other rows.
 
 use super::{Bound, Units, WindowCall};
-use crate::eval;
-use crate::expr::{Expr, Volatility};
+use crate::expr::{Expr, Volatility, evaluate};
 use crate::types::{Datum, Interval};
 
 /// The greatest distance from its own row at which a call sees rows. Rows beyond have no influence on the
@@ -48,7 +47,7 @@ fn together(a: &Datum, b: &Datum) -> Option<Datum> {
 /// expressions.
 fn constant(e: &Expr) -> Option<Datum> {
     let fixed = e.is_constant() && e.volatility() == Volatility::Immutable;
-    fixed.then(|| eval::expr(e, &[]).ok()).flatten()
+    fixed.then(|| evaluate::expr(e, &[]).ok()).flatten()
 }
 
 impl WindowCall {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trickle_client::Explained;
 use trickle_client::catalog::Reach;
-use trickle_core::access::{Access, accesses};
+use trickle_core::access::Access;
 use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::rel::Rel;
 use trickle_core::sql::{Ident, Qualified};
@@ -80,7 +80,7 @@ pub(crate) fn advice(table: &StreamTable, known: ReachOf<'_>) -> Result<Vec<Advi
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
     found.extend(table.reads_clock().then(reads_clock));
     found.extend(without_partition(table)?);
-    for access in accesses(table)? {
+    for access in table.accesses()? {
         found.extend(index(&access, known, table));
     }
     Ok(found)

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use resolve::{cast_volatility, common_type, implicit_cast};
 pub(crate) use unkept::{Unkept, unkept};
-pub(crate) use values::interval::{date_in_range, in_range, midnight, quotient as divide_interval};
+pub(crate) use values::interval::quotient as divide_interval;
 
 /// Computes a call from its evaluated arguments. The arguments of a strict function are never NULL.
 pub type Value = fn(&[Datum]) -> Result<Datum>;

@@ -124,7 +124,7 @@ pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
         // An image only serves to tell values apart, and every setting tells the same values apart.
-        (_, t) if crate::expr::is_written(t) => false,
+        (_, t) if crate::types::is_written(t) => false,
         (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
         (Type::Unknown, _) => false,
         (f, t) if timed(f) && timed(t) => (*f == Type::Timestamptz) != (*t == Type::Timestamptz),

@@ -1,7 +1,7 @@
 //! Syntax trees of statements that create and drop objects.
 
 use super::{Query, Scalar};
-use crate::sql::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
 use crate::types::Type;
 
 /// `CREATE SCHEMA IF NOT EXISTS`

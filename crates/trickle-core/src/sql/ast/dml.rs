@@ -1,7 +1,7 @@
 //! Syntax trees of statements that change data.
 
 use super::{Cte, Query, Scalar, SelectItem};
-use crate::sql::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
 
 /// `INSERT INTO table (columns) query ON CONFLICT … RETURNING …`
 #[derive(Clone, Debug, PartialEq)]

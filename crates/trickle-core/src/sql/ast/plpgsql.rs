@@ -1,7 +1,7 @@
 //! Syntax trees of trigger functions.
 
 use super::{Scalar, Statement};
-use crate::sql::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
 
 /// `CREATE OR REPLACE FUNCTION name() RETURNS trigger`, for a function in PL/pgSQL that returns NULL.
 #[derive(Clone, Debug, PartialEq)]

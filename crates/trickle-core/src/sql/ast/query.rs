@@ -1,7 +1,7 @@
 //! Syntax trees of queries.
 
 use super::{Delete, Insert, Merge, Scalar, Update};
-use crate::sql::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
 use crate::types::Type;
 
 /// `WITH … SELECT … ORDER BY … LIMIT …`

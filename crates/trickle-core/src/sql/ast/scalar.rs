@@ -1,9 +1,9 @@
 //! Syntax trees of scalar expressions.
 
 use super::{OrderBy, Query};
-use crate::catalog::TableId;
 use crate::expr::{FormPiece, IsTest, Moment, Subscript};
-use crate::sql::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
+use crate::table::TableId;
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
 

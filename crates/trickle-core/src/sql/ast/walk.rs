@@ -2,7 +2,7 @@
 
 use super::{Aggregate, FrameBound, FromItem, Query, Scalar, Select, SetExpr};
 use crate::expr::Subscript;
-use crate::sql::ident::Ident;
+use crate::ident::Ident;
 
 /// The functions that a walk calls for the parts of a tree.
 pub(crate) struct Visitor<'a> {

@@ -1,11 +1,11 @@
 //! Prints statements that change data.
 
 use super::Printer;
+use crate::ident::{Ident, Qualified};
 use crate::sql::ast::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, OnConflict, Scalar, SelectItem,
     Truncate, Update,
 };
-use crate::sql::ident::{Ident, Qualified};
 
 impl Printer {
     fn target(&mut self, table: &Qualified, alias: Option<&Ident>) {

@@ -8,7 +8,7 @@ mod query;
 mod scalar;
 
 use super::ast::{Param, Query, Scalar, Statement};
-use super::ident::{Ident, Qualified};
+use crate::ident::{Ident, Qualified};
 use std::fmt::Write;
 
 /// The text of a statement, with the meaning of its parameters `$1`, `$2`, ….

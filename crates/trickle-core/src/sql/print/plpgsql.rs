@@ -1,8 +1,8 @@
 //! Prints statements that create trigger functions.
 
 use super::{Printer, quoted};
+use crate::ident::Ident;
 use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, Statement};
-use crate::sql::ident::Ident;
 
 impl Printer {
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {

@@ -1,10 +1,10 @@
 //! Prints queries.
 
 use super::Printer;
+use crate::ident::Ident;
 use crate::sql::ast::{
     Cte, CteBody, FromItem, JoinKind, Query, Scalar, Select, SelectItem, SetExpr, SetOperator, TableCall,
 };
-use crate::sql::ident::Ident;
 
 impl Printer {
     pub(super) fn query(&mut self, q: &Query) {

@@ -3,8 +3,8 @@
 
 use super::Printer;
 use crate::expr::{FormPiece, IsTest, Subscript, spaced};
+use crate::ident::{Ident, Qualified};
 use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
-use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
 use crate::window::{Exclusion, Units};
 

@@ -12,7 +12,7 @@ use crate::server;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use trickle_client::{Explained, Name};
-use trickle_core::access::{Access, accesses, costs};
+use trickle_core::access::{Access, costs};
 use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::cdc::Mode;
 use trickle_core::graph::{Format as Drawing, Graph, NodeId, explain_json, explain_with};
@@ -202,7 +202,7 @@ impl<'a> Explanation<'a> {
         Ok(Explanation {
             table,
             delta: table.delta(&table.changing())?,
-            accesses: accesses(table)?,
+            accesses: table.accesses()?,
             advice: advice(table, known)?,
         })
     }

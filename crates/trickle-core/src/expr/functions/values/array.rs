@@ -2,8 +2,8 @@
 
 use super::{arg, count, int, items, text};
 use crate::error::Result;
-use crate::eval::compare;
 use crate::types::Datum;
+use crate::values::compare;
 
 fn list(items: impl IntoIterator<Item = Datum>) -> Datum {
     Datum::Array(items.into_iter().collect())

@@ -1,13 +1,14 @@
 //! Values of date and time functions: arithmetic, truncation and fields.
 
-use super::interval::{date_in_range, in_range, interval, moment};
+use super::interval::{interval, moment};
 use super::{arg, float, int, mistyped, numeric, text};
 use crate::error::{Error, Result};
-use crate::eval::compare;
 use crate::types::calendar::{
-    DAY, HOUR, MINUTE, SECOND, checked_days, civil_from_days, days_from_civil, iso_week, split, weekday,
+    DAY, HOUR, MINUTE, SECOND, checked_days, civil_from_days, date_in_range, days_from_civil, in_range,
+    iso_week, split, weekday,
 };
 use crate::types::{Datum, Interval, Numeric};
+use crate::values::compare;
 use num_bigint::BigInt;
 use std::cmp::Ordering;
 

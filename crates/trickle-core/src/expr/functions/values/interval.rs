@@ -4,7 +4,7 @@
 use super::{arg, float, int, mistyped};
 use crate::error::{Error, Result};
 use crate::types::calendar::{
-    DAY, END_DAY, END_MICROS, FIRST_DAY, FIRST_MICROS, civil_from_days, days_from_civil, month_length, split,
+    DAY, civil_from_days, days_from_civil, in_range, midnight, month_length, split,
 };
 use crate::types::{Datum, Interval};
 
@@ -27,33 +27,6 @@ pub(super) fn moment(a: &[Datum], i: usize) -> Result<i64> {
         Datum::Timestamp(t) => Ok(*t),
         Datum::Date(d) => midnight(*d),
         other => Err(mistyped(other)),
-    }
-}
-
-/// Converts a date to a timestamp.
-///
-/// # Errors
-/// 22008 if the date is out of the range of timestamps.
-pub(crate) fn midnight(d: i32) -> Result<i64> {
-    match d {
-        i32::MAX => Ok(i64::MAX),
-        i32::MIN => Ok(i64::MIN),
-        _ => in_range(i128::from(d) * i128::from(DAY))
-            .map_err(|_| Error::data("22008", "date out of range for timestamp")),
-    }
-}
-
-pub(crate) fn in_range(micros: i128) -> Result<i64> {
-    match i64::try_from(micros) {
-        Ok(t) if (FIRST_MICROS..END_MICROS).contains(&t) => Ok(t),
-        _ => Err(Error::data("22008", "timestamp out of range")),
-    }
-}
-
-pub(crate) fn date_in_range(days: i64) -> Result<i32> {
-    match i32::try_from(days) {
-        Ok(d) if (FIRST_DAY..END_DAY).contains(&days) => Ok(d),
-        _ => Err(Error::data("22008", "date out of range")),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::{arg, int, interval, items, json, mistyped, numeric};
 use crate::error::{Error, Result};
-use crate::eval::{compare, input};
 use crate::expr::FuncSig;
 use crate::types::{Datum, Interval, Numeric, Type, display};
+use crate::values::{compare, input};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Evaluates scalar expressions over one row, in three-valued logic.
 
-use super::{cast, compare_as, opaque};
+use super::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions, opaque};
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions};
 use crate::types::{Datum, Type};
+use crate::values::{cast, compare, compare_as};
 use std::cmp::Ordering;
 
 /// Returns the value of `expr` over `row`.
@@ -239,7 +239,7 @@ fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Dat
             unknown = true;
             continue;
         }
-        let order = super::compare(a, b);
+        let order = compare(a, b);
         if order.is_ne() {
             return Datum::Bool(holds(order));
         }

@@ -6,9 +6,9 @@ use super::plan::{Member, Plan, ReaderView, Source, Template, Transaction, Windo
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, Kind, Outcome, Phase, Setting, Statement, Step, Value};
 use crate::ServerError;
-use crate::catalog::TableId;
 use crate::cost::{self, Decision, Force, Inputs, Policy, Sample, Strategy, threshold};
 use crate::frontier::{ALL_COMMANDS, Frontier};
+use crate::table::TableId;
 use std::collections::BTreeMap;
 
 /// The state of the machine: the purpose of the batch that it handed out last.

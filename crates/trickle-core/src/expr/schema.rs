@@ -1,6 +1,6 @@
 //! The columns of a relation.
 
-use crate::expr::Expr;
+use super::Expr;
 use crate::types::Type;
 use std::sync::Arc;
 

@@ -2,13 +2,13 @@
 
 use super::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
-use super::ident::{Ident, NameSet, Qualified};
 use super::naming::Naming;
 use super::profile::Profile;
 use super::sources::Sources;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, NodeMap, Schema};
+use crate::ident::{Ident, NameSet, Qualified};
 use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ pub struct Qualified {
 }
 
 /// The greatest number of bytes in a name of PostgreSQL.
-pub const MAX_BYTES: usize = 63;
+pub(crate) const MAX_BYTES: usize = 63;
 
 impl Ident {
     /// Makes an identifier from a name in the form in which PostgreSQL's catalog stores it.

@@ -1,8 +1,8 @@
 //! Reads dates, times and intervals from text.
 
 use crate::error::{Error, Result};
-use crate::types::Interval;
 use crate::types::calendar::{DAY, HOUR, MINUTE, SECOND, checked_days, month_length};
+use crate::types::{Interval, calendar};
 
 fn bad(ty: &str, text: &str) -> Error {
     Error::data("22007", format!("invalid input syntax for type {ty}: \"{text}\""))
@@ -81,8 +81,7 @@ pub(super) fn date(text: &str) -> Result<i32> {
     // A time after the date is ignored.
     let head = body.split([' ', 'T']).next().unwrap_or_default();
     let days = day(head, bc, text).ok_or_else(|| bad("date", text))??;
-    crate::expr::functions::date_in_range(days)
-        .map_err(|_| Error::data("22008", format!("date out of range: \"{text}\"")))
+    calendar::date_in_range(days).map_err(|_| Error::data("22008", format!("date out of range: \"{text}\"")))
 }
 
 pub(super) fn time(text: &str) -> Result<i64> {
@@ -106,8 +105,7 @@ pub(super) fn timestamp(text: &str, zoned: bool) -> Result<i64> {
     let offset = offset(zone).ok_or_else(invalid)?;
     let t =
         i128::from(days) * i128::from(DAY) + i128::from(micros) - i128::from(if zoned { offset } else { 0 });
-    crate::expr::functions::in_range(t)
-        .map_err(|_| Error::data("22008", format!("timestamp out of range: \"{text}\"")))
+    calendar::in_range(t).map_err(|_| Error::data("22008", format!("timestamp out of range: \"{text}\"")))
 }
 
 /// Reads an offset as microseconds east of UTC.

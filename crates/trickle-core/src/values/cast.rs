@@ -2,8 +2,7 @@
 
 use super::input::{fit_string, input};
 use crate::error::{Error, Result};
-use crate::expr::{functions, is_written};
-use crate::types::{Datum, Interval, Numeric, Type, calendar};
+use crate::types::{Datum, Interval, Numeric, Type, calendar, is_written};
 use std::sync::Arc;
 
 /// Returns `CAST(value AS to)`, for a value of type `from`.
@@ -39,13 +38,11 @@ pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
             let items = items.iter().map(|d| cast(d, &from, element)).collect::<Result<_>>()?;
             Ok(Datum::Array(items))
         }
-        (Datum::Date(d), Type::Timestamp | Type::Timestamptz) => {
-            functions::midnight(*d).map(Datum::Timestamp)
-        }
+        (Datum::Date(d), Type::Timestamp | Type::Timestamptz) => calendar::midnight(*d).map(Datum::Timestamp),
         (Datum::Timestamp(t), Type::Date) => Ok(Datum::Date(match *t {
             i64::MAX => i32::MAX,
             i64::MIN => i32::MIN,
-            t => functions::date_in_range(calendar::split(t).0)?,
+            t => calendar::date_in_range(calendar::split(t).0)?,
         })),
         (Datum::Timestamp(t), Type::Time) => Ok(match *t {
             i64::MAX | i64::MIN => Datum::Null,

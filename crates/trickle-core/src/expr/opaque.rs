@@ -2,7 +2,7 @@
 //! and arguments, as a value of the result type. Equal arguments give equal results, and a law about plans
 //! may use no other property of the value.
 
-use crate::expr::{FuncKind, FuncSig};
+use super::{FuncKind, FuncSig};
 use crate::types::{Datum, Interval, Numeric, Type};
 use num_bigint::BigInt;
 use std::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ const SEED: u64 = 0x7472_6963_6b6c_6521;
 
 /// Returns the value of an unknown function. The result is one of a few values, so that distinct arguments
 /// often give equal results.
-pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
+pub(crate) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     let mut h = Xxh64::new(SEED);
     sig.schema.hash(&mut h);
     sig.name.hash(&mut h);

@@ -1,0 +1,191 @@
+//! The statements of a refresh, and the recompute of a stream table by other means: as a query of its own,
+//! from a table that has the rows already, or in parts that run side by side.
+
+use super::StreamTable;
+use crate::apply::{
+    Against, Identity, LayoutSources, Stored, StoredColumn, Summand, affected_statement, change_statement,
+    difference, from_stored, full_statements, insert_statement, summands, takes_pairs,
+};
+use crate::delta::Path;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeId};
+use crate::opt;
+use crate::rel::{Rel, Revise, Table, with_servers_clock};
+use crate::sql::ast::{Query, Statement};
+use crate::sql::{Ident, Qualified, Ranged, Sources, render_changes, render_query, render_states};
+use crate::table::{ColumnDef, TableDef, TableId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The manner in which a refresh writes. All variants give the same contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refresh {
+    /// Applies the delta.
+    Delta,
+    /// Recomputes the rows of the keys that changed; only possible if [`StreamTable::has_affected_groups`].
+    AffectedGroups,
+    /// Recomputes the query and writes the difference.
+    Difference,
+    /// Recomputes the query and replaces the contents.
+    Replace,
+}
+
+impl StreamTable {
+    /// Returns the statements of one refresh, to be run in their order under one snapshot. Except under
+    /// [`Refresh::Replace`], the last statement returns the row `(rows_inserted, rows_updated,
+    /// rows_deleted)`. The list is empty if nothing that the query reads has changed.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn refresh(&self, how: Refresh, changed: &BTreeSet<TableId>) -> Result<Vec<Statement>> {
+        self.refresh_from(how, changed, &self.sources_of_refreshes())
+    }
+
+    /// Returns the sources that refreshes read: tables, change buffers, stored results.
+    pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
+        LayoutSources::new(&self.layout, &self.options.hidden_schema)
+    }
+
+    /// Returns the statements of [`StreamTable::refresh`], reading tables and changes from `sources`.
+    ///
+    /// # Errors
+    /// Those of [`StreamTable::refresh`].
+    pub fn refresh_from(
+        &self,
+        how: Refresh,
+        changed: &BTreeSet<TableId>,
+        sources: &dyn Sources,
+    ) -> Result<Vec<Statement>> {
+        let (graph, roots) = match how {
+            Refresh::Delta => self.delta(changed)?,
+            Refresh::Difference => {
+                let mut graph = self.graph.clone();
+                let nodes: Vec<NodeId> = self.layout.tables().map(|t| t.node).collect();
+                let roots =
+                    nodes.into_iter().map(|n| difference(&mut graph, n)).collect::<Result<Vec<_>>>()?;
+                (graph, roots)
+            }
+            Refresh::AffectedGroups => return self.affected(changed, sources),
+            Refresh::Replace => return self.replace(sources),
+        };
+        let live: Vec<(&Stored, NodeId)> =
+            self.layout.tables().zip(roots).filter(|(_, r)| !graph.props(*r).empty).collect();
+        if live.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
+        let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
+        let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
+        let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
+        let against = if how == Refresh::Difference { Against::Stored } else { Against::Plan };
+        Ok(vec![change_statement(changed, &tables, against)])
+    }
+
+    /// Returns the statement that makes the result equal to the table `from`, which has the columns of the
+    /// result and the rows of the query. The statement writes the difference, and returns the same row as the
+    /// last statement of [`StreamTable::refresh`].
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn adopt(&self, from: &Qualified) -> Result<Statement> {
+        let (table, mut graph) = (&self.layout.result, self.graph.clone());
+        let column = |c: &StoredColumn| ColumnDef::new(c.name.as_str(), c.ty.clone(), c.nullable);
+        let schema = from.schema.as_ref().map_or("", Ident::as_str);
+        let columns = table.columns.iter().map(column).collect();
+        let rows = Table::new(Arc::new(TableDef::new(TableId(0), schema, from.name.as_str(), columns)));
+        let rows = graph.add(rows)?;
+        let root = from_stored(&mut graph, table.node, rows)?;
+        let sources = self.sources_of_refreshes();
+        let changed = render_changes(&graph, &[root], &|_, _| false, &sources, &self.options.profile)?;
+        Ok(change_statement(changed, &[table], Against::Stored))
+    }
+
+    /// Returns the key of the result, and the path from a table to this key. `None` if other tables than the
+    /// result are stored, or if there is no such path.
+    fn affected_path(&self) -> Option<(&[usize], Path)> {
+        let Identity::Key(key) = &self.layout.result.identity else { return None };
+        let alone = self.kept.stored.iter().all(|n| *n == self.prepared);
+        let path = alone.then(|| Path::of(&self.graph, self.prepared, key))?;
+        Some((key, path?))
+    }
+
+    /// Whether [`Refresh::AffectedGroups`] is possible.
+    pub fn has_affected_groups(&self) -> bool {
+        self.affected_path().is_some()
+    }
+
+    /// Returns the key of the table whose values identify the rows of [`Refresh::AffectedGroups`], as columns
+    /// of the table's definition.
+    pub(crate) fn affected_key(&self) -> Option<Vec<usize>> {
+        let (_, path) = self.affected_path()?;
+        let (table, key) = path.key();
+        let Rel::Table(table) = self.graph.rel(table) else { return None };
+        key.iter().map(|k| table.columns().get(*k).copied()).collect()
+    }
+
+    fn affected(&self, changed: &BTreeSet<TableId>, sources: &dyn Sources) -> Result<Vec<Statement>> {
+        let Some((key, path)) = self.affected_path() else {
+            return Err(Error::plan("the rows of this query are not those of a table with a key"));
+        };
+        let mut graph = self.graph.clone();
+        let found = path.affected(&mut self.differ(&mut graph, changed), self.prepared, key)?;
+        let roots = opt::Optimizer::default().optimize(&mut graph, &[found.keys, found.rows])?;
+        if graph.props(roots[0]).empty {
+            return Ok(Vec::new());
+        }
+        let (ctes, named) = render_states(&graph, &roots, sources, &self.options.profile)?;
+        let [keys, rows] = &named[..] else { return Err(Error::internal("a root was not rendered")) };
+        Ok(vec![affected_statement(ctes, (keys, rows), &self.layout.result, key)])
+    }
+
+    /// Returns the query of a full refresh in a form that can run alone, in which the time is read from the
+    /// server's clock. Where SQL leaves open which of several equal values is shown, the returned query
+    /// chooses one.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn recomputed(&self) -> Result<Query> {
+        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        let (graph, query) = with_servers_clock(&self.graph, self.query)?;
+        self.rows(&graph, query, &self.layout.result, &sources)
+    }
+
+    fn replace(&self, sources: &dyn Sources) -> Result<Vec<Statement>> {
+        let mut statements = Vec::new();
+        for table in self.layout.tables() {
+            let node = if table.node == self.prepared { self.query } else { table.node };
+            let rows = self.rows(&self.graph, node, table, sources)?;
+            statements.extend(full_statements(table, rows));
+        }
+        Ok(statements)
+    }
+
+    fn rows(&self, graph: &Graph, node: NodeId, table: &Stored, sources: &dyn Sources) -> Result<Query> {
+        let names: Vec<Arc<str>> = table.columns.iter().map(|c| Arc::from(c.name.as_str())).collect();
+        render_query(graph, node, sources, &self.options.profile, &names)
+    }
+
+    /// Splits the last statement of [`Refresh::Replace`], which fills the result, into parts that can run at
+    /// the same time over the same snapshot. A part with a table reads the rows of that table from the
+    /// address `Param::Value(0)` (included) to `Param::Value(1)` (not included). A part without a table reads
+    /// all its tables whole, and must be run once. `size` returns the size of a table; the largest tables are
+    /// split.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn load(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<(Statement, Option<TableId>)>> {
+        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        let mut graph = self.graph.clone();
+        let table = &self.layout.result;
+        let parts = summands(&mut graph, self.query, size)?;
+        let insert = |part: &Summand| {
+            let Some(leaf) = part.over else {
+                return Ok((insert_statement(table, self.rows(&graph, part.root, table, &sources)?), None));
+            };
+            let rows = self.rows(&graph, part.root, table, &Ranged::new(&sources, leaf))?;
+            let over = graph.props(leaf).sources.first().copied();
+            Ok((insert_statement(table, rows), over))
+        };
+        parts.iter().map(insert).collect()
+    }
+}
