@@ -48,47 +48,14 @@ fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
             Datum::Bool(b) => Datum::Bool(!b),
             _ => Datum::Null,
         }),
-        ExprKind::Is { arg, test, negated } => {
-            let value = expr(arg, row)?;
-            let holds = match test {
-                IsTest::Null => is_null(&value, *negated),
-                IsTest::True => (value == Datum::Bool(true)) != *negated,
-                IsTest::False => (value == Datum::Bool(false)) != *negated,
-            };
-            Ok(Datum::Bool(holds))
-        }
+        ExprKind::Is { arg, test, negated } => Ok(Datum::Bool(is(&expr(arg, row)?, *test, *negated))),
         ExprKind::Distinct { left, right, negated } => {
             let (l, r) = (expr(left, row)?, expr(right, row)?);
             Ok(Datum::Bool(compare_as(left.ty(), &l, &r).is_eq() == *negated))
         }
-        ExprKind::Case { whens, otherwise } => {
-            for (condition, value) in whens {
-                if is_true(condition, row)? {
-                    return expr(value, row);
-                }
-            }
-            expr(otherwise, row)
-        }
-        ExprKind::Coalesce(args) => {
-            for arg in args {
-                let value = expr(arg, row)?;
-                if !value.is_null() {
-                    return Ok(value);
-                }
-            }
-            Ok(Datum::Null)
-        }
-        ExprKind::Extreme { greatest, args } => {
-            let wanted = if *greatest { Ordering::Greater } else { Ordering::Less };
-            let mut best = Datum::Null;
-            for arg in args {
-                let value = expr(arg, row)?;
-                if !value.is_null() && (best.is_null() || compare_as(e.ty(), &value, &best) == wanted) {
-                    best = value;
-                }
-            }
-            Ok(best)
-        }
+        ExprKind::Case { whens, otherwise } => case(whens, otherwise, row),
+        ExprKind::Coalesce(args) => coalesce(args, row),
+        ExprKind::Extreme { greatest, args } => extreme(e.ty(), *greatest, args, row),
         ExprKind::Quantified { op, arg, array, all } => {
             quantified(op, &expr(arg, row)?, &expr(array, row)?, *all)
         }
@@ -104,6 +71,47 @@ fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
             Err(Error::data("21000", "more than one row returned by a subquery used as an expression"))
         }
     }
+}
+
+/// Whether a value passes a test of IS.
+fn is(value: &Datum, test: IsTest, negated: bool) -> bool {
+    match test {
+        IsTest::Null => is_null(value, negated),
+        IsTest::True => (*value == Datum::Bool(true)) != negated,
+        IsTest::False => (*value == Datum::Bool(false)) != negated,
+    }
+}
+
+fn case(whens: &[(Expr, Expr)], otherwise: &Expr, row: &[Datum]) -> Result<Datum> {
+    for (condition, value) in whens {
+        if is_true(condition, row)? {
+            return expr(value, row);
+        }
+    }
+    expr(otherwise, row)
+}
+
+fn coalesce(args: &[Expr], row: &[Datum]) -> Result<Datum> {
+    for arg in args {
+        let value = expr(arg, row)?;
+        if !value.is_null() {
+            return Ok(value);
+        }
+    }
+    Ok(Datum::Null)
+}
+
+/// Returns the greatest or the least of the arguments, which are of type `ty`.
+fn extreme(ty: &Type, greatest: bool, args: &[Expr], row: &[Datum]) -> Result<Datum> {
+    let wanted = if greatest { Ordering::Greater } else { Ordering::Less };
+    let mut best = Datum::Null;
+    for arg in args {
+        let value = expr(arg, row)?;
+        if !value.is_null() && (best.is_null() || compare_as(ty, &value, &best) == wanted) {
+            best = value;
+        }
+    }
+    Ok(best)
 }
 
 /// An evaluated subscript.

@@ -262,6 +262,12 @@ fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     text
 }
 
+fn case(whens: &[(Expr, Expr)], otherwise: &Expr, s: &Schema) -> String {
+    let when = |(c, v): &(Expr, Expr)| format!("WHEN {} THEN {}", describe(c, s), describe(v, s));
+    let whens = whens.iter().map(when).collect::<Vec<_>>().join(" ");
+    format!("CASE {whens} ELSE {} END", describe(otherwise, s))
+}
+
 /// Returns the text of an expression. A column is written `label#position`.
 fn describe(e: &Expr, s: &Schema) -> String {
     let list = |args: &[Expr], sep: &str| args.iter().map(|a| describe(a, s)).collect::<Vec<_>>().join(sep);
@@ -294,14 +300,7 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Distinct { left, right, negated } => {
             format!("({} {} {})", describe(left, s), if *negated { "≡" } else { "≢" }, describe(right, s))
         }
-        ExprKind::Case { whens, otherwise } => {
-            let whens = whens
-                .iter()
-                .map(|(c, v)| format!("WHEN {} THEN {}", describe(c, s), describe(v, s)))
-                .collect::<Vec<_>>()
-                .join(" ");
-            format!("CASE {whens} ELSE {} END", describe(otherwise, s))
-        }
+        ExprKind::Case { whens, otherwise } => case(whens, otherwise, s),
         ExprKind::Coalesce(args) => format!("coalesce({})", list(args, ", ")),
         ExprKind::Extreme { greatest, args } => {
             format!("{}({})", if *greatest { "greatest" } else { "least" }, list(args, ", "))

@@ -29,6 +29,7 @@ mod guard;
 mod modifiers;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use crate::cdc::{Buffer, EVENTS, event_word, xid8};
 use crate::error::Result;

@@ -1,9 +1,13 @@
 //! Drops columns that no reader needs.
 
-use crate::error::Result;
+use crate::agg::Acc;
+use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::graph::{ColSet, Graph, NodeId, NodeMap};
-use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, Relational, SemiJoin, Top, Union, Window};
+use crate::graph::{ColSet, Graph, NodeId, NodeMap, Schema};
+use crate::rel::{
+    Accumulate, Expand, Filter, Join, Map, Negate, OuterJoin, Recursion, Reduce, Rel, Relational, SemiJoin,
+    Top, Union, Window,
+};
 use crate::window::OrderKey;
 
 /// A node that was pruned, in place of an old node.
@@ -52,8 +56,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     }
     let mut made = Vec::new();
     for root in roots {
-        let top =
-            done.get_ref(*root).ok_or_else(|| crate::error::Error::internal("a root was not pruned"))?;
+        let top = done.get_ref(*root).ok_or_else(|| Error::internal("a root was not pruned"))?;
         made.push(exactly(graph, top, 0..graph.schema(*root).len())?);
     }
     Ok(made)
@@ -62,84 +65,40 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
 /// Calls `need` for each input of a node, with the columns of this input from which the node's columns `mine`
 /// are computed.
 fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeId, &ColSet)) {
-    let cols = |set: &mut ColSet, e: &Expr| e.each_column(|c| set.insert(c));
-    let mut used = ColSet::new();
     match graph.rel(id) {
-        Rel::Map(m) => {
-            mine.iter().for_each(|i| cols(&mut used, &m.exprs()[i]));
-            need(m.input(), &used);
-        }
-        Rel::Filter(f) => {
-            used.extend(mine);
-            cols(&mut used, f.predicate());
-            need(f.input(), &used);
-        }
+        Rel::Map(m) => need(m.input(), &read(mine.iter().map(|i| &m.exprs()[i]))),
+        Rel::Filter(f) => need(f.input(), &read([f.predicate()]).union(mine)),
         Rel::Expand(e) => {
-            let width = graph.schema(e.input()).len();
-            used.extend(&mine.iter().filter(|c| *c < width).collect());
-            e.calls().iter().flat_map(|c| &c.args).for_each(|e| cols(&mut used, e));
-            need(e.input(), &used);
+            let passed = mine.iter().filter(|c| *c < graph.schema(e.input()).len()).collect();
+            need(e.input(), &read(e.calls().iter().flat_map(|c| &c.args)).union(&passed));
         }
-        Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => {
-            let (l, r, on) = match graph.rel(id) {
-                Rel::Join(j) => (j.left(), j.right(), j.on()),
-                Rel::OuterJoin(o) => (o.left_input(), o.right_input(), o.on()),
-                Rel::SemiJoin(s) => (s.left(), s.right(), s.on()),
-                _ => return,
-            };
-            used.extend(mine);
-            cols(&mut used, on);
-            let width = graph.schema(l).len();
-            need(l, &used.iter().filter(|c| *c < width).collect());
-            need(r, &used.iter().filter(|c| *c >= width).map(|c| c - width).collect());
-        }
+        Rel::Join(j) => of_sides(graph, (j.left(), j.right()), j.on(), mine, need),
+        Rel::OuterJoin(o) => of_sides(graph, (o.left_input(), o.right_input()), o.on(), mine, need),
+        Rel::SemiJoin(s) => of_sides(graph, (s.left(), s.right()), s.on(), mine, need),
         Rel::Reduce(r) => {
-            used.extend(&r.keys().into());
-            for (i, agg) in r.aggs().iter().enumerate() {
-                if mine.contains(r.keys().len() + i) || r.upkeep_reads(i) {
-                    agg.exprs().for_each(|e| cols(&mut used, e));
-                }
-            }
-            need(r.input(), &used);
+            let shown = |i: usize| mine.contains(r.keys().len() + i) || r.upkeep_reads(i);
+            let aggs = r.aggs().iter().enumerate().filter(|(i, _)| shown(*i));
+            need(r.input(), &read(aggs.flat_map(|(_, agg)| agg.exprs())).union(&r.keys().into()));
         }
         Rel::Top(t) => {
-            used.extend(mine);
-            used.extend(&t.partition().into());
-            used.extend(&t.order().iter().map(|k| k.column).collect());
-            need(t.input(), &used);
+            let used = mine.union(&t.partition().into());
+            need(t.input(), &used.union(&t.order().iter().map(|k| k.column).collect()));
         }
         Rel::Window(w) => {
             let width = graph.schema(w.input()).len();
+            let calls = w.calls().iter().enumerate().filter(|(i, _)| mine.contains(width + i));
+            let mut used = read(calls.flat_map(|(_, call)| call.exprs()));
             used.extend(&mine.iter().filter(|c| *c < width).collect());
             used.extend(&w.partition().into());
             used.extend(&w.order().iter().map(|k| k.column).collect());
-            for (_, call) in w.calls().iter().enumerate().filter(|(i, _)| mine.contains(width + i)) {
-                call.exprs().for_each(|e| cols(&mut used, e));
-            }
             need(w.input(), &used);
         }
         Rel::Accumulate(a) => {
-            used.extend(&a.keys().into());
-            a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).for_each(|e| cols(&mut used, e));
-            need(a.input(), &used);
+            let exprs = a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter));
+            need(a.input(), &read(exprs).union(&a.keys().into()));
         }
-        Rel::Recursion(r) => {
-            let width = graph.schema(r.base()).len();
-            r.exprs().for_each(|e| cols(&mut used, e));
-            let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
-            // The delta of a recursion must tell the rows of the side apart. The smallest key of the side
-            // does so with the fewest columns.
-            if let Some(key) = graph.props(r.side()).keys.iter().min_by_key(|k| k.len()) {
-                beside.extend(key);
-            }
-            need(r.side(), &beside);
-            let rows = graph.inputs(id).iter().enumerate().filter(|(i, _)| *i != 1);
-            rows.for_each(|(_, rows)| need(*rows, &ColSet::all(width)));
-        }
-        Rel::Revise(r) => {
-            r.reads(&r.shown(mine)).for_each(|e| cols(&mut used, e));
-            need(r.input(), &used);
-        }
+        Rel::Recursion(r) => of_recursion(graph, id, r, need),
+        Rel::Revise(r) => need(r.input(), &read(r.reads(&r.shown(mine)))),
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
         // All columns are needed: thresholds compare whole rows, keys are computed from whole changed rows,
         // and a Consolidate may serve either of these.
@@ -158,6 +117,44 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
     }
 }
 
+/// Returns the columns that expressions read.
+fn read<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> ColSet {
+    let mut used = ColSet::new();
+    exprs.into_iter().for_each(|e| e.each_column(|c| used.insert(c)));
+    used
+}
+
+/// Calls `need` for the sides of a join, whose columns are those of the left side, then those of the right.
+fn of_sides(
+    graph: &Graph,
+    (left, right): (NodeId, NodeId),
+    on: &Expr,
+    mine: &ColSet,
+    mut need: impl FnMut(NodeId, &ColSet),
+) {
+    let used = read([on]).union(mine);
+    let width = graph.schema(left).len();
+    need(left, &used.iter().filter(|c| *c < width).collect());
+    need(right, &used.iter().filter(|c| *c >= width).map(|c| c - width).collect());
+}
+
+/// Calls `need` for the inputs of a recursion. All inputs but the side have rows of the result, whose columns
+/// are all needed.
+fn of_recursion(graph: &Graph, id: NodeId, r: &Recursion, mut need: impl FnMut(NodeId, &ColSet)) {
+    let width = graph.schema(r.base()).len();
+    let used = read(r.exprs());
+    let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
+    // The delta of a recursion must tell the rows of the side apart. The smallest key of the side does so
+    // with the fewest columns.
+    if let Some(key) = graph.props(r.side()).keys.iter().min_by_key(|k| k.len()) {
+        beside.extend(key);
+    }
+    need(r.side(), &beside);
+    let rows = graph.inputs(id).iter().enumerate().filter(|(i, _)| *i != 1);
+    rows.for_each(|(_, rows)| need(*rows, &ColSet::all(width)));
+}
+
+/// Returns the node with its columns `mine` over the pruned inputs.
 fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -> Result<Pruned> {
     let node = graph.shared(id);
     let (rel, inputs) = (node.rel(), node.inputs());
@@ -172,35 +169,14 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
         Rel::Table(t) if mine.len() < width => {
             Pruned { node: graph.add(t.select(mine.iter()))?, kept: mine.clone() }
         }
-        Rel::Map(m) => {
-            let input = at(0)?;
-            let exprs = mine.iter().map(|i| input.expr(&m.exprs()[i])).collect();
-            let labels = mine.iter().map(|i| node.schema().columns()[i].label.clone()).collect();
-            let labelled = m.labels().is_some();
-            let map = Map::new(input.node, exprs);
-            Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, kept: mine.clone() }
-        }
+        Rel::Map(m) => map(graph, m, node.schema(), mine, at(0)?)?,
         Rel::Filter(f) => {
             let input = at(0)?;
-            Pruned {
-                node: graph.add(crate::rel::Filter::new(input.node, input.expr(f.predicate())))?,
-                kept: input.kept.clone(),
-            }
+            let filter = Filter::new(input.node, input.expr(f.predicate()));
+            Pruned { node: graph.add(filter)?, kept: input.kept.clone() }
         }
-        Rel::Expand(e) => {
-            // The number of rows depends on every call, so all calls stay. The ordinality has no influence on
-            // the number of rows.
-            let input = at(0)?;
-            let old = graph.schema(inputs[0]).len();
-            let numbered = e.has_ordinality() && mine.contains(width - 1);
-            let mut kept = input.kept.clone();
-            (old..width - usize::from(e.has_ordinality() && !numbered)).for_each(|c| kept.insert(c));
-            let expand = e.over(input.node, |c| input.at(c)).numbered(numbered);
-            Pruned { node: graph.add(expand)?, kept }
-        }
-        Rel::Negate(_) => {
-            Pruned { node: graph.add(crate::rel::Negate::new(at(0)?.node))?, kept: at(0)?.kept.clone() }
-        }
+        Rel::Expand(e) => expand(graph, e, width, mine, at(0)?)?,
+        Rel::Negate(_) => Pruned { node: graph.add(Negate::new(at(0)?.node))?, kept: at(0)?.kept.clone() },
         Rel::Union(_) => {
             let mut parts = Vec::new();
             for i in 0..inputs.len() {
@@ -209,34 +185,10 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             Pruned { node: graph.add(Union::new(parts))?, kept: mine.clone() }
         }
         Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => both_sides(graph, rel, at(0)?, at(1)?)?,
-        Rel::Reduce(r) => {
-            let input = at(0)?;
-            let n = r.keys().len();
-            let kept: ColSet =
-                (0..width).filter(|c| *c < n || mine.contains(*c) || r.upkeep_reads(c - n)).collect();
-            let aggs = kept.iter().skip(n).map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
-            let keys = r.keys().iter().map(|k| input.at(*k)).collect();
-            Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, kept }
-        }
-        Rel::Top(t) => {
-            let input = at(0)?;
-            let partition = t.partition().iter().map(|c| input.at(*c)).collect();
-            let order = t.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
-            let top = Top::new(input.node, partition, order, t.slice());
-            Pruned { node: graph.add(top)?, kept: input.kept.clone() }
-        }
+        Rel::Reduce(r) => reduce(graph, r, width, mine, at(0)?)?,
+        Rel::Top(t) => top(graph, t, at(0)?)?,
         Rel::Window(w) => window(graph, w, mine, at(0)?)?,
-        Rel::Accumulate(a) => {
-            let input = at(0)?;
-            let accs = a.accs().iter().map(|x| crate::agg::Acc {
-                value: x.value.as_ref().map(|e| input.expr(e)),
-                filter: x.filter.as_ref().map(|e| input.expr(e)),
-                ty: x.ty.clone(),
-            });
-            let keys = a.keys().iter().map(|k| input.at(*k)).collect();
-            let node = graph.add(a.over(input.node, keys, accs.collect()))?;
-            Pruned { node, kept: ColSet::all(width) }
-        }
+        Rel::Accumulate(a) => accumulate(graph, a, width, at(0)?)?,
         Rel::Revise(r) => {
             let (input, kept) = (at(0)?, r.shown(mine));
             Pruned { node: graph.add(r.over(input.node, &kept, |e| input.expr(e)))?, kept }
@@ -264,6 +216,51 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     })
 }
 
+fn map(graph: &mut Graph, m: &Map, schema: &Schema, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
+    let exprs = mine.iter().map(|i| input.expr(&m.exprs()[i])).collect();
+    let labels = mine.iter().map(|i| schema.columns()[i].label.clone()).collect();
+    let labelled = m.labels().is_some();
+    let map = Map::new(input.node, exprs);
+    Ok(Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, kept: mine.clone() })
+}
+
+/// Keeps all calls of the operator, since the number of rows depends on every call. The ordinality has no
+/// influence on the number of rows.
+fn expand(graph: &mut Graph, e: &Expand, width: usize, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
+    let old = graph.schema(e.input()).len();
+    let numbered = e.has_ordinality() && mine.contains(width - 1);
+    let mut kept = input.kept.clone();
+    (old..width - usize::from(e.has_ordinality() && !numbered)).for_each(|c| kept.insert(c));
+    let expand = e.over(input.node, |c| input.at(c)).numbered(numbered);
+    Ok(Pruned { node: graph.add(expand)?, kept })
+}
+
+fn reduce(graph: &mut Graph, r: &Reduce, width: usize, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
+    let n = r.keys().len();
+    let kept: ColSet = (0..width).filter(|c| *c < n || mine.contains(*c) || r.upkeep_reads(c - n)).collect();
+    let aggs = kept.iter().skip(n).map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
+    let keys = r.keys().iter().map(|k| input.at(*k)).collect();
+    Ok(Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, kept })
+}
+
+fn top(graph: &mut Graph, t: &Top, input: &Pruned) -> Result<Pruned> {
+    let partition = t.partition().iter().map(|c| input.at(*c)).collect();
+    let order = t.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+    let top = Top::new(input.node, partition, order, t.slice());
+    Ok(Pruned { node: graph.add(top)?, kept: input.kept.clone() })
+}
+
+fn accumulate(graph: &mut Graph, a: &Accumulate, width: usize, input: &Pruned) -> Result<Pruned> {
+    let accs = a.accs().iter().map(|x| Acc {
+        value: x.value.as_ref().map(|e| input.expr(e)),
+        filter: x.filter.as_ref().map(|e| input.expr(e)),
+        ty: x.ty.clone(),
+    });
+    let keys = a.keys().iter().map(|k| input.at(*k)).collect();
+    let node = graph.add(a.over(input.node, keys, accs.collect()))?;
+    Ok(Pruned { node, kept: ColSet::all(width) })
+}
+
 /// Returns the node over all columns of its inputs.
 fn of_whole_inputs(graph: &mut Graph, id: NodeId, done: &NodeMap<Pruned>) -> Result<Pruned> {
     let node = graph.shared(id);
@@ -277,8 +274,8 @@ fn of_whole_inputs(graph: &mut Graph, id: NodeId, done: &NodeMap<Pruned>) -> Res
     Ok(Pruned { node: made, kept: ColSet::all(node.schema().len()) })
 }
 
-fn not_pruned() -> crate::error::Error {
-    crate::error::Error::internal("an input was not pruned")
+fn not_pruned() -> Error {
+    Error::internal("an input was not pruned")
 }
 
 /// Drops the calls of a window that no reader needs. A window without calls is replaced by its input.
@@ -300,7 +297,7 @@ fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Resul
 
 fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pruned> {
     let [old, _] = rel.as_operator().inputs()[..] else {
-        return Err(crate::error::Error::internal("not a join"));
+        return Err(Error::internal("not a join"));
     };
     let old = graph.schema(old).len();
     let kept = l.kept.union(&r.kept.shifted(old));
@@ -327,7 +324,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
             };
             Pruned { node: graph.add(made)?, kept: l.kept.clone() }
         }
-        _ => return Err(crate::error::Error::internal("not a join")),
+        _ => return Err(Error::internal("not a join")),
     })
 }
 

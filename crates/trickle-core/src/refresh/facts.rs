@@ -146,20 +146,27 @@ pub(super) fn read(
         if !source_held.is_true() {
             return Err(stale());
         }
-        let pending = Pending {
-            rows: pending.as_int(),
-            committed: committed.as_text().map(Arc::from),
-            gap: match cut {
-                Value::Bool(overflowed) => Some(if *overflowed { Gap::Overflowed } else { Gap::Replaced }),
-                _ => None,
-            },
-            size: size.as_int().unwrap_or(0).max(0),
-        };
+        let pending = Pending::read(pending, cut, committed, size);
         facts.pending.insert(TableId(u32::try_from(source).map_err(|_| bad())?), pending);
     }
     match now.filter(|_| members.iter().all(|m| all.contains_key(&m.id))) {
         Some(now) => Ok((now, all)),
         None => Err(stale()),
+    }
+}
+
+impl Pending {
+    /// Reads the columns about one source.
+    fn read(rows: &Value, cut: &Value, committed: &Value, size: &Value) -> Pending {
+        Pending {
+            rows: rows.as_int(),
+            committed: committed.as_text().map(Arc::from),
+            gap: match cut {
+                Value::Bool(overflowed) => Some(if *overflowed { Gap::Overflowed } else { Gap::Replaced }),
+                Value::Null | Value::Int8(_) | Value::Float8(_) | Value::Text(_) => None,
+            },
+            size: size.as_int().unwrap_or(0).max(0),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! it was last refreshed or last found without changes. The agenda also holds the stream tables that are
 //! being refreshed, and those that have changes and wait for their turn.
 
-use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
+use super::{Action, Options, Plan, Schedule, Status, Task, Time, decide};
 use crate::dag::Dag;
 use crate::table::TableId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ impl Agenda {
             self.tasks.insert(id, task(known, old, now));
         }
         self.dag = dag;
-        self.periods = plan::periods(&self.dag, &self.tasks, &self.options);
+        self.periods = decide::periods(&self.dag, &self.tasks, &self.options);
         self.changed.retain(|id| self.tasks.contains_key(id));
         self.quiet.retain(|id, _| self.tasks.contains_key(id));
         suspended
@@ -187,7 +187,7 @@ impl Agenda {
 
     fn plan(&self, most: usize, now: Time) -> (Vec<Due>, Plan) {
         let options = Options { max_concurrent: most, ..self.options };
-        let mut plan = plan::next_of(&self.dag, &self.tasks, &self.periods, &options, now);
+        let mut plan = decide::next_of(&self.dag, &self.tasks, &self.periods, &options, now);
         let due = std::mem::take(&mut plan.actions).into_iter().filter_map(|a| match a {
             Action::Refresh { members, due, polled, .. } => {
                 let quiet_at = members.iter().map(|id| self.quiet.get(id).copied()).min().flatten();

@@ -9,12 +9,16 @@
 //! - [`share`]: the owner whose refresh is next, where several owners share the refreshers.
 
 mod agenda;
+mod decide;
+mod due;
 mod plan;
 pub mod share;
 mod spec;
 
 pub use agenda::{Agenda, Due, Known, Look, Outcome, Seen};
-pub use plan::{Action, Blocked, Options, Plan, Status, Task, backoff, effective_period, next};
+pub use decide::next;
+pub use due::{backoff, effective_period};
+pub use plan::{Action, Blocked, Options, Plan, Status, Task};
 pub use spec::{CronLine, Schedule};
 
 use crate::dag::Dag;

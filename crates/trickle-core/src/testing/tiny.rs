@@ -74,16 +74,20 @@ fn small_plans_over(ty: &Type) -> Result<Vec<(String, Sample)>> {
         plans.push((format!("{name} of {ty}"), Sample { graph, root }));
         Ok(())
     };
-    unary(&mut add)?;
-    binary(&mut add)?;
-    nested(&mut add)?;
+    rows(&mut add)?;
+    groups(&mut add)?;
+    joins(&mut add)?;
+    other_joins(&mut add)?;
+    set_operations(&mut add)?;
+    over_subqueries(&mut add)?;
+    over_other_operators(&mut add)?;
     Ok(plans)
 }
 
 type Build<'a> = &'a dyn Fn(&mut Graph, NodeId, NodeId) -> Result<NodeId>;
 type Add<'a> = dyn FnMut(&str, Build<'_>, &[&str]) -> Result<()> + 'a;
 
-fn unary(add: &mut Add<'_>) -> Result<()> {
+fn rows(add: &mut Add<'_>) -> Result<()> {
     add(
         "filter",
         &|g, r, _| {
@@ -120,7 +124,10 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         &|g, r, _| g.add(Top::new(r, vec![], vec![by(&[1])[0], OrderKey::settling(0)], first(1, true))),
         &["k", "v"],
     )?;
-    add("windows", &|g, r, _| g.add(Window::new(r, vec![], by(&[0]), numbers())), &["k"])?;
+    add("windows", &|g, r, _| g.add(Window::new(r, vec![], by(&[0]), numbers())), &["k"])
+}
+
+fn groups(add: &mut Add<'_>) -> Result<()> {
     add(
         "aggregates by key",
         &|g, r, _| {
@@ -209,7 +216,7 @@ fn conditions(g: &Graph, r: NodeId) -> Vec<(&'static str, Expr)> {
     ]
 }
 
-fn binary(add: &mut Add<'_>) -> Result<()> {
+fn joins(add: &mut Add<'_>) -> Result<()> {
     for i in 0..4 {
         let on = move |g: &Graph, r: NodeId| conditions(g, r).swap_remove(i).1;
         let name = ["=", "≡", "<", "= is not false"][i];
@@ -254,6 +261,10 @@ fn binary(add: &mut Add<'_>) -> Result<()> {
             &["k"],
         )?;
     }
+    Ok(())
+}
+
+fn other_joins(add: &mut Add<'_>) -> Result<()> {
     add(
         "self join",
         &|g, r, _| {
@@ -270,7 +281,10 @@ fn binary(add: &mut Add<'_>) -> Result<()> {
         },
         &["k"],
     )?;
-    add("exists, uncorrelated", &|g, r, s| g.add(SemiJoin::semi(r, s, Expr::bool(true))), &["k"])?;
+    add("exists, uncorrelated", &|g, r, s| g.add(SemiJoin::semi(r, s, Expr::bool(true))), &["k"])
+}
+
+fn set_operations(add: &mut Add<'_>) -> Result<()> {
     add(
         "union",
         &|g, r, s| {
@@ -303,7 +317,7 @@ fn on_first(g: &Graph, r: NodeId) -> Expr {
     conditions(g, r).swap_remove(0).1
 }
 
-fn nested(add: &mut Add<'_>) -> Result<()> {
+fn over_subqueries(add: &mut Add<'_>) -> Result<()> {
     add(
         "count over distinct",
         &|g, r, _| {
@@ -361,7 +375,10 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
             g.add(Join::new(r, t, Expr::bool(true)))
         },
         &["k"],
-    )?;
+    )
+}
+
+fn over_other_operators(add: &mut Add<'_>) -> Result<()> {
     for fixpoint in [Fixpoint::All, Fixpoint::Distinct] {
         add(
             &format!("reached {fixpoint:?}"),

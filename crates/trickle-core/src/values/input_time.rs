@@ -130,10 +130,9 @@ fn offset(zone: &str) -> Option<i64> {
 /// the end counts seconds, and `ago` negates the whole interval.
 pub(super) fn interval(text: &str) -> Result<Interval> {
     let invalid = || bad("interval", text);
-    let overflow = || Error::data("22008", format!("interval field value out of range: \"{text}\""));
     let spaced = spaced(text);
     let mut words = spaced.split_ascii_whitespace().peekable();
-    let (mut months, mut days, mut micros) = (0_i128, 0_i128, 0_i128);
+    let mut sum = Parts::default();
     let mut any = false;
     let mut ago = false;
     while let Some(word) = words.next() {
@@ -151,52 +150,77 @@ pub(super) fn interval(text: &str) -> Result<Interval> {
         };
         let sign = if negative { -1 } else { 1 };
         if body.contains(':') {
-            micros += sign * i128::from(hours(body).ok_or_else(invalid)?);
+            sum.micros += sign * i128::from(hours(body).ok_or_else(invalid)?);
             continue;
         }
-        let (whole, fraction) = body.split_once('.').unwrap_or((body, ""));
-        let whole = i128::from(if whole.is_empty() { 0 } else { number(whole).ok_or_else(invalid)? });
-        // The amount is in millionths of the unit.
-        let amount = sign * (whole * 1_000_000 + i128::from(fraction_micros(fraction).ok_or_else(invalid)?));
+        let amount = sign * millionths(body).ok_or_else(invalid)?;
         let unit = words.next_if(|w| w.starts_with(|c: char| c.is_ascii_alphabetic()) && *w != "ago");
-        let part = |n: i128| amount * n / 1_000_000;
-        let rest = |n: i128| amount * n % 1_000_000;
-        match unit.unwrap_or("s") {
-            "us" | "usec" | "microsecond" | "microseconds" => micros += part(1),
-            "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => micros += part(1000),
-            "s" | "sec" | "secs" | "second" | "seconds" => micros += amount,
-            "m" | "min" | "mins" | "minute" | "minutes" => micros += amount * 60,
-            "h" | "hr" | "hrs" | "hour" | "hours" => micros += amount * 3600,
-            "d" | "day" | "days" => {
-                days += part(1);
-                micros += rest(1) * 86_400;
-            }
-            "w" | "week" | "weeks" => {
-                days += part(7);
-                micros += rest(7) * 86_400;
-            }
-            "mon" | "mons" | "month" | "months" => {
-                months += part(1);
-                let left = rest(1) * 30;
-                days += left / 1_000_000;
-                micros += left % 1_000_000 * 86_400;
-            }
-            "y" | "yr" | "yrs" | "year" | "years" => months += (amount * 12) / 1_000_000,
-            "decade" | "decades" | "dec" | "decs" => months += part(120),
-            "century" | "centuries" | "c" | "cent" => months += part(1200),
-            "millennium" | "millennia" | "mil" | "mils" => months += part(12_000),
-            _ => return Err(invalid()),
-        }
+        sum.add(amount, unit.unwrap_or("s")).ok_or_else(invalid)?;
     }
     if !any {
         return Err(invalid());
     }
-    let sign = if ago { -1 } else { 1 };
-    Ok(Interval {
-        months: i32::try_from(months * sign).map_err(|_| overflow())?,
-        days: i32::try_from(days * sign).map_err(|_| overflow())?,
-        micros: i64::try_from(micros * sign).map_err(|_| overflow())?,
-    })
+    let out_of_range = || Error::data("22008", format!("interval field value out of range: \"{text}\""));
+    sum.signed(if ago { -1 } else { 1 }).ok_or_else(out_of_range)
+}
+
+/// Returns the number `n[.f]` in millionths.
+fn millionths(text: &str) -> Option<i128> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole = i128::from(if whole.is_empty() { 0 } else { number(whole)? });
+    Some(whole * 1_000_000 + i128::from(fraction_micros(fraction)?))
+}
+
+/// The parts of an interval, added up from words.
+#[derive(Default)]
+struct Parts {
+    months: i128,
+    days: i128,
+    micros: i128,
+}
+
+impl Parts {
+    /// Adds an amount, in millionths of the unit. Returns `None` for a word that is no unit.
+    fn add(&mut self, amount: i128, unit: &str) -> Option<()> {
+        let part = |n: i128| amount * n / 1_000_000;
+        let rest = |n: i128| amount * n % 1_000_000;
+        match unit {
+            "us" | "usec" | "microsecond" | "microseconds" => self.micros += part(1),
+            "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => self.micros += part(1000),
+            "s" | "sec" | "secs" | "second" | "seconds" => self.micros += amount,
+            "m" | "min" | "mins" | "minute" | "minutes" => self.micros += amount * 60,
+            "h" | "hr" | "hrs" | "hour" | "hours" => self.micros += amount * 3600,
+            "d" | "day" | "days" => {
+                self.days += part(1);
+                self.micros += rest(1) * 86_400;
+            }
+            "w" | "week" | "weeks" => {
+                self.days += part(7);
+                self.micros += rest(7) * 86_400;
+            }
+            "mon" | "mons" | "month" | "months" => {
+                self.months += part(1);
+                let left = rest(1) * 30;
+                self.days += left / 1_000_000;
+                self.micros += left % 1_000_000 * 86_400;
+            }
+            "y" | "yr" | "yrs" | "year" | "years" => self.months += (amount * 12) / 1_000_000,
+            "decade" | "decades" | "dec" | "decs" => self.months += part(120),
+            "century" | "centuries" | "c" | "cent" => self.months += part(1200),
+            "millennium" | "millennia" | "mil" | "mils" => self.months += part(12_000),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Returns the interval with the sign of its parts multiplied by `sign`; `None` where a part overflows.
+    fn signed(&self, sign: i128) -> Option<Interval> {
+        Some(Interval {
+            months: i32::try_from(self.months * sign).ok()?,
+            days: i32::try_from(self.days * sign).ok()?,
+            micros: i64::try_from(self.micros * sign).ok()?,
+        })
+    }
 }
 
 /// Returns the text in lower case, with a blank between a number and its unit.

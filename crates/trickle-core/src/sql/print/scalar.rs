@@ -131,23 +131,7 @@ impl Printer {
             Scalar::Operator(op, args) => self.operator(op, args),
             Scalar::Aggregate(a) => self.aggregate(a, false),
             Scalar::Over(o) => self.over(o),
-            Scalar::Cast(e, ty) => match ty.collation() {
-                // The parentheses are needed by the parser crate, which reads COLLATE only after an
-                // expression in parentheses.
-                Some((base, collation)) => {
-                    self.word("(");
-                    self.operand(e, Binding::Cast);
-                    self.word("::");
-                    self.show(&base);
-                    self.word(") COLLATE ");
-                    self.word(collation);
-                }
-                None => {
-                    self.operand(e, Binding::Cast);
-                    self.word("::");
-                    self.show(ty);
-                }
-            },
+            Scalar::Cast(e, ty) => self.cast(e, ty),
             Scalar::And(terms) => self.chain(terms, " AND ", Binding::Not),
             Scalar::Or(terms) => self.chain(terms, " OR ", Binding::And),
             Scalar::Not(e) => {
@@ -170,6 +154,26 @@ impl Printer {
             }
             Scalar::Case { whens, otherwise } => self.case(whens, otherwise.as_deref()),
             _ => self.bare_rest(s),
+        }
+    }
+
+    fn cast(&mut self, e: &Scalar, ty: &Type) {
+        match ty.collation() {
+            // The parentheses are needed by the parser crate, which reads COLLATE only after an expression in
+            // parentheses.
+            Some((base, collation)) => {
+                self.word("(");
+                self.operand(e, Binding::Cast);
+                self.word("::");
+                self.show(&base);
+                self.word(") COLLATE ");
+                self.word(collation);
+            }
+            None => {
+                self.operand(e, Binding::Cast);
+                self.word("::");
+                self.show(ty);
+            }
         }
     }
 
