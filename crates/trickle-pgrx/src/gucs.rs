@@ -76,7 +76,7 @@ static GIVE_WAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static SEGMENT: GucSetting<i32> = GucSetting::<i32>::new(512 << 10);
 
 /// An integer setting: its name, descriptions, least and greatest value, and who may set it.
-struct Number {
+struct IntegerSetting {
     name: &'static CStr,
     short: &'static CStr,
     long: &'static CStr,
@@ -85,8 +85,8 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 11] = [
-    Number {
+const NUMBERS: [IntegerSetting; 11] = [
+    IntegerSetting {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"Interval at which new stream tables are looked for, in milliseconds.",
         long: c"Schedules are kept between these looks, too.",
@@ -94,7 +94,7 @@ const NUMBERS: [Number; 11] = [
         range: (10, 3_600_000),
         context: GucContext::Sighup,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.max_concurrent_refreshes",
         short: c"Greatest number of groups of linked stream tables that are refreshed at a time in a database.",
         long: c"Each group takes a process of max_worker_processes; without a free one, groups are refreshed one after the other.",
@@ -102,7 +102,7 @@ const NUMBERS: [Number; 11] = [
         range: (1, 64),
         context: GucContext::Sighup,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.max_delta_rows",
         short: c"Number of changed rows above which a stream table is recomputed.",
         long: c"0 is no limit.",
@@ -110,7 +110,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, i32::MAX),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.statement_timeout_ms",
         short: c"Longest time of a statement of a refresh on schedule, in milliseconds.",
         long: c"0 is no limit. A refresh that a session asks for has the statement_timeout of that session.",
@@ -118,7 +118,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, i32::MAX),
         context: GucContext::Sighup,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.merge_work_mem_mb",
         short: c"Least work_mem of a refresh, in MiB.",
         long: c"0 is the work_mem of the server.",
@@ -126,7 +126,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, 1 << 20),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.merge_work_mem_max_mb",
         short: c"Greatest work_mem of a refresh that has many rows to sort or hash, in MiB.",
         long: c"0 is the work_mem of the server.",
@@ -134,7 +134,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, 1 << 20),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.max_consecutive_errors",
         short: c"Number of failed refreshes in a row after which a stream table is suspended.",
         long: c"0 is never.",
@@ -142,7 +142,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, 1000),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.history_retention_days",
         short: c"Age after which a row of the history of refreshes is deleted, in days.",
         long: c"0 is never.",
@@ -150,7 +150,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, 36_500),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.give_way_ms",
         short: c"Time for which a refresh on schedule keeps another session waiting that asks for an ACCESS EXCLUSIVE lock, in milliseconds.",
         long: c"After this time the refresh gives way, and begins again when that session is done. 0: the refresh never gives way.",
@@ -158,7 +158,7 @@ const NUMBERS: [Number; 11] = [
         range: (0, i32::MAX),
         context: GucContext::Sighup,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.long_transaction_seconds",
         short: c"Age at which an open transaction is reported, in seconds.",
         long: c"While a transaction is open, old rows of stream tables and applied changes cannot be removed.",
@@ -166,7 +166,7 @@ const NUMBERS: [Number; 11] = [
         range: (1, i32::MAX),
         context: GucContext::Userset,
     },
-    Number {
+    IntegerSetting {
         name: c"pg_trickle.segment_bytes",
         short: c"Size in bytes at which a segment of a change buffer is emptied, or closed to be emptied.",
         long: c"The refreshes of the readers empty it.",

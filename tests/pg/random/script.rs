@@ -151,7 +151,7 @@ impl Script<'_> {
 
     fn table(&self) -> Built<StreamTable> {
         let mut options = Options::new(&self.space.schema, "result");
-        options.hidden_schema = self.space.schema.clone();
+        options.state_schema = self.space.schema.clone();
         options.profile = self.space.profile.clone();
         StreamTable::from_plan(self.sample.graph.clone(), self.sample.root, self.names(), &options)
             .map_err(text)

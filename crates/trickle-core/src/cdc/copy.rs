@@ -79,7 +79,7 @@ impl ChangeSource for CopyTriggers {
             limit: buffer.limit(),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
-            mark: text(limit::mark(buffer, None)),
+            mark: text(limit::overflow_row(buffer, None)),
         };
         Statement::CreateScriptFunction(CreateScriptFunction {
             name: function_name(buffer, writer.event),

@@ -258,7 +258,7 @@ pub(crate) fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Ins
 pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(size) = size(buffer) else { return Vec::new() };
     if !buffer.is_described() {
-        let full = limit::mark(buffer, writer.changed).into_iter().map(Instruction::Run).collect();
+        let full = limit::overflow_row(buffer, writer.changed).into_iter().map(Instruction::Run).collect();
         let body = writer.body.into_iter().map(Instruction::Run).collect();
         return vec![when(size.op(">=", Scalar::int8(buffer.limit())), full, body)];
     }
@@ -333,7 +333,7 @@ fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction>
     let gone = mark(buffer, None, why);
     // A row trigger does not compare the old and the new values, since the table may not fit.
     let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
-    let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
+    let full = limit::overflow_row(buffer, changed).into_iter().map(Instruction::Run).collect();
     let other = if writer.reads.is_empty() { Vec::new() } else { renamed(writer, buffer, &gone) };
     let full = when(variable(SIZE).op(">=", Scalar::int8(buffer.limit())), full, other);
     vec![

@@ -45,7 +45,7 @@ pub(super) fn size(buffer: &Buffer) -> Option<Scalar> {
 }
 
 /// Writes the mark, unless it is visible already or the condition `changed` is false.
-pub(super) fn mark(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
+pub(super) fn overflow_row(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
     let (Some(segment), Some(seen)) = (buffer.current(), is_marked(buffer)) else { return Vec::new() };
     let (xid, w) = (Ident::fixed("xid"), Ident::fixed("w"));
     let select = Select {

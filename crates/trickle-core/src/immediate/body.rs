@@ -172,7 +172,7 @@ impl Immediate<'_> {
     }
 
     pub(super) fn given(&self, from: BTreeMap<TableId, Qualified>, expected: Option<i64>) -> Given<'_> {
-        let layout = LayoutSources::new(self.table.layout(), self.table.hidden_schema());
+        let layout = LayoutSources::new(self.table.layout(), self.table.state_schema());
         Given { layout, from, expected }
     }
 

@@ -82,7 +82,7 @@ impl Immediate<'_> {
         };
         wanted.extend(each("has_function_privilege", &self.needs.callable, "EXECUTE"));
         let schemas = each("has_schema_privilege", &self.needs.schemas, "USAGE");
-        let schemas = std::iter::once(usage(self.table.hidden_schema())).chain(schemas);
+        let schemas = std::iter::once(usage(self.table.state_schema())).chain(schemas);
         let remade = Scalar::or(self.as_planned().into_iter().map(Scalar::negated));
         // A snapshot from before the plan was made may show other objects than the plan has, so an old
         // snapshot is refused first.

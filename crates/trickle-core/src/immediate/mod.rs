@@ -199,7 +199,7 @@ impl<'t> Immediate<'t> {
 
     fn named(&self, rest: &str) -> Qualified {
         let rest = if rest.is_empty() { String::new() } else { format!("_{rest}") };
-        Qualified::new(self.table.hidden_schema(), format!("immediate_{}{rest}", self.id))
+        Qualified::new(self.table.state_schema(), format!("immediate_{}{rest}", self.id))
     }
     fn control(&self) -> Qualified {
         self.named("")

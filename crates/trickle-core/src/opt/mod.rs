@@ -28,14 +28,14 @@ pub struct Rule {
 enum Apply {
     /// Rewrites one node whose inputs are rewritten already. The function returns `None` where the node stays
     /// as it is.
-    Node(Sees, fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
+    Node(MayApply, fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
     /// Rewrites several whole plans, which may share nodes.
-    Plans(Sees, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
+    Plans(MayApply, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
 /// A cheap test whether a rule may apply to a node, which looks at the node alone. If it returns false, the
 /// rule does not apply.
-type Sees = fn(&Node) -> bool;
+type MayApply = fn(&Node) -> bool;
 
 /// All rules, in the order in which they are applied.
 pub const RULES: &[Rule] = &[
@@ -52,7 +52,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "simplify",
         reason: "what a column's NOT NULL decides is not asked of every row",
-        apply: Apply::Node(simplify::sees, simplify::rule),
+        apply: Apply::Node(simplify::may_apply, simplify::rule),
     },
     Rule {
         name: "fuse",
@@ -138,15 +138,15 @@ impl Optimizer {
         for _ in 0..PASSES {
             let before = roots.clone();
             for (rule, done) in RULES.iter().zip(&mut self.done) {
-                let (Apply::Node(sees, _) | Apply::Plans(sees, _)) = rule.apply;
-                if done.quiet == roots || !order.iter().any(|id| sees(graph.node(*id))) {
+                let (Apply::Node(may_apply, _) | Apply::Plans(may_apply, _)) = rule.apply;
+                if done.quiet == roots || !order.iter().any(|id| may_apply(graph.node(*id))) {
                     continue;
                 }
                 let made = match rule.apply {
                     Apply::Plans(_, f) => f(graph, &roots)?,
                     Apply::Node(_, f) => {
                         for id in &order {
-                            apply(graph, *id, sees, f, &mut done.nodes)?;
+                            apply(graph, *id, may_apply, f, &mut done.nodes)?;
                         }
                         roots.iter().map(|r| done.nodes.get(*r).unwrap_or(*r)).collect()
                     }
@@ -189,7 +189,7 @@ pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 fn apply(
     graph: &mut Graph,
     id: NodeId,
-    sees: Sees,
+    may_apply: MayApply,
     rule: fn(&mut Graph, NodeId) -> Result<Option<NodeId>>,
     done: &mut NodeMap<NodeId>,
 ) -> Result<()> {
@@ -198,7 +198,7 @@ fn apply(
     }
     let mut node = graph.over(id, |i| done.get(i).unwrap_or(i))?;
     for _ in 0..8 {
-        if !sees(graph.node(node)) {
+        if !may_apply(graph.node(node)) {
             break;
         }
         match rule(graph, node)? {

@@ -6,7 +6,7 @@ use crate::graph::{Graph, Node, NodeId};
 use crate::rel::{Filter, Join, Map, Rel};
 
 /// Whether the node has an expression that this rule may simplify.
-pub(super) fn sees(node: &Node) -> bool {
+pub(super) fn may_apply(node: &Node) -> bool {
     match node.rel() {
         Rel::Filter(f) => f.predicate().is_logical(),
         Rel::Join(j) => j.on().is_logical(),

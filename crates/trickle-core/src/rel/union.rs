@@ -83,34 +83,34 @@ impl Relational for Union {
 
 /// A fact that is known about all values in a column of a summand.
 #[derive(PartialEq)]
-enum Known<'n> {
+enum ColumnFact<'n> {
     Null,
     Value(&'n Datum),
     NotNull,
     Nothing,
 }
 
-impl Known<'_> {
-    fn of(input: &Node, column: usize) -> Known<'_> {
+impl ColumnFact<'_> {
+    fn of(input: &Node, column: usize) -> ColumnFact<'_> {
         let literal = match input.rel() {
             Rel::Map(m) => m.exprs().get(column).and_then(Expr::as_literal),
             _ => None,
         };
-        let Some(c) = input.schema().column(column) else { return Known::Nothing };
+        let Some(c) = input.schema().column(column) else { return ColumnFact::Nothing };
         match literal {
-            Some(Datum::Null) => Known::Null,
-            Some(value) if c.ty.is_exact() => Known::Value(value),
-            _ if !c.nullable => Known::NotNull,
-            _ => Known::Nothing,
+            Some(Datum::Null) => ColumnFact::Null,
+            Some(value) if c.ty.is_exact() => ColumnFact::Value(value),
+            _ if !c.nullable => ColumnFact::NotNull,
+            _ => ColumnFact::Nothing,
         }
     }
 
     /// Whether the two facts exclude a common value of the two columns.
-    fn differs(&self, other: &Known<'_>) -> bool {
+    fn differs(&self, other: &ColumnFact<'_>) -> bool {
         match (self, other) {
-            (Known::Null, Known::Value(_) | Known::NotNull)
-            | (Known::Value(_) | Known::NotNull, Known::Null) => true,
-            (Known::Value(a), Known::Value(b)) => a != b,
+            (ColumnFact::Null, ColumnFact::Value(_) | ColumnFact::NotNull)
+            | (ColumnFact::Value(_) | ColumnFact::NotNull, ColumnFact::Null) => true,
+            (ColumnFact::Value(a), ColumnFact::Value(b)) => a != b,
             _ => false,
         }
     }
@@ -134,7 +134,7 @@ fn key(inputs: &[&Node]) -> Option<ColSet> {
     let mut pairs: Vec<(usize, usize)> =
         (0..inputs.len()).flat_map(|i| (0..i).map(move |j| (i, j))).collect();
     for column in 0..inputs[0].schema().len() {
-        let known: Vec<Known<'_>> = inputs.iter().map(|i| Known::of(i, column)).collect();
+        let known: Vec<ColumnFact<'_>> = inputs.iter().map(|i| ColumnFact::of(i, column)).collect();
         let before = pairs.len();
         pairs.retain(|(i, j)| !known[*i].differs(&known[*j]));
         if pairs.len() < before {

@@ -16,7 +16,7 @@ use crate::types::Type;
 
 /// The known rows, which a recursion leaves out, and the forgotten rows, which it gives even if they are
 /// known.
-struct Known {
+struct KnownRows {
     known: (Block, NodeId),
     forgotten: (Block, NodeId),
 }
@@ -45,7 +45,7 @@ impl RenderContext<'_> {
             Some((k, f)) => {
                 let (known, forgotten) = (next(self, k)?, next(self, f)?);
                 let (known, forgotten) = (self.shareable(known, k), self.shareable(forgotten, f));
-                Some(Known { known: (known, k), forgotten: (forgotten, f) })
+                Some(KnownRows { known: (known, k), forgotten: (forgotten, f) })
             }
             None => None,
         };
@@ -85,7 +85,7 @@ impl RenderContext<'_> {
 
     /// Renders an arm of the UNION. Its columns get exactly the types that the columns of both arms must
     /// have.
-    fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&Known>) -> SetExpr {
+    fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&KnownRows>) -> SetExpr {
         let schema = self.schema();
         if let Some(known) = known {
             let new = self.unknown(&arm.columns, schema, known);
@@ -101,7 +101,7 @@ impl RenderContext<'_> {
 
     /// Returns conditions that together say that a row is not known, or is known and forgotten. Each pattern
     /// of NULLs in the columns has a condition of its own, so that each condition can be tested by a lookup.
-    fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &Known) -> Vec<Scalar> {
+    fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &KnownRows) -> Vec<Scalar> {
         let (k, f) = (self.graph().schema(known.known.1), self.graph().schema(known.forgotten.1));
         let (outer, inner) = (same(schema, k), same(k, f));
         let forgotten = &known.forgotten.0;

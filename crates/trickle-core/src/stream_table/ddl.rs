@@ -47,7 +47,7 @@ impl StreamTable {
         self.sources()
             .into_iter()
             .filter(|(def, _)| matches!(def.kind, TableKind::Table | TableKind::StreamTable))
-            .map(|(def, columns)| Buffer::new(def, &self.options.hidden_schema, &columns))
+            .map(|(def, columns)| Buffer::new(def, &self.options.state_schema, &columns))
             .collect()
     }
 

@@ -33,7 +33,7 @@ pub struct Options {
     /// Name of the stream table.
     pub name: String,
     /// Schema of change buffers and state tables.
-    pub hidden_schema: String,
+    pub state_schema: String,
     /// Prefix of the names of the state tables. The prefix is unique among the stream tables of a database,
     /// and the same whenever the stream table is compiled.
     pub state_prefix: String,
@@ -53,7 +53,7 @@ impl Options {
             state_prefix: format!("state_{:016x}", xxh64(format!("{schema}.{name}").as_bytes(), 0)),
             schema,
             name,
-            hidden_schema: "pgtrickle_changes".into(),
+            state_schema: "pgtrickle_changes".into(),
             keep: Keep::default(),
             trust_foreign_keys: false,
             profile: Profile::default(),
@@ -153,7 +153,7 @@ impl StreamTable {
         let kept = delta::kept(&mut graph, prepared, options.keep)?;
         let name = Qualified::new(&options.schema, &options.name);
         let names = columns.iter().map(Ident::new).collect();
-        let (hidden, prefix) = (&options.hidden_schema, &options.state_prefix);
+        let (hidden, prefix) = (&options.state_schema, &options.state_prefix);
         let layout = Layout::new(&graph, prepared, &kept.stored, name, names, hidden, prefix)?;
         Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
@@ -188,8 +188,8 @@ impl StreamTable {
     }
 
     /// Returns the schema of the change buffers and the state tables.
-    pub(crate) fn hidden_schema(&self) -> &str {
-        &self.options.hidden_schema
+    pub(crate) fn state_schema(&self) -> &str {
+        &self.options.state_schema
     }
     /// Returns the version and the capabilities of the server that runs the statements.
     pub(crate) fn profile(&self) -> &Profile {

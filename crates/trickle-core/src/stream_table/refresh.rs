@@ -43,7 +43,7 @@ impl StreamTable {
 
     /// Returns the sources that refreshes read: tables, change buffers, stored results.
     pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
-        LayoutSources::new(&self.layout, &self.options.hidden_schema)
+        LayoutSources::new(&self.layout, &self.options.state_schema)
     }
 
     /// Returns the statements of [`StreamTable::refresh`], reading tables and changes from `sources`.
@@ -145,7 +145,7 @@ impl StreamTable {
     /// # Errors
     /// A broken contract: a bug in a rule.
     pub fn recomputed(&self) -> Result<Query> {
-        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        let sources = LayoutSources::new(&self.layout, &self.options.state_schema);
         let (graph, query) = with_servers_clock(&self.graph, self.query)?;
         self.rows(&graph, query, &self.layout.result, &sources)
     }
@@ -174,7 +174,7 @@ impl StreamTable {
     /// # Errors
     /// A broken contract: a bug in a rule.
     pub fn load(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<(Statement, Option<TableId>)>> {
-        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        let sources = LayoutSources::new(&self.layout, &self.options.state_schema);
         let mut graph = self.graph.clone();
         let table = &self.layout.result;
         let parts = summands(&mut graph, self.query, size)?;
