@@ -160,10 +160,6 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/trickle-engine/src/registry.rs", "to be split by subject"),
     ("crates/trickle-engine/src/resolve.rs", "to be split by subject"),
     ("crates/trickle-engine/src/status.rs", "to be split by subject"),
-    (
-        "crates/trickle-pgrx/src/unsafe_pg/copy.rs",
-        "to be split by subject; only servers with headers compile it",
-    ),
 ];
 
 /// A file that is longer has several subjects.
