@@ -114,6 +114,7 @@ pub mod schedule;
 mod server_error;
 pub mod sql;
 pub mod stream_table;
+mod syntax;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -5,28 +5,20 @@ use super::memory::{MemoryCatalog, Name, composite, quoted};
 use super::{Catalog, ColumnDef, ForeignKey, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
-use crate::parse::ast::{
-    AlterColumnOperation, AlterTableOperation, ArgMode, ColumnDef as AstColumn, ColumnOption,
-    CreateCollation, CreateCollationDefinition, CreateFunction, CreateIndex, CreateTable,
-    CreateTableLikeKind, CreateView, DataType, Expr, ForeignKeyConstraint, FunctionBehavior,
-    FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
-    RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeCompositeAttributeDef,
-    UserDefinedTypeRepresentation,
-};
-use crate::parse::{
-    CreateAggregate, Definition, Place, Source, collation, fold, generated, qualified, type_of,
+use crate::parse::Source;
+use crate::syntax::{
+    AlterOperation, Attribute, Column, ColumnChange, ColumnConstraint, CreateAggregate, CreateCollation,
+    CreateDomain, CreateFunction, CreateIndex, CreateTable, CreateType, CreateView, ForeignKey as Reference,
+    Ident, KeyColumn, ObjectName, Place, Statement, TableConstraint, TypeDefinition, TypeName,
 };
 use crate::types::{OtherType, Type};
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Adds the tables, keys, views, types and functions that one statement defines.
-pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source: &Source) -> Result<()> {
+pub(super) fn apply(catalog: &mut MemoryCatalog, statement: Statement, source: &Source) -> Result<()> {
     let mut ddl = Ddl { catalog, source, opaque: RefCell::default() };
-    let applied = match definition {
-        Definition::Statement(statement) => ddl.apply(*statement),
-        Definition::Aggregate(aggregate) => ddl.create_aggregate(&aggregate),
-    };
+    let applied = ddl.apply(statement);
     for (name, doubt) in ddl.opaque.take() {
         if catalog.named_type(Some(&name.0), &name.1).is_none() {
             catalog.add_opaque(name, doubt);
@@ -74,53 +66,52 @@ impl Ddl<'_> {
     fn apply(&mut self, statement: Statement) -> Result<()> {
         match statement {
             Statement::CreateTable(t) => self.create_table(&t),
-            Statement::AlterTable(t) if t.operations.iter().any(matters) => {
-                let mut def = self.table(&t.name)?;
-                t.operations.iter().try_for_each(|op| self.alter(&mut def, op))?;
+            Statement::AlterTable { name, operations } => {
+                if !operations.iter().any(matters) {
+                    return Ok(());
+                }
+                let mut def = self.table(&name)?;
+                operations.iter().try_for_each(|op| self.alter(&mut def, op))?;
                 self.catalog.add_table(def)
             }
-            Statement::CreateView(v) if !v.materialized => {
+            Statement::CreateView(v) => {
                 self.create_view(&v);
                 Ok(())
             }
             Statement::CreateIndex(i) => self.create_index(&i),
-            Statement::CreateType { name, representation } => {
-                if let Some(UserDefinedTypeRepresentation::Composite { attributes }) = representation {
-                    return self.create_composite(&name, &attributes);
-                }
-                let plain = matches!(representation, Some(UserDefinedTypeRepresentation::Enum { .. }));
-                self.create_type(&name, plain);
-                Ok(())
-            }
-            Statement::CreateDomain(d) => {
-                let base = self.ty(&d.data_type)?;
-                let (schema, name) = self.name(&d.name);
-                // A domain has the operators of its base type. If the domain has a collation, texts are
-                // compared under this collation.
-                let ty = match &d.collation {
-                    Some(c) => self.collated(base, &collation(c)),
-                    None => base,
-                };
-                let constrained = !d.constraints.is_empty() || self.is_constrained(&d.data_type);
-                self.catalog.add_domain((schema, name), ty, constrained);
-                Ok(())
-            }
+            Statement::CreateType(t) => self.create_type(&t),
+            Statement::CreateDomain(d) => self.create_domain(&d),
             Statement::CreateFunction(f) => self.create_function(&f),
+            Statement::CreateAggregate(a) => self.create_aggregate(&a),
             Statement::CreateExtension(e) => {
-                let schema = e.schema.as_ref().map_or(self.catalog.default_schema().to_owned(), fold);
-                self.catalog.add_extension(&fold(&e.name), &schema);
+                let schema = e.schema.as_ref().map(Ident::folded);
+                let schema = schema.unwrap_or_else(|| self.catalog.default_schema().to_owned());
+                self.catalog.add_extension(&e.name.folded(), &schema);
                 Ok(())
             }
             Statement::CreateCollation(c) => {
                 self.create_collation(&c);
                 Ok(())
             }
-            _ => Ok(()),
         }
     }
 
+    fn create_domain(&mut self, d: &CreateDomain) -> Result<()> {
+        let base = self.ty(&d.ty)?;
+        let (schema, name) = self.name(&d.name);
+        // A domain has the operators of its base type. If the domain has a collation, texts are compared
+        // under this collation.
+        let ty = match &d.collation {
+            Some(c) => self.collated(base, c),
+            None => base,
+        };
+        let constrained = d.constrained || self.is_constrained(&d.ty);
+        self.catalog.add_domain((schema, name), ty, constrained);
+        Ok(())
+    }
+
     fn name(&self, name: &ObjectName) -> Name {
-        let (schema, name) = qualified(name);
+        let (schema, name) = name.qualified();
         (schema.unwrap_or_else(|| self.catalog.default_schema().to_owned()), name)
     }
 
@@ -132,7 +123,7 @@ impl Ddl<'_> {
     }
 
     fn table(&self, name: &ObjectName) -> Result<TableDef> {
-        let (schema, table) = qualified(name);
+        let (schema, table) = name.qualified();
         let found = self.catalog.table(schema.as_deref(), &table);
         found.map(|t| (*t).clone()).ok_or_else(|| {
             self.at(Error::unknown_table(format!("relation \"{table}\" does not exist")), name)
@@ -141,12 +132,12 @@ impl Ddl<'_> {
     }
 
     /// Returns the type with a name. A type that nothing defines is opaque, since the server may have it.
-    fn ty(&self, ty: &DataType) -> Result<Type> {
+    fn ty(&self, ty: &TypeName) -> Result<Type> {
         let named = |schema: Option<&str>, name: &str| {
             let found = self.catalog.named_type(schema, name);
             found.or_else(|| (!PSEUDO.contains(&name)).then(|| self.opaque_type(schema, name, ty)))
         };
-        type_of(ty, &named).or_else(|name| {
+        ty.resolve(&named).or_else(|name| {
             let name = name.to_lowercase();
             match PSEUDO.contains(&name.as_str()) {
                 true => Err(Error::unknown_object(format!("type \"{name}\" does not exist"))),
@@ -155,7 +146,7 @@ impl Ddl<'_> {
         })
     }
 
-    fn opaque_type(&self, schema: Option<&str>, name: &str, place: &DataType) -> Type {
+    fn opaque_type(&self, schema: Option<&str>, name: &str, place: &TypeName) -> Type {
         let schema = schema.unwrap_or(self.catalog.default_schema()).to_owned();
         let key = (schema, name.to_owned());
         let ty = composite(&key);
@@ -170,9 +161,9 @@ impl Ddl<'_> {
             }
         };
         let e = e.hint(help);
-        let e = match place {
-            DataType::Custom(name, _) => self.at(e, name),
-            _ => e,
+        let e = match place.object() {
+            Some(name) => self.at(e, name),
+            None => e,
         };
         let mut opaque = self.opaque.borrow_mut();
         if opaque.iter().all(|(k, _)| *k != key) {
@@ -181,9 +172,9 @@ impl Ddl<'_> {
         ty
     }
 
-    fn is_constrained(&self, ty: &DataType) -> bool {
-        matches!(ty, DataType::Custom(name, _) if {
-            let (schema, name) = qualified(name);
+    fn is_constrained(&self, ty: &TypeName) -> bool {
+        ty.object().is_some_and(|name| {
+            let (schema, name) = name.qualified();
             self.catalog.is_constrained(schema.as_deref(), &name)
         })
     }
@@ -204,7 +195,7 @@ impl Ddl<'_> {
         }
         // The primary key is the first of the keys. The columns of the primary key become NOT NULL before the
         // UNIQUE constraints are read.
-        let primary = |c: &&TableConstraint| matches!(c, TableConstraint::PrimaryKey(_));
+        let primary = |c: &&TableConstraint| matches!(c, TableConstraint::PrimaryKey { .. });
         for c in t.constraints.iter().filter(primary) {
             self.constraint(&mut def, c, true)?;
         }
@@ -214,7 +205,7 @@ impl Ddl<'_> {
         for c in t.constraints.iter().filter(|c| !primary(c)) {
             self.constraint(&mut def, c, true)?;
         }
-        for parent in t.inherits.iter().flatten().chain(&t.partition_of) {
+        for parent in t.inherits.iter().chain(&t.partition_of) {
             self.catalog.add_table(TableDef { descendants: true, ..self.table(parent)? })?;
         }
         self.catalog.add_table(def)
@@ -223,10 +214,7 @@ impl Ddl<'_> {
     /// Adds the columns that a table takes over from other tables through INHERITS, PARTITION OF and LIKE.
     /// PARTITION OF takes over the keys too.
     fn inherited(&self, def: &mut TableDef, t: &CreateTable) -> Result<()> {
-        let like = t.like.iter().map(|l| match l {
-            CreateTableLikeKind::Parenthesized(l) | CreateTableLikeKind::Plain(l) => &l.name,
-        });
-        for parent in t.inherits.iter().flatten().chain(&t.partition_of).chain(like) {
+        for parent in t.inherits.iter().chain(&t.partition_of).chain(&t.like) {
             for column in self.table(parent)?.columns {
                 if def.column(&column.name).is_none() {
                     def.columns.push(column);
@@ -239,44 +227,30 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    fn add_column(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
-        let name = fold(&column.name);
+    fn add_column(&self, def: &mut TableDef, column: &Column) -> Result<()> {
+        let name = column.name.folded();
         if def.column(&name).is_some() {
             let e = Error::setting(format!("column \"{name}\" of \"{}\" is given more than once", def.name));
             return Err(self.at(e, &column.name));
         }
-        let not_null = column.options.iter().any(|o| {
-            matches!(
-                o.option,
-                ColumnOption::NotNull | ColumnOption::PrimaryKey(_) | ColumnOption::Identity(_)
-            )
-        });
-        let serial =
-            matches!(&column.data_type, DataType::Custom(n, _) if qualified(n).1.ends_with("serial"));
-        let ty = self.ty(&column.data_type).map_err(|e| self.at(e, &column.name))?;
-        let collation = column.options.iter().find_map(|o| match &o.option {
-            ColumnOption::Collation(name) => Some(name),
-            _ => None,
-        });
-        let ty = match collation {
+        let serial = column.ty.object().is_some_and(|n| n.qualified().1.ends_with("serial"));
+        let ty = self.ty(&column.ty).map_err(|e| self.at(e, &column.name))?;
+        let ty = match &column.collation {
             Some(name) => self.collated(ty, name),
             None => ty,
         };
-        let generated = column.options.iter().find_map(|o| match &o.option {
-            ColumnOption::Generated { generation_expr: Some(e), .. } => Some(match generated(e) {
-                (e, true) => Generated::Virtual(e.to_string().into()),
-                (e, false) => Generated::Stored(e.to_string().into()),
-            }),
-            _ => None,
+        let generated = column.generated.as_ref().map(|g| match g.is_virtual {
+            true => Generated::Virtual(g.text.as_str().into()),
+            false => Generated::Stored(g.text.as_str().into()),
         });
-        def.columns.push(ColumnDef { generated, ..ColumnDef::new(name, ty, !not_null && !serial) });
+        def.columns.push(ColumnDef { generated, ..ColumnDef::new(name, ty, !column.not_null && !serial) });
         Ok(())
     }
 
     /// Returns a string type under a collation. A collation other than `default` decides about the order of
     /// texts; a nondeterministic collation decides also which texts are equal.
     fn collated(&self, ty: Type, name: &ObjectName) -> Type {
-        let (schema, collation) = qualified(name);
+        let (schema, collation) = name.qualified();
         if collation == "default" {
             return ty;
         }
@@ -286,19 +260,17 @@ impl Ddl<'_> {
         }
     }
 
-    fn column_constraints(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
+    fn column_constraints(&self, def: &mut TableDef, column: &Column) -> Result<()> {
         let this = self.column(def, &column.name)?;
-        for o in &column.options {
-            match &o.option {
-                ColumnOption::PrimaryKey(_) => add_key(def, vec![this], true),
-                ColumnOption::Unique(u) => {
-                    let nulls = u.nulls_distinct == NullsDistinctOption::NotDistinct;
-                    if !deferrable(&u.characteristics) && (nulls || !def.columns[this].nullable) {
+        for constraint in &column.constraints {
+            match constraint {
+                ColumnConstraint::PrimaryKey => add_key(def, vec![this], true),
+                ColumnConstraint::Unique { nulls_not_distinct, deferrable } => {
+                    if !deferrable && (*nulls_not_distinct || !def.columns[this].nullable) {
                         add_key(def, vec![this], false);
                     }
                 }
-                ColumnOption::ForeignKey(f) => self.foreign_key(def, vec![this], f, true)?,
-                _ => {}
+                ColumnConstraint::ForeignKey(f) => self.foreign_key(def, vec![this], f, true)?,
             }
         }
         Ok(())
@@ -306,136 +278,137 @@ impl Ddl<'_> {
 
     fn constraint(&self, def: &mut TableDef, c: &TableConstraint, validated: bool) -> Result<()> {
         match c {
-            TableConstraint::PrimaryKey(p) => {
-                let key = self.index_columns(def, &p.columns)?;
+            TableConstraint::PrimaryKey { columns, deferrable } => {
+                let key = self.key_columns(def, columns)?;
                 for c in &key {
                     def.columns[*c].nullable = false;
                 }
-                if !deferrable(&p.characteristics) {
+                if !deferrable {
                     add_key(def, key, true);
                 }
             }
-            TableConstraint::Unique(u) if !deferrable(&u.characteristics) => {
-                let key = self.index_columns(def, &u.columns)?;
-                let nulls = u.nulls_distinct == NullsDistinctOption::NotDistinct;
-                if nulls || key.iter().all(|c| !def.columns[*c].nullable) {
+            TableConstraint::Unique { deferrable: true, .. } | TableConstraint::Other => {}
+            TableConstraint::Unique { columns, nulls_not_distinct, deferrable: false } => {
+                let key = self.key_columns(def, columns)?;
+                if *nulls_not_distinct || key.iter().all(|c| !def.columns[*c].nullable) {
                     add_key(def, key, false);
                 }
             }
-            TableConstraint::ForeignKey(f) => {
-                let columns = f.columns.iter().map(|c| self.column(def, c)).collect::<Result<_>>()?;
-                self.foreign_key(def, columns, f, validated)?;
+            TableConstraint::ForeignKey { columns, key } => {
+                let columns = columns.iter().map(|c| self.column(def, c)).collect::<Result<_>>()?;
+                self.foreign_key(def, columns, key, validated)?;
             }
-            _ => {}
         }
         Ok(())
     }
 
     fn column(&self, def: &TableDef, name: &Ident) -> Result<usize> {
-        let folded = fold(name);
+        let folded = name.folded();
         def.column(&folded).ok_or_else(|| {
             let e = Error::unknown_column(format!("column \"{folded}\" of \"{}\" does not exist", def.name));
             self.at(e, name)
         })
     }
 
-    fn index_columns(&self, def: &TableDef, columns: &[IndexColumn]) -> Result<Vec<usize>> {
-        columns
-            .iter()
-            .map(|c| match &c.column.expr {
-                Expr::Identifier(name) => self.column(def, name),
-                e => Err(self.at(Error::syntax("a key is a list of column names"), e)),
-            })
-            .collect()
+    fn key_columns<'c>(
+        &self,
+        def: &TableDef,
+        columns: impl IntoIterator<Item = &'c KeyColumn>,
+    ) -> Result<Vec<usize>> {
+        let column = |c: &KeyColumn| match c {
+            KeyColumn::Name(name) => self.column(def, name),
+            KeyColumn::Expression(place) => {
+                Err(self.at(Error::syntax("a key is a list of column names"), place))
+            }
+        };
+        columns.into_iter().map(column).collect()
     }
 
     fn foreign_key(
         &self,
         def: &mut TableDef,
         columns: Vec<usize>,
-        f: &ForeignKeyConstraint,
+        f: &Reference,
         validated: bool,
     ) -> Result<()> {
-        let own = qualified(&f.foreign_table).1 == *def.name && self.table(&f.foreign_table).is_err();
-        let target = if own { def.clone() } else { self.table(&f.foreign_table)? };
-        let target_columns = if f.referred_columns.is_empty() {
+        let own = f.table.qualified().1 == *def.name && self.table(&f.table).is_err();
+        let target = if own { def.clone() } else { self.table(&f.table)? };
+        let target_columns = if f.columns.is_empty() {
             target.keys.first().cloned().unwrap_or_default()
         } else {
-            f.referred_columns.iter().map(|c| self.column(&target, c)).collect::<Result<_>>()?
+            f.columns.iter().map(|c| self.column(&target, c)).collect::<Result<_>>()?
         };
         if target_columns.len() != columns.len() {
             let e = Error::setting(format!(
                 "the foreign key of \"{}\" does not fit the key of \"{}\"",
                 def.name, target.name
             ));
-            return Err(self.at(e, &f.foreign_table).hint("Name as many referenced as referencing columns."));
+            return Err(self.at(e, &f.table).hint("Name as many referenced as referencing columns."));
         }
-        let validated = validated && !deferrable(&f.characteristics);
+        let validated = validated && !f.deferrable;
         def.foreign_keys.push(ForeignKey { columns, target: target.id, target_columns, validated });
         Ok(())
     }
 
-    fn alter(&self, def: &mut TableDef, op: &AlterTableOperation) -> Result<()> {
+    fn alter(&self, def: &mut TableDef, op: &AlterOperation) -> Result<()> {
         match op {
-            AlterTableOperation::AddConstraint { constraint, not_valid } => {
+            AlterOperation::AddConstraint { constraint, not_valid } => {
                 self.constraint(def, constraint, !not_valid)
             }
-            AlterTableOperation::AddColumn { column_def, .. } => {
-                self.add_column(def, column_def)?;
-                self.column_constraints(def, column_def)
+            AlterOperation::AddColumn(column) => {
+                self.add_column(def, column)?;
+                self.column_constraints(def, column)
             }
-            AlterTableOperation::AlterColumn { column_name, op } => {
-                let i = self.column(def, column_name)?;
-                match op {
-                    AlterColumnOperation::SetNotNull => def.columns[i].nullable = false,
-                    AlterColumnOperation::DropNotNull => {
+            AlterOperation::AlterColumn { column, change } => {
+                let i = self.column(def, column)?;
+                match change {
+                    ColumnChange::SetNotNull => def.columns[i].nullable = false,
+                    ColumnChange::DropNotNull => {
                         def.columns[i].nullable = true;
                         def.keys.retain(|k| !k.contains(&i));
                     }
-                    AlterColumnOperation::SetDataType { data_type, .. } => {
-                        def.columns[i].ty = self.ty(data_type).map_err(|e| self.at(e, column_name))?;
+                    ColumnChange::SetType(ty) => {
+                        def.columns[i].ty = self.ty(ty).map_err(|e| self.at(e, column))?;
                     }
-                    _ => {}
+                    ColumnChange::Other => {}
                 }
                 Ok(())
             }
-            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-                let i = self.column(def, old_column_name)?;
-                def.columns[i].name = Arc::from(fold(new_column_name));
+            AlterOperation::RenameColumn { from, to } => {
+                let i = self.column(def, from)?;
+                def.columns[i].name = Arc::from(to.folded());
                 Ok(())
             }
-            AlterTableOperation::RenameTable { table_name } => {
-                let (RenameTableNameKind::As(n) | RenameTableNameKind::To(n)) = table_name;
-                def.name = Arc::from(qualified(n).1);
+            AlterOperation::RenameTable(name) => {
+                def.name = Arc::from(name.qualified().1);
                 Ok(())
             }
-            AlterTableOperation::DropColumn { column_names, .. } => {
-                for name in column_names {
+            AlterOperation::DropColumns(names) => {
+                for name in names {
                     let i = self.column(def, name)?;
                     drop_column(def, i);
                 }
                 Ok(())
             }
-            _ => Ok(()),
+            AlterOperation::Other => Ok(()),
         }
     }
 
     fn create_index(&mut self, index: &CreateIndex) -> Result<()> {
-        if index.predicate.is_some() {
+        if index.partial {
             return Ok(());
         }
-        let mut def = self.table(&index.table_name)?;
-        let plain = |c: &&IndexColumn| matches!(c.column.expr, Expr::Identifier(_));
-        let first: Vec<IndexColumn> = index.columns.iter().take_while(plain).cloned().collect();
-        let first = self.index_columns(&def, &first)?;
+        let mut def = self.table(&index.table)?;
+        let plain = |c: &&KeyColumn| matches!(c, KeyColumn::Name(_));
+        let first = self.key_columns(&def, index.columns.iter().take_while(plain))?;
         if !first.is_empty() {
             self.catalog.add_index(&def, &first);
         }
         if !index.unique || !index.columns.iter().all(|c| plain(&c)) {
             return Ok(());
         }
-        let key = self.index_columns(&def, &index.columns)?;
-        if index.nulls_distinct == Some(false) || key.iter().all(|c| !def.columns[*c].nullable) {
+        let key = self.key_columns(&def, &index.columns)?;
+        if index.nulls_not_distinct || key.iter().all(|c| !def.columns[*c].nullable) {
             add_key(&mut def, key, false);
         }
         self.catalog.add_table(def)
@@ -443,18 +416,25 @@ impl Ddl<'_> {
 
     fn create_view(&mut self, v: &CreateView) {
         let (schema, name) = self.name(&v.name);
-        let mut query = v.query.to_string();
+        let mut query = v.query.clone();
         if !v.columns.is_empty() {
-            let columns: Vec<String> = v.columns.iter().map(|c| c.name.to_string()).collect();
-            let alias = Ident::with_quote('"', name.as_str());
-            let alias = if v.name.0.len() == 1 { v.name.to_string() } else { alias.to_string() };
+            let columns: Vec<String> = v.columns.iter().map(ToString::to_string).collect();
+            let alias = match v.name.parts.as_slice() {
+                [only] => only.to_string(),
+                _ => Ident::quoted(&name).to_string(),
+            };
             query = format!("SELECT * FROM ({query}) AS {alias} ({})", columns.join(", "));
         }
         self.catalog.add_view(&schema, &name, query);
     }
 
-    fn create_type(&mut self, name: &ObjectName, is_enum: bool) {
-        let (schema, name) = self.name(name);
+    fn create_type(&mut self, t: &CreateType) -> Result<()> {
+        let is_enum = match &t.definition {
+            TypeDefinition::Composite(attributes) => return self.create_composite(&t.name, attributes),
+            TypeDefinition::Enum => true,
+            TypeDefinition::Other => false,
+        };
+        let (schema, name) = self.name(&t.name);
         let other = OtherType {
             sql_name: format!("{}.{}", quoted(&schema), quoted(&name)),
             equality: true,
@@ -463,17 +443,14 @@ impl Ddl<'_> {
             exact: is_enum,
         };
         self.catalog.add_type(&schema, &name, Type::Other(Arc::new(other)));
+        Ok(())
     }
 
-    fn create_composite(
-        &mut self,
-        name: &ObjectName,
-        attributes: &[UserDefinedTypeCompositeAttributeDef],
-    ) -> Result<()> {
-        let field = |a: &UserDefinedTypeCompositeAttributeDef| {
-            let ty = self.ty(&a.data_type).map_err(|e| self.at(e, &a.name))?;
+    fn create_composite(&mut self, name: &ObjectName, attributes: &[Attribute]) -> Result<()> {
+        let field = |a: &Attribute| {
+            let ty = self.ty(&a.ty).map_err(|e| self.at(e, &a.name))?;
             let ty = a.collation.as_ref().map_or_else(|| ty.clone(), |c| self.collated(ty.clone(), c));
-            Ok((Arc::from(fold(&a.name)), ty))
+            Ok((Arc::from(a.name.folded()), ty))
         };
         let fields = attributes.iter().map(field).collect::<Result<Vec<_>>>()?;
         self.catalog.add_composite(self.name(name), fields);
@@ -481,12 +458,7 @@ impl Ddl<'_> {
     }
 
     fn create_collation(&mut self, c: &CreateCollation) {
-        let CreateCollationDefinition::Options(options) = &c.definition else { return };
-        let loose = |o: &SqlOption| {
-            matches!(o, SqlOption::KeyValue { key, value } if fold(key) == "deterministic"
-                && value.to_string().eq_ignore_ascii_case("false"))
-        };
-        if options.iter().any(loose) {
+        if c.nondeterministic {
             self.catalog.add_inexact_collation(self.name(&c.name));
         }
     }
@@ -501,7 +473,7 @@ impl Ddl<'_> {
         let ret = match &a.finish {
             None => state,
             Some(finish) => {
-                let (schema, name) = qualified(finish);
+                let (schema, name) = finish.qualified();
                 match self.catalog.function(schema.as_deref(), &name, &[state]) {
                     Some(finish) => finish.ret.clone(),
                     // The final function is one of the server's own, and its result type is not known here.
@@ -520,22 +492,14 @@ impl Ddl<'_> {
 
     fn create_function(&mut self, f: &CreateFunction) -> Result<()> {
         let (schema, name) = self.name(&f.name);
-        let inputs = f.args.iter().flatten().filter(|a| a.mode != Some(ArgMode::Out));
-        let Ok(args) = inputs.map(|a| self.ty(&a.data_type)).collect::<Result<Vec<_>>>() else {
+        let Ok(args) = f.args.iter().map(|ty| self.ty(ty)).collect::<Result<Vec<_>>>() else {
             self.catalog.add_vague(name);
             return Ok(());
         };
-        let (ret, set) = match &f.return_type {
-            Some(FunctionReturnType::DataType(t)) => (t, false),
-            Some(FunctionReturnType::SetOf(t)) => (t, true),
-            None => return Ok(()),
-        };
-        let columns = match ret {
-            DataType::Table(Some(columns)) => columns.as_slice(),
-            _ => &[],
-        };
-        let fields = columns.iter().map(|c| self.ty(&c.data_type)).collect::<Result<Vec<_>>>();
-        let set = set || !columns.is_empty();
+        let Some(ret) = &f.returns else { return Ok(()) };
+        let columns = f.columns.as_slice();
+        let fields = columns.iter().map(|(_, ty)| self.ty(ty)).collect::<Result<Vec<_>>>();
+        let set = f.returns_set || !columns.is_empty();
         // A function that returns a trigger or a pseudo-type cannot occur in an expression, and is not
         // recorded.
         let ret = match (fields, columns) {
@@ -548,19 +512,12 @@ impl Ddl<'_> {
             (Err(_), _) => return Ok(()),
         };
         let mut sig = FuncSig::unknown(Some(&schema), &name, args, ret);
-        sig.columns = columns.iter().map(|c| Arc::from(fold(&c.name))).collect();
+        sig.columns = columns.iter().map(|(name, _)| Arc::from(name.folded())).collect();
         if set {
             sig.kind = FuncKind::SetReturning;
         }
-        sig.volatility = match f.behavior {
-            Some(FunctionBehavior::Immutable) => Volatility::Immutable,
-            Some(FunctionBehavior::Stable) => Volatility::Stable,
-            _ => Volatility::Volatile,
-        };
-        sig.strict = matches!(
-            f.called_on_null,
-            Some(FunctionCalledOnNull::Strict | FunctionCalledOnNull::ReturnsNullOnNullInput)
-        );
+        sig.volatility = f.volatility;
+        sig.strict = f.strict;
         self.catalog.add_function(sig);
         Ok(())
     }
@@ -568,23 +525,16 @@ impl Ddl<'_> {
 
 /// Whether an ALTER TABLE changes a fact that the catalog records. Dumps use ALTER TABLE also for views,
 /// sequences and defaults.
-fn matters(op: &AlterTableOperation) -> bool {
-    use AlterColumnOperation::{DropNotNull, SetDataType, SetNotNull};
+fn matters(op: &AlterOperation) -> bool {
     match op {
-        AlterTableOperation::AlterColumn { op, .. } => {
-            matches!(op, SetNotNull | DropNotNull | SetDataType { .. })
-        }
-        AlterTableOperation::AddConstraint { .. }
-        | AlterTableOperation::AddColumn { .. }
-        | AlterTableOperation::RenameColumn { .. }
-        | AlterTableOperation::RenameTable { .. }
-        | AlterTableOperation::DropColumn { .. } => true,
-        _ => false,
+        AlterOperation::AlterColumn { change, .. } => !matches!(change, ColumnChange::Other),
+        AlterOperation::AddConstraint { .. }
+        | AlterOperation::AddColumn(_)
+        | AlterOperation::RenameColumn { .. }
+        | AlterOperation::RenameTable(_)
+        | AlterOperation::DropColumns(_) => true,
+        AlterOperation::Other => false,
     }
-}
-
-fn deferrable(c: &Option<crate::parse::ast::ConstraintCharacteristics>) -> bool {
-    c.as_ref().is_some_and(|c| c.deferrable == Some(true) || c.enforced == Some(false))
 }
 
 fn add_key(def: &mut TableDef, key: Vec<usize>, primary: bool) {

@@ -4,8 +4,7 @@ use super::Lowerer;
 use super::expr::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig, Subscript};
-use crate::parse::ast::{AccessExpr, Expr as Ast, Ident, Subscript as AstSubscript};
-use crate::parse::fold;
+use crate::syntax::{Access, Expr as Ast, Ident, Node, Subscript as AstSubscript};
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
@@ -15,17 +14,16 @@ impl Lowerer<'_> {
         &mut self,
         whole: &'q Ast,
         root: &'q Ast,
-        chain: &'q [AccessExpr],
+        chain: &'q [Access],
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
-        let mut names: Vec<Ident> = match root {
-            Ast::Identifier(name) => vec![name.clone()],
-            Ast::CompoundIdentifier(names) => names.clone(),
+        let mut names: Vec<Ident> = match &root.node {
+            Node::Name(names) => names.clone(),
             _ => Vec::new(),
         };
-        let dotted = |a: &AccessExpr| match a {
-            AccessExpr::Dot(Ast::Identifier(name)) => Some(name.clone()),
-            _ => None,
+        let dotted = |a: &Access| match a {
+            Access::Field(name) => Some(name.clone()),
+            Access::AllFields | Access::Subscript(_) => None,
         };
         let mut at = chain;
         if !names.is_empty() {
@@ -34,7 +32,7 @@ impl Lowerer<'_> {
             at = &chain[names.len() - before..];
         }
         let mut value = if names.is_empty() { self.expr(root, cx)? } else { self.name(&names, cx)? };
-        if let Some((AccessExpr::Dot(Ast::Identifier(name)), rest)) = at.split_first()
+        if let Some((Access::Field(name), rest)) = at.split_first()
             && let Some(column) = self.set_column(&value, name, cx)
         {
             (value, at) = (column, rest);
@@ -42,18 +40,22 @@ impl Lowerer<'_> {
                 return Ok(value);
             }
         }
-        while !at.is_empty() {
-            let subscript = |a: &'q AccessExpr| match a {
-                AccessExpr::Subscript(s) => Some(s),
-                AccessExpr::Dot(_) => None,
-            };
-            let subscripts: Vec<&AstSubscript> = at.iter().map_while(subscript).collect();
-            if let ([], Some((AccessExpr::Dot(name), rest))) = (subscripts.as_slice(), at.split_first()) {
-                value = self.field(whole, value, name)?;
-                at = rest;
-            } else {
-                value = self.subscripted(whole, value, &subscripts, cx)?;
-                at = &at[subscripts.len()..];
+        while let Some((first, rest)) = at.split_first() {
+            match first {
+                Access::Field(name) => {
+                    value = self.field(whole, value, name)?;
+                    at = rest;
+                }
+                Access::AllFields => return Err(self.stop(whole, "all fields of a composite value")),
+                Access::Subscript(_) => {
+                    let subscript = |a: &'q Access| match a {
+                        Access::Subscript(s) => Some(s),
+                        Access::Field(_) | Access::AllFields => None,
+                    };
+                    let subscripts: Vec<&AstSubscript> = at.iter().map_while(subscript).collect();
+                    value = self.subscripted(whole, value, &subscripts, cx)?;
+                    at = &at[subscripts.len()..];
+                }
             }
         }
         Ok(value)
@@ -67,11 +69,8 @@ impl Lowerer<'_> {
     }
 
     /// Lowers `(value).name`.
-    fn field(&mut self, whole: &Ast, value: Expr, name: &Ast) -> Result<Expr> {
-        let Ast::Identifier(name) = name else {
-            return Err(self.stop(whole, "all fields of a composite value"));
-        };
-        let (wanted, ty) = (fold(name), value.ty().clone());
+    fn field(&mut self, whole: &Ast, value: Expr, name: &Ident) -> Result<Expr> {
+        let (wanted, ty) = (name.folded(), value.ty().clone());
         let Some(fields) = self.catalog.fields(&ty) else {
             return Err(self.stop(whole, format!("a field of a value of type {ty}")));
         };
@@ -93,7 +92,7 @@ impl Lowerer<'_> {
     ) -> Result<Expr> {
         match value.ty().clone() {
             Type::Jsonb => self.path(whole, value, subscripts, cx),
-            Type::Array(element) => self.subscript(whole, value, &element, subscripts, cx),
+            Type::Array(element) => self.subscript(value, &element, subscripts, cx),
             ty => {
                 self.known_types("a subscript", std::slice::from_ref(&ty), whole)?;
                 let e = format!("cannot subscript type {ty} because it does not support subscripting");
@@ -106,27 +105,23 @@ impl Lowerer<'_> {
     /// the slice `[1:i]`.
     fn subscript<'q>(
         &mut self,
-        whole: &'q Ast,
         array: Expr,
         element: &Type,
         subscripts: &[&'q AstSubscript],
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
-        let sliced = subscripts.iter().any(|s| matches!(s, AstSubscript::Slice { .. }));
+        let sliced = subscripts.iter().any(|s| matches!(s, AstSubscript::Slice(..)));
         let mut at = Vec::new();
         for s in subscripts {
             at.push(match s {
-                AstSubscript::Index { index } => {
+                AstSubscript::Index(index) => {
                     let index = self.bound(index, cx)?;
                     let one = Expr::literal(Datum::Int(1), Type::Int4);
                     if sliced { Subscript::Slice(Some(one), Some(index)) } else { Subscript::Index(index) }
                 }
-                AstSubscript::Slice { lower_bound, upper_bound, stride: None } => {
-                    let lower = lower_bound.as_ref().map(|e| self.bound(e, cx)).transpose()?;
-                    Subscript::Slice(lower, upper_bound.as_ref().map(|e| self.bound(e, cx)).transpose()?)
-                }
-                AstSubscript::Slice { .. } => {
-                    return Err(self.at(Error::syntax("a slice has two bounds"), whole));
+                AstSubscript::Slice(lower, upper) => {
+                    let lower = lower.as_deref().map(|e| self.bound(e, cx)).transpose()?;
+                    Subscript::Slice(lower, upper.as_deref().map(|e| self.bound(e, cx)).transpose()?)
                 }
             });
         }
@@ -151,7 +146,7 @@ impl Lowerer<'_> {
     ) -> Result<Expr> {
         let mut keys = Vec::new();
         for s in subscripts {
-            let AstSubscript::Index { index } = s else {
+            let AstSubscript::Index(index) = s else {
                 return Err(self.at(Error::type_mismatch("jsonb subscript does not support slices"), whole));
             };
             let key = self.expr(index, cx)?;

@@ -10,11 +10,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::expr::functions::{Unkept, reads_settings_alone, resolve_function, signatures, unkept};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, SortKey, Volatility};
-use crate::parse::ast::{
-    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, OrderByExpr, OrderBySort,
-};
-use crate::parse::{Place, fold, form_name, form_over_query, json_aggregate, parts, qualified, variadic};
+use crate::syntax::{Argument, Arguments, Call, Expr as Ast, Node, OrderItem, Place, Sort};
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
@@ -40,39 +36,31 @@ pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Erro
     hint(e, name, near.into_iter())
 }
 
-/// Whether the name of the called function is quoted, and so is no keyword.
-fn is_quoted(f: &Function) -> bool {
-    f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()))
-}
-
 /// Returns the parts of `ROW(…)`; `None` for any other call.
-pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
-    let (schema, name) = qualified(&f.name);
-    if schema.is_some() || name != "row" || is_quoted(f) {
+pub(super) fn row_constructor(call: &Call) -> Option<Vec<&Ast>> {
+    let (schema, name) = call.name.qualified();
+    if schema.is_some() || name != "row" || call.name.is_quoted() {
         return None;
     }
-    plain_arguments(f)
+    plain_arguments(call)
 }
 
 /// Returns the arguments of a call; `None` unless all of them are plain expressions.
-fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
-    match &f.args {
-        FunctionArguments::None => Some(Vec::new()),
-        FunctionArguments::Subquery(_) => None,
-        FunctionArguments::List(list) => list
-            .args
-            .iter()
-            .map(|a| match a {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e),
-                _ => variadic(a),
-            })
-            .collect(),
+fn plain_arguments(call: &Call) -> Option<Vec<&Ast>> {
+    let Arguments::List(list) = &call.args else { return None };
+    list.iter().map(plain).collect()
+}
+
+fn plain(arg: &Argument) -> Option<&Ast> {
+    match arg {
+        Argument::Value(e) | Argument::Variadic(e) => Some(e),
+        Argument::Named { .. } | Argument::Star => None,
     }
 }
 
 /// Whether the last argument of a call is marked `VARIADIC`.
-fn is_variadic(f: &Function) -> bool {
-    matches!(&f.args, FunctionArguments::List(list) if list.args.last().is_some_and(|a| variadic(a).is_some()))
+fn is_variadic(call: &Call) -> bool {
+    matches!(call.args.list().last(), Some(Argument::Variadic(_)))
 }
 
 /// Makes a signature whose calls are always printed as `f(…, VARIADIC a)`.
@@ -94,17 +82,11 @@ fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
 impl Lowerer<'_> {
     pub(super) fn function<'q>(
         &mut self,
-        f: &'q Function,
+        f: &'q Call,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
-        if let Some(name) = form_over_query(&f.name) {
-            return Err(self.stop(e, format!("{name}(SELECT …)")));
-        }
-        if let Some(name) = form_name(&f.name) {
-            return self.form(name, f, e, cx);
-        }
-        let (schema, name) = qualified(&f.name);
+        let (schema, name) = f.name.qualified();
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
         if f.over.is_none() && f.within_group.is_empty() && builtin && FUNCTIONS.contains(&name.as_str()) {
             let m = format!("window function {name} requires an OVER clause");
@@ -122,7 +104,7 @@ impl Lowerer<'_> {
             None if star => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
-        if schema.is_none() && name == "grouping" && !is_quoted(f) {
+        if schema.is_none() && name == "grouping" && !f.name.is_quoted() {
             return self.grouping(f, list, e, cx);
         }
         if let Some(over) = &f.over {
@@ -139,7 +121,7 @@ impl Lowerer<'_> {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
         }
-        let aggregate = builtin && is_aggregate(&name) || json_aggregate(&f.name).is_some();
+        let aggregate = builtin && is_aggregate(&name) || f.computed_by.is_some();
         if aggregate && is_variadic(f) {
             return Err(self.stop(e, format!("VARIADIC arguments of {name}")));
         }
@@ -312,11 +294,7 @@ impl Lowerer<'_> {
     }
 
     /// Lowers `make_interval`, whose parameters have names and defaults.
-    fn make_interval<'q>(&mut self, f: &'q Function, cx: &mut ClauseContext<'q>) -> Result<Expr> {
-        let given = match &f.args {
-            FunctionArguments::List(list) => list.args.as_slice(),
-            _ => &[],
-        };
+    fn make_interval<'q>(&mut self, f: &'q Call, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let zero = |part: &&str| {
             if *part == "secs" {
                 Expr::literal(Datum::Float(0.0), Type::Float8)
@@ -325,16 +303,17 @@ impl Lowerer<'_> {
             }
         };
         let mut parts: Vec<Expr> = INTERVAL.iter().map(zero).collect();
-        for (i, arg) in given.iter().enumerate() {
+        for (i, arg) in f.args.list().iter().enumerate() {
             let (place, value) = match arg {
-                FunctionArg::Unnamed(arg) => (Some(i), arg),
-                FunctionArg::Named { name, arg, .. }
-                | FunctionArg::ExprNamed { name: Ast::Identifier(name), arg, .. } => {
-                    (INTERVAL.iter().position(|p| *p == fold(name)), arg)
+                Argument::Value(e) => (Some(i), Some(e)),
+                Argument::Named { name: Some(name), value, .. } => {
+                    (INTERVAL.iter().position(|p| *p == name.folded()), value.as_ref())
                 }
-                FunctionArg::ExprNamed { arg, .. } => (None, arg),
+                Argument::Named { name: None, value, .. } => (None, value.as_ref()),
+                Argument::Variadic(_) | Argument::Star => (None, None),
             };
-            let (Some(part), FunctionArgExpr::Expr(e)) = (place.and_then(|p| parts.get_mut(p)), value) else {
+            let (Some(part), Some(e)) = (place.and_then(|p| parts.get_mut(p)), value) else {
+                let arg = self.spelled(arg);
                 let m = format!("make_interval() has no argument {arg}, but {}", INTERVAL.join(", "));
                 return Err(self.at(Error::unknown_function(m), &f.name));
             };
@@ -344,20 +323,28 @@ impl Lowerer<'_> {
         self.builtin("make_interval", parts)
     }
 
+    /// Returns an argument as it is written, for messages.
+    fn spelled(&self, arg: &Argument) -> String {
+        match arg {
+            Argument::Value(e) | Argument::Variadic(e) => {
+                let span = self.span(e).map(|s| s.start..s.end);
+                let text = self.source.zip(span).and_then(|(source, span)| source.text().get(span));
+                text.unwrap_or("of an expression").to_owned()
+            }
+            Argument::Named { text, .. } => text.clone(),
+            Argument::Star => "*".to_owned(),
+        }
+    }
+
     /// Lowers constructs that are written like calls but are no functions, such as COALESCE; returns `None`
     /// for any other call.
-    fn construct<'q>(
-        &mut self,
-        name: &str,
-        f: &'q Function,
-        cx: &mut ClauseContext<'q>,
-    ) -> Result<Option<Expr>> {
+    fn construct<'q>(&mut self, name: &str, f: &'q Call, cx: &mut ClauseContext<'q>) -> Result<Option<Expr>> {
         let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
-        if !known || is_quoted(f) || f.name.0.len() > 1 {
+        if !known || f.name.is_quoted() || f.name.parts.len() > 1 {
             return Ok(None);
         }
         let upper = name.to_ascii_uppercase();
-        if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
+        if let (Arguments::Query(q), "array") = (&f.args, name) {
             let help =
                 "Select what it is ordered by too, and build the array of that with array_agg(… ORDER BY …).";
             self.reason(ReasonKind::NotYet, &**q, "ARRAY(subquery) in an order that it does not give", help);
@@ -402,7 +389,7 @@ impl Lowerer<'_> {
         &mut self,
         name: &str,
         schema: Option<&str>,
-        f: &'q Function,
+        f: &'q Call,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
@@ -464,18 +451,19 @@ impl Lowerer<'_> {
     /// Returns the column to count for `count(t)` and `count(t.*)`. These calls count the rows of `t` that an
     /// outer join did not pad. Counting a column that is NULL only in padded rows gives the same number.
     /// Returns `None` for a call with any other argument.
-    fn counted_row(&mut self, name: &str, schema: Option<&str>, f: &Function) -> Result<Option<Expr>> {
-        let FunctionArguments::List(list) = &f.args else { return Ok(None) };
-        let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
-        let qualifier = match arg {
-            FunctionArgExpr::Expr(Ast::QualifiedWildcard(table, _)) => parts(table),
-            FunctionArgExpr::Expr(Ast::Identifier(table)) if self.names_row(table) => vec![fold(table)],
+    fn counted_row(&mut self, name: &str, schema: Option<&str>, f: &Call) -> Result<Option<Expr>> {
+        let [Argument::Value(arg)] = f.args.list() else { return Ok(None) };
+        let qualifier = match &arg.node {
+            Node::WholeRow(table) => table.folded(),
+            Node::Name(names) => match names.as_slice() {
+                [table] if self.names_row(table) => vec![table.folded()],
+                _ => return Ok(None),
+            },
             _ => return Ok(None),
         };
         let count = name == "count" && schema.is_none_or(|s| s == "pg_catalog");
-        let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
         match self.never_null(&qualifier) {
-            Some(column) if count && !distinct => self.column(&column).map(Some),
+            Some(column) if count && !f.distinct => self.column(&column).map(Some),
             _ => Ok(None),
         }
     }
@@ -486,7 +474,7 @@ impl Lowerer<'_> {
         &mut self,
         called: &str,
         schema: Option<&str>,
-        f: &'q Function,
+        f: &'q Call,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
@@ -497,7 +485,7 @@ impl Lowerer<'_> {
         };
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let json = if types.contains(&Type::Jsonb) { "jsonb" } else { "json" };
-        let name = json_aggregate(&f.name).map(|(_, function)| function.replace('?', json));
+        let name = f.computed_by.as_ref().map(|function| function.replace('?', json));
         let name = name.as_deref().unwrap_or(called);
         let filter = match &f.filter {
             Some(c) => {
@@ -506,10 +494,10 @@ impl Lowerer<'_> {
             }
             None => None,
         };
-        let (distinct, inside) = clauses(f);
+        let distinct = f.distinct;
         let within_group = !f.within_group.is_empty();
         let mut order_by = Vec::new();
-        for key in if within_group { &f.within_group } else { inside } {
+        for key in if within_group { &f.within_group } else { &f.order_by } {
             order_by.push(self.sort_key(key, cx)?);
         }
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
@@ -556,11 +544,7 @@ impl Lowerer<'_> {
         resolve(name, &typed).or_else(texts)
     }
 
-    pub(super) fn sort_key<'q>(
-        &mut self,
-        key: &'q OrderByExpr,
-        cx: &mut ClauseContext<'q>,
-    ) -> Result<SortKey> {
+    pub(super) fn sort_key<'q>(&mut self, key: &'q OrderItem, cx: &mut ClauseContext<'q>) -> Result<SortKey> {
         let expr = self.expr(&key.expr, cx)?;
         let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
         self.sortable(expr.ty(), &key.expr)?;
@@ -587,28 +571,17 @@ impl Lowerer<'_> {
     }
 
     /// Returns whether a sort key is descending, and whether NULLs come first.
-    pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
-        let descending = match &key.options.sort {
-            Some(OrderBySort::Desc) => true,
-            Some(OrderBySort::Using(_)) => return Err(self.stop(&key.expr, "ORDER BY … USING")),
-            _ => false,
+    pub(super) fn direction(&mut self, key: &OrderItem) -> Result<(bool, bool)> {
+        let descending = match key.sort {
+            Sort::Ascending => false,
+            Sort::Descending => true,
+            Sort::Using => return Err(self.stop(&key.expr, "ORDER BY … USING")),
         };
-        Ok((descending, key.options.nulls_first.unwrap_or(descending)))
+        Ok((descending, key.nulls_first.unwrap_or(descending)))
     }
 }
 
 /// Whether the only argument of a call is `*`.
-fn is_star(f: &Function) -> bool {
-    matches!(&f.args, FunctionArguments::List(l)
-        if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
-}
-
-/// Returns whether the parentheses of a call contain DISTINCT, and the keys of the ORDER BY in them.
-fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
-    let FunctionArguments::List(list) = &f.args else { return (false, &[]) };
-    let order = list.clauses.iter().find_map(|c| match c {
-        FunctionArgumentClause::OrderBy(keys) => Some(keys.as_slice()),
-        _ => None,
-    });
-    (list.duplicate_treatment == Some(DuplicateTreatment::Distinct), order.unwrap_or_default())
+fn is_star(f: &Call) -> bool {
+    matches!(f.args.list(), [Argument::Star])
 }

@@ -4,7 +4,7 @@ use super::Lowerer;
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_operator;
 use crate::expr::{Expr, ExprKind, FuncSig};
-use crate::parse::Place;
+use crate::syntax::Place;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 

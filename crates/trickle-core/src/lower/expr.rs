@@ -3,20 +3,17 @@
 use super::Lowerer;
 use super::grouping::GroupingCall;
 use super::literal;
-use super::subquery::{
-    Pending, SubqueryForm, compared_with, operator_name, row, row_constructor, subquery_of,
-};
+use super::subquery::{Pending, SubqueryForm, row, row_constructor, subquery_of};
 use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
-use crate::parse::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, NamedWindowDefinition, Select,
-    UnaryOperator, Value, ValueWithSpan,
-};
-use crate::parse::{Place, interval_fields, precision, type_of};
 use crate::rel::SetCall;
+use crate::syntax::{
+    BinaryOperator, Case, Expr as Ast, Ident, Literal, NamedWindow, Node, Operator, Place, Select, Test,
+    TypeName, UnaryOperator,
+};
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
@@ -48,7 +45,7 @@ pub(super) struct ClauseContext<'q> {
     /// The calls over windows in the clause.
     pub(super) windows: Vec<Windowed<'q>>,
     /// The windows of the WINDOW clause; `None` in a clause where no call over a window may stand.
-    named: Option<&'q [NamedWindowDefinition]>,
+    named: Option<&'q [NamedWindow]>,
     /// Whether the expression that is being lowered is inside a call over a window.
     pub(super) inside_window: bool,
     /// Whether set-returning functions may stand in the clause.
@@ -114,7 +111,7 @@ impl<'q> ClauseContext<'q> {
     /// Makes the context of the select list of `s`, in which aggregates, calls over windows and set-returning
     /// functions may stand.
     pub(super) fn select_list(s: &'q Select) -> ClauseContext<'q> {
-        ClauseContext { named: Some(&s.named_window), allows_sets: true, ..ClauseContext::grouping("SELECT") }
+        ClauseContext { named: Some(&s.windows), allows_sets: true, ..ClauseContext::grouping("SELECT") }
     }
 
     /// Makes the context of a clause in which set-returning functions may stand.
@@ -124,7 +121,7 @@ impl<'q> ClauseContext<'q> {
 
     /// Returns the named windows that a call with OVER may refer to; `None` in a clause where no such call
     /// may stand.
-    pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindowDefinition]> {
+    pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindow]> {
         self.named
     }
 
@@ -154,10 +151,9 @@ impl<'q> ClauseContext<'q> {
 
 /// Whether the expression is a comparison.
 fn compares(e: &Ast) -> bool {
-    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    match e {
-        Ast::BinaryOp { op, .. } => matches!(op, Eq | Gt | GtEq | Lt | LtEq | NotEq),
-        Ast::Between { .. } | Ast::IsDistinctFrom(..) | Ast::IsNotDistinctFrom(..) => true,
+    match &e.node {
+        Node::Binary { op: BinaryOperator::Operator(op), .. } => op.compares(),
+        Node::Between { .. } | Node::IsDistinct { .. } => true,
         _ => false,
     }
 }
@@ -208,79 +204,84 @@ impl Lowerer<'_> {
     }
 
     fn expr_here<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
-        match e {
-            Ast::Nested(inner) => self.expr(inner, cx),
-            Ast::Identifier(name) => self.name(std::slice::from_ref(name), cx),
-            Ast::CompoundIdentifier(names) => self.name(names, cx),
-            Ast::Value(v) => self.value(v),
-            Ast::BinaryOp { left, op, right } => self.binary(e, left, op, right, cx),
-            Ast::UnaryOp { op, expr } => self.unary(op, expr, cx),
-            Ast::IsNull(a) => self.null_test(a, false, cx),
-            Ast::IsNotNull(a) => self.null_test(a, true, cx),
-            Ast::IsTrue(a) => self.truth_test(a, IsTest::True, false, cx),
-            Ast::IsNotTrue(a) => self.truth_test(a, IsTest::True, true, cx),
-            Ast::IsFalse(a) => self.truth_test(a, IsTest::False, false, cx),
-            Ast::IsNotFalse(a) => self.truth_test(a, IsTest::False, true, cx),
-            Ast::IsUnknown(a) => self.truth_test(a, IsTest::Null, false, cx),
-            Ast::IsNotUnknown(a) => self.truth_test(a, IsTest::Null, true, cx),
-            Ast::IsDistinctFrom(l, r) => self.is_distinct(l, r, false, cx),
-            Ast::IsNotDistinctFrom(l, r) => self.is_distinct(l, r, true, cx),
-            Ast::Between { expr, negated, low, high } => {
-                let (v, l, h) = (self.expr(expr, cx)?, self.expr(low, cx)?, self.expr(high, cx)?);
+        match &e.node {
+            Node::Nested(inner) => self.expr(inner, cx),
+            Node::Name(names) => self.name(names, cx),
+            Node::Literal(literal) => self.literal(literal, e),
+            Node::Binary { left, op, right } => self.binary(e, left, op, right, cx),
+            Node::Unary { op, operand } => self.unary(op, operand, cx),
+            Node::Is { operand, test, negated } => match test {
+                Test::Null => self.null_test(operand, *negated, cx),
+                Test::True => self.truth_test(operand, IsTest::True, *negated, cx),
+                Test::False => self.truth_test(operand, IsTest::False, *negated, cx),
+                Test::Unknown => self.truth_test(operand, IsTest::Null, *negated, cx),
+            },
+            Node::IsDistinct { left, right, negated } => self.is_distinct(left, right, *negated, cx),
+            Node::Between { operand, low, high, negated } => {
+                let (v, l, h) = (self.expr(operand, cx)?, self.expr(low, cx)?, self.expr(high, cx)?);
                 let (ge, le) = (self.compare(">=", v.clone(), l)?, self.compare("<=", v, h)?);
                 let both = Expr::and([ge, le]);
                 Ok(if *negated { both.negated() } else { both })
             }
-            Ast::InList { expr, list, negated } => {
-                let left = self.exprs(row(expr), cx)?;
+            Node::InList { operand, list, negated } => {
+                let left = self.exprs(row(operand), cx)?;
                 let rows = list
                     .iter()
                     .map(|item| self.list_row(item, left.len(), cx))
                     .collect::<Result<Vec<_>>>()?;
                 self.in_list(left, rows, *negated)
             }
-            Ast::InSubquery { expr, subquery, negated } => {
-                let lhs = self.exprs(row(expr), cx)?;
+            Node::InQuery { operand, query, negated } => {
+                let lhs = self.exprs(row(operand), cx)?;
                 let kind = SubqueryForm::Compare { lhs, op: "=".to_owned(), all: false };
-                let value = self.subquery(subquery, kind, e, cx)?;
+                let value = self.subquery(query, kind, e, cx)?;
                 Ok(if *negated { value.negated() } else { value })
             }
-            Ast::Exists { subquery, negated } => {
-                let value = self.subquery(subquery, SubqueryForm::Exists, e, cx)?;
+            Node::Exists { query, negated } => {
+                let value = self.subquery(query, SubqueryForm::Exists, e, cx)?;
                 Ok(if *negated { value.negated() } else { value })
             }
-            Ast::Subquery(q) => self.subquery(q, SubqueryForm::Scalar, e, cx),
-            Ast::AnyOp { left, compare_op, right, .. } => self.any_all(e, left, compare_op, right, false, cx),
-            Ast::AllOp { left, compare_op, right } => self.any_all(e, left, compare_op, right, true, cx),
-            Ast::Cast { kind, expr, data_type, format: None }
-                if !matches!(kind, CastKind::TryCast | CastKind::SafeCast) =>
-            {
-                let value = self.expr(expr, cx)?;
-                self.cast_to(value, data_type, e)
+            Node::Subquery(q) => self.subquery(q, SubqueryForm::Scalar, e, cx),
+            Node::Quantified { left, op, right, all } => self.any_all(e, left, op, right, *all, cx),
+            Node::Cast { operand, ty } => {
+                let value = self.expr(operand, cx)?;
+                self.cast_to(value, ty, e)
             }
-            Ast::Case { operand, conditions, else_result, .. } => {
-                self.case(operand.as_deref(), conditions, else_result.as_deref(), cx)
-            }
-            Ast::Function(f) => self.function(f, e, cx),
-            Ast::Array(a) => {
-                let elements = self.exprs(&a.elem, cx)?;
+            Node::Case(case) => self.case(case, cx),
+            Node::Call(call) => self.function(call, e, cx),
+            Node::Array(elements) => {
+                let elements = self.exprs(elements, cx)?;
                 self.array(elements)
             }
-            Ast::Tuple(parts) => {
+            Node::ArrayOfQuery(aggregate) => self.expr(aggregate, cx),
+            Node::Row(parts) => {
                 let parts = self.exprs(parts, cx)?;
                 self.row_value(parts)
             }
-            Ast::CompoundFieldAccess { root, access_chain } => self.access(e, root, access_chain, cx),
-            other => self.special(other, cx),
+            Node::Access { root, chain } => self.access(e, root, chain, cx),
+            Node::Form(form) => self.form(form, e, cx),
+            Node::FormOverQuery(name) => Err(self.stop(e, format!("{name}(SELECT …)"))),
+            Node::WholeRow(table) => self.row_of(&table.folded(), e),
+            Node::Star => Err(self.whole_row(e)),
+            Node::TypedLiteral { .. }
+            | Node::Interval(_)
+            | Node::IsForm { .. }
+            | Node::Like { .. }
+            | Node::SimilarTo { .. }
+            | Node::Collate { .. }
+            | Node::AtTimeZone { .. }
+            | Node::Extract { .. }
+            | Node::Position { .. }
+            | Node::Builtin { .. } => self.special(e, cx),
         }
     }
 
     pub(super) fn name(&mut self, names: &[Ident], cx: &mut ClauseContext<'_>) -> Result<Expr> {
         let e = self.column(names)?;
         if !cx.inside_aggregate && cx.allows_aggregates {
-            let text = names.iter().map(crate::parse::fold).collect::<Vec<_>>().join(".");
+            let text = names.iter().map(Ident::folded).collect::<Vec<_>>().join(".");
             let span = match (names.first(), names.last()) {
-                (Some(a), Some(b)) => self.span(&a.span.union(&b.span)),
+                (Some(a), Some(b)) => self.span(&a.extent.union(b.extent)),
                 _ => None,
             };
             for c in e.columns() {
@@ -290,30 +291,20 @@ impl Lowerer<'_> {
         Ok(e)
     }
 
-    pub(super) fn value(&mut self, v: &ValueWithSpan) -> Result<Expr> {
-        match &v.value {
-            Value::Number(n, _) => literal::number(n).map_err(|e| self.at(e, &v.span)),
-            Value::Boolean(b) => Ok(Expr::bool(*b)),
-            Value::Null => Ok(Expr::null(Type::Unknown)),
-            Value::Placeholder(p) => {
+    pub(super) fn literal(&mut self, literal: &Literal, place: &impl Place) -> Result<Expr> {
+        match literal {
+            Literal::Number(n) => literal::number(n).map_err(|e| self.at(e, place)),
+            Literal::Boolean(b) => Ok(Expr::bool(*b)),
+            Literal::Null => Ok(Expr::null(Type::Unknown)),
+            Literal::Parameter(p) => {
                 let e = Error::syntax(format!("there is no parameter {p}"));
-                Err(self.at(e.hint("Write the value into the query."), &v.span))
+                Err(self.at(e.hint("Write the value into the query."), place))
             }
-            Value::HexStringLiteral(text) | Value::SingleQuotedByteStringLiteral(text) => {
-                let digit = |c: char| c.to_digit(16).map(|d| format!("{d:04b}"));
-                let bits = match &v.value {
-                    Value::HexStringLiteral(_) => text.chars().map(digit).collect(),
-                    _ => Some(text.clone()).filter(|t| t.chars().all(|c| matches!(c, '0' | '1'))),
-                };
-                match (bits, Type::parse("\"bit\"")) {
-                    (Some(bits), Some(ty)) => Ok(Expr::literal(Datum::text(bits), ty)),
-                    _ => Err(self.at(Error::syntax(format!("\"{text}\" is no bit string")), &v.span)),
-                }
-            }
-            other => match other.clone().into_string() {
-                Some(text) => Ok(literal::untyped(&text)),
-                None => Err(self.at(Error::syntax("a constant that PostgreSQL does not have"), &v.span)),
+            Literal::Bits(bits) => match Type::parse("\"bit\"") {
+                Some(ty) => Ok(Expr::literal(Datum::text(bits.as_str()), ty)),
+                None => Err(Error::internal("the type bit is not known")),
             },
+            Literal::Text(text) => Ok(literal::untyped(text)),
         }
     }
 
@@ -340,9 +331,6 @@ impl Lowerer<'_> {
                 cx.guards.truncate(before);
                 Ok(if and { Expr::and(terms) } else { Expr::or(terms) })
             }
-            BinaryOperator::Xor | BinaryOperator::Spaceship | BinaryOperator::MyIntegerDivide => {
-                Err(self.at(Error::syntax(format!("operator {op} is not PostgreSQL")), whole))
-            }
             BinaryOperator::Overlaps => {
                 let (l, r) = (row(left), row(right));
                 if l.len() != 2 || r.len() != 2 {
@@ -352,9 +340,9 @@ impl Lowerer<'_> {
                 let periods = self.exprs(l.into_iter().chain(r), cx)?;
                 self.builtin("overlaps", periods)
             }
-            _ => {
+            BinaryOperator::Operator(op) => {
                 let (l, r) = (row(left), row(right));
-                let name = operator_name(op);
+                let name = op.qualified();
                 if let ([_], Some(q)) = (l.as_slice(), subquery_of(right)) {
                     // In `x = (SELECT …)`, the right operand is a scalar subquery.
                     let lhs = self.expr(left, cx)?;
@@ -385,7 +373,7 @@ impl Lowerer<'_> {
         match op {
             UnaryOperator::Not => Ok(self.boolean(value, arg, "NOT")?.negated()),
             UnaryOperator::Minus => {
-                if let (Some(Datum::Int(i)), Ast::Value(_)) = (value.as_literal(), arg) {
+                if let (Some(Datum::Int(i)), Node::Literal(_)) = (value.as_literal(), &arg.node) {
                     // The number −2147483648 fits `integer`, though 2147483648 does not.
                     if let (Some(n), Type::Int4 | Type::Int8) = (i.checked_neg(), value.ty()) {
                         return literal::number(&n.unsigned_abs().to_string())
@@ -402,10 +390,10 @@ impl Lowerer<'_> {
                 let sig = self.operator("+", &[value.ty().clone()])?;
                 self.call(sig, vec![value])
             }
-            other => {
-                let (name, types) = (other.to_string(), [value.ty().clone()]);
-                self.check_operator(&name, &types, arg)?;
-                let sig = self.operator(&name, &types)?;
+            UnaryOperator::Other(name) => {
+                let types = [value.ty().clone()];
+                self.check_operator(name, &types, arg)?;
+                let sig = self.operator(name, &types)?;
                 self.call(sig, vec![value])
             }
         }
@@ -423,11 +411,12 @@ impl Lowerer<'_> {
     /// Lowers `IS [NOT] NULL`. For a row or a composite value, IS NULL tests whether all parts are NULL, and
     /// IS NOT NULL whether no part is NULL.
     fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut ClauseContext<'q>) -> Result<Expr> {
-        let parts = match a {
-            Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
-            Ast::Identifier(table) if self.names_row(table) => {
-                self.columns_of(&[crate::parse::fold(table)], a)?
-            }
+        let parts = match &a.node {
+            Node::WholeRow(table) => self.columns_of(&table.folded(), a)?,
+            Node::Name(names) => match names.as_slice() {
+                [table] if self.names_row(table) => self.columns_of(&[table.folded()], a)?,
+                _ => self.exprs([a], cx)?,
+            },
             _ => self.exprs(row(a), cx)?,
         };
         let fields = match parts.as_slice() {
@@ -478,17 +467,17 @@ impl Lowerer<'_> {
         &mut self,
         whole: &'q Ast,
         left: &'q Ast,
-        op: &BinaryOperator,
+        op: &Operator,
         right: &'q Ast,
         all: bool,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
-        let (name, query, array) = compared_with(op, right);
-        if let Some(q) = query {
+        let name = op.qualified();
+        if let Some(q) = subquery_of(right) {
             let lhs = self.exprs(row(left), cx)?;
             return self.subquery(q, SubqueryForm::Compare { lhs, op: name, all }, whole, cx);
         }
-        let (l, array) = (self.expr(left, cx)?, self.expr(array, cx)?);
+        let (l, array) = (self.expr(left, cx)?, self.expr(right, cx)?);
         if let Some(element) = array.ty().element() {
             self.check_operator(&name, &[l.ty().clone(), element.clone()], whole)?;
         }
@@ -496,42 +485,42 @@ impl Lowerer<'_> {
     }
 
     /// Finds a type by its name in the query.
-    pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
-        type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
+    pub(super) fn type_named(&self, ty: &TypeName) -> Result<Type> {
+        ty.resolve(&|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
             let called = format!("type \"{}\"", name.to_lowercase());
             let e = Error::unknown_object(format!("{called} does not exist"))
                 .hint("Only built-in types and those of the catalog are known.")
                 .doubted(called, self.catalog.doubt(&name, &[]));
-            match ty {
-                DataType::Custom(name, _) => self.at(e, name),
-                _ => e,
+            match ty.object() {
+                Some(name) => self.at(e, name),
+                None => e,
             }
         })
     }
 
     /// Whether a type is a domain with constraints, or an array of such a domain. PostgreSQL checks the
     /// constraints in a cast to the type.
-    pub(super) fn is_constrained(&self, ty: &DataType) -> bool {
+    pub(super) fn is_constrained(&self, ty: &TypeName) -> bool {
         let constrained = std::cell::Cell::new(false);
         let look = |schema: Option<&str>, name: &str| {
             constrained.set(constrained.get() || self.catalog.is_constrained(schema, name));
             self.catalog.named_type(schema, name)
         };
-        type_of(ty, &look).is_ok() && constrained.get()
+        ty.resolve(&look).is_ok() && constrained.get()
     }
 
     /// Casts to a type that is given by name. If the type is a time type with a precision, the value is
     /// rounded to this precision, by the function that PostgreSQL uses.
-    pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
-        if let Some((first, last)) = interval_fields(ty) {
-            return self.interval_of(value, (&first, &last), precision(ty), place);
+    pub(super) fn cast_to(&mut self, value: Expr, ty: &TypeName, place: &impl Place) -> Result<Expr> {
+        if let Some(fields) = ty.interval_fields() {
+            return self.interval_of(value, fields, ty.precision, place);
         }
         let to = self.type_named(ty)?;
         if self.is_constrained(ty) {
-            return Err(self.stop(place, format!("a cast to {ty}, a domain with constraints")));
+            return Err(self.stop(place, format!("a cast to {}, a domain with constraints", ty.text)));
         }
         let value = self.cast(value, &to, place)?;
-        let Some(digits) = precision(ty).map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {
+        let Some(digits) = ty.precision.map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {
             return Ok(value);
         };
         let (name, modifier) = match to {
@@ -544,7 +533,7 @@ impl Lowerer<'_> {
             // The name of a type that the engine does not know includes its modifier, so the cast rounds the
             // value.
             Type::Other(_) => return Ok(value),
-            _ => return Err(self.stop(place, format!("a cast to {ty}"))),
+            _ => return Err(self.stop(place, format!("a cast to {}", ty.text))),
         };
         self.builtin(name, vec![value, Expr::literal(Datum::Int(modifier), Type::Int4)])
     }
@@ -594,18 +583,12 @@ impl Lowerer<'_> {
         }
     }
 
-    fn case<'q>(
-        &mut self,
-        operand: Option<&'q Ast>,
-        whens: &'q [CaseWhen],
-        otherwise: Option<&'q Ast>,
-        cx: &mut ClauseContext<'q>,
-    ) -> Result<Expr> {
+    fn case<'q>(&mut self, case: &'q Case, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let sets = cx.sets.len();
-        let operand = operand.map(|o| self.expr(o, cx)).transpose()?;
+        let operand = case.operand.as_deref().map(|o| self.expr(o, cx)).transpose()?;
         let (mut conditions, mut values) = (Vec::new(), Vec::new());
         let before = cx.guards.len();
-        for w in whens {
+        for w in &case.whens {
             let c = self.expr(&w.condition, cx)?;
             let c = match &operand {
                 Some(o) => {
@@ -623,7 +606,7 @@ impl Lowerer<'_> {
             ));
             conditions.push(c);
         }
-        values.push(match otherwise {
+        values.push(match &case.otherwise {
             Some(e) => self.expr(e, cx)?,
             None => Expr::null(Type::Unknown),
         });
@@ -656,9 +639,9 @@ impl Lowerer<'_> {
 fn chain<'q>(e: &'q Ast, op: &BinaryOperator) -> Vec<&'q Ast> {
     let (mut terms, mut stack) = (Vec::new(), vec![e]);
     while let Some(e) = stack.pop() {
-        match e {
-            Ast::BinaryOp { left, op: o, right } if o == op => stack.extend([&**right, &**left]),
-            Ast::Nested(inner) if matches!(&**inner, Ast::BinaryOp { op: o, .. } if o == op) => {
+        match &e.node {
+            Node::Binary { left, op: o, right } if o == op => stack.extend([&**right, &**left]),
+            Node::Nested(inner) if matches!(&inner.node, Node::Binary { op: o, .. } if o == op) => {
                 stack.push(inner);
             }
             _ => terms.push(e),

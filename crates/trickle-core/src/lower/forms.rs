@@ -6,11 +6,9 @@ use super::Lowerer;
 use super::expr::ClauseContext;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, Volatility};
-use crate::parse::ast::{Expr as Ast, Function, FunctionArg, FunctionArguments};
-use crate::parse::{FormPart, Place, fold, form_parts};
 use crate::rel::SetCall;
+use crate::syntax::{Expr as Ast, Form as Written, FormPart, Node, Place};
 use crate::types::{Datum, Type};
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// A call whose parts are being read.
@@ -84,22 +82,15 @@ impl Lowerer<'_> {
     /// Lowers a call with a grammar of its own in an expression.
     pub(super) fn form<'q>(
         &mut self,
-        name: &str,
-        f: &'q Function,
+        written: &'q Written,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
-        let FunctionArguments::List(list) = &f.args else {
-            return Err(self.at(Error::syntax(format!("{name} is not called so")), e));
-        };
+        let name = written.name;
         if name.ends_with("AGG") {
             return Err(self.stop(e, format!("{name} with FORMAT or another type than json and jsonb")));
         }
-        let plain = f.over.is_none() && f.filter.is_none() && f.within_group.is_empty();
-        if !plain || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
-            return Err(self.at(Error::wrong_object(format!("{name} is no aggregate")), e));
-        }
-        let form = self.form_of(name, &list.args, e, cx)?;
+        let form = self.form_of(written, e, cx)?;
         let jsonb = form.args.iter().any(|a| *a.ty() == Type::Jsonb);
         let ret = match (name, &form.returns) {
             (_, Some(ty)) => Some(ty.clone()),
@@ -130,15 +121,15 @@ impl Lowerer<'_> {
     /// Lowers `JSON_TABLE` and `XMLTABLE`.
     pub(super) fn table_form<'q>(
         &mut self,
-        name: &str,
-        args: &'q [FunctionArg],
+        written: &'q Written,
         place: &impl Place,
         cx: &mut ClauseContext<'q>,
     ) -> Result<SetCall> {
+        let name = written.name;
         if !matches!(name, "JSON_TABLE" | "XMLTABLE") {
             return Err(self.stop(place, format!("{name} in FROM")));
         }
-        let form = self.form_of(name, args, place, cx)?;
+        let form = self.form_of(written, place, cx)?;
         let ret = match form.columns.as_slice() {
             [] => return Err(self.at(Error::syntax(format!("{name} has no columns")), place)),
             [(_, one)] => one.clone(),
@@ -152,15 +143,14 @@ impl Lowerer<'_> {
     pub(super) fn is_form<'q>(
         &mut self,
         value: &'q Ast,
-        words: &[&dyn Display],
+        words: &str,
         negated: bool,
         untyped: &Type,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let value = self.expr(value, cx)?;
         let value = if *value.ty() == Type::Unknown { self.coerce(value, untyped)? } else { value };
-        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        let words = format!("IS {}", words.join(" "));
+        let words = format!("IS {words}");
         let mut form = Form { args: vec![value], ..Form::default() };
         form.word("(");
         form.pieces.push(FormPiece::Argument);
@@ -173,38 +163,40 @@ impl Lowerer<'_> {
 
     fn form_of<'q>(
         &mut self,
-        name: &str,
-        args: &'q [FunctionArg],
+        written: &'q Written,
         place: &impl Place,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Form> {
+        let (name, parts) = (written.name, &written.parts);
         let unread = || Error::syntax(format!("{name} is not called so"));
-        let Some(parts) = form_parts(args).filter(|parts| is_whole(name, parts)) else {
+        if !is_whole(name, parts) {
             return Err(self.at(unread(), place));
-        };
+        }
         let mut form = Form::default();
         form.word(name);
         form.word("(");
-        let mut parts = parts.into_iter().peekable();
+        let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
             let named = matches!(parts.peek(), Some(FormPart::Word("AS")));
             match part {
                 FormPart::Word(words) => {
-                    if let ("FOR ORDINALITY", Some(column)) = (words, form.column.take()) {
+                    if let ("FOR ORDINALITY", Some(column)) = (*words, form.column.take()) {
                         form.columns.push((column, Type::Int4));
                     }
-                    form.word(words);
+                    form.word(*words);
                     form.last = words;
                     continue;
                 }
                 FormPart::Name(given) => {
-                    let given: Arc<str> = Arc::from(given);
+                    let given: Arc<str> = Arc::from(given.as_str());
                     form.pieces.push(FormPiece::Name(given.clone()));
                     form.column = (!matches!(form.last, "AS" | "NAME")).then_some(given);
                 }
                 FormPart::Type(ty) => {
                     if self.is_constrained(ty) {
-                        return Err(self.stop(place, format!("{name} of {ty}, a domain with constraints")));
+                        return Err(
+                            self.stop(place, format!("{name} of {}, a domain with constraints", ty.text))
+                        );
                     }
                     let ty = self.type_named(ty)?;
                     form.pieces.push(FormPiece::Type(ty.clone()));
@@ -233,12 +225,11 @@ impl Lowerer<'_> {
 
     /// Returns the name of the XML element for a value without AS: the name of the value's column.
     fn element_name(&self, value: &Ast) -> Result<Arc<str>> {
-        let name = match value {
-            Ast::Identifier(name) => Some(name),
-            Ast::CompoundIdentifier(parts) => parts.last(),
+        let name = match &value.node {
+            Node::Name(parts) => parts.last(),
             _ => None,
         };
-        name.map(|name| Arc::from(fold(name))).ok_or_else(|| {
+        name.map(|name| Arc::from(name.folded())).ok_or_else(|| {
             let e = Error::syntax("unnamed XML element value must be a column reference");
             self.at(e.hint("Give it a name with AS."), value)
         })
@@ -271,15 +262,15 @@ impl Lowerer<'_> {
 }
 
 /// Whether the call has its mandatory parts: enough arguments, and something on both sides of each comma.
-fn is_whole(name: &str, parts: &[FormPart<'_>]) -> bool {
+fn is_whole(name: &str, parts: &[FormPart]) -> bool {
     let least = match name {
         "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" | "XMLEXISTS" | "JSON_TABLE" | "XMLTABLE" => 2,
         "JSON_OBJECT" | "JSON_ARRAY" | "XMLELEMENT" | "XMLPI" => 0,
         _ => 1,
     };
     let arguments = parts.iter().filter(|p| matches!(p, FormPart::Argument(_))).count();
-    let open = |p: &FormPart<'_>| matches!(p, FormPart::Word("," | "(" | ":"));
-    let closed = |p: &FormPart<'_>| matches!(p, FormPart::Word("," | ")" | ":"));
+    let open = |p: &FormPart| matches!(p, FormPart::Word("," | "(" | ":"));
+    let closed = |p: &FormPart| matches!(p, FormPart::Word("," | ")" | ":"));
     let gap = parts.windows(2).any(|pair| open(&pair[0]) && closed(&pair[1]));
     arguments >= least
         && !gap

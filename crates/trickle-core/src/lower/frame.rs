@@ -6,64 +6,50 @@ use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::SortKey;
 use crate::expr::functions::resolve_operator;
-use crate::parse::ast::{
-    Expr as Ast, Ident, NamedWindowDefinition, NamedWindowExpr, OrderByExpr, WindowFrame as FrameAst,
-    WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
+use crate::syntax::{
+    Expr as Ast, Frame as FrameAst, FrameBound, Ident, NamedWindow, OrderItem, Over, WindowSpec,
 };
-use crate::parse::{excluded, fold};
 use crate::types::Type;
-use crate::window::{Bound, Exclusion, Units, WindowCall, WindowFrame};
+use crate::window::{Bound, Units, WindowCall, WindowFrame};
 
 /// The contents of the parentheses of OVER, with named windows resolved.
 pub(super) struct Spec<'q> {
     pub(super) partition: &'q [Ast],
-    pub(super) order: &'q [OrderByExpr],
+    pub(super) order: &'q [OrderItem],
     pub(super) frame: Option<&'q FrameAst>,
-    exclude: Exclusion,
 }
 
 impl<'q> Spec<'q> {
     fn of(spec: &'q WindowSpec) -> Spec<'q> {
-        let (order, exclude) = excluded(&spec.order_by);
-        Spec { partition: &spec.partition_by, order, frame: spec.window_frame.as_ref(), exclude }
+        Spec { partition: &spec.partition_by, order: &spec.order_by, frame: spec.frame.as_ref() }
     }
 }
 
 impl Lowerer<'_> {
     /// Finds the window that OVER names or describes.
-    pub(super) fn spec<'q>(
-        &self,
-        over: &'q WindowType,
-        named: &'q [NamedWindowDefinition],
-        place: &Ast,
-    ) -> Result<Spec<'q>> {
+    pub(super) fn spec<'q>(&self, over: &'q Over, named: &'q [NamedWindow], place: &Ast) -> Result<Spec<'q>> {
         let find = |name: &Ident| {
-            let found = named.iter().find(|d| fold(&d.0) == fold(name));
+            let found = named.iter().find(|w| w.name.folded() == name.folded());
             found.ok_or_else(|| {
-                let m = format!("window \"{}\" does not exist", fold(name));
+                let m = format!("window \"{}\" does not exist", name.folded());
                 self.at(Error::unknown_object(m), place)
             })
         };
         let mut spec = match over {
-            WindowType::WindowSpec(spec) => spec,
-            WindowType::NamedWindow(name) => match &find(name)?.1 {
-                NamedWindowExpr::WindowSpec(spec) => spec,
-                NamedWindowExpr::NamedWindow(_) => {
-                    return Err(self.at(Error::syntax("a window is a name and no description"), place));
-                }
-            },
+            Over::Spec(spec) => spec,
+            Over::Named(name) => &find(name)?.spec,
         };
         let mut found = Spec::of(spec);
         // A window in the WINDOW clause refers only to windows before it, so the loop meets each name once.
         for _ in 0..=named.len() {
-            let Some(base) = &spec.window_name else { return Ok(found) };
-            let NamedWindowExpr::WindowSpec(next) = &find(base)?.1 else { return Ok(found) };
-            if next.window_frame.is_some() {
-                let m = format!("cannot copy window \"{}\" because it has a frame clause", fold(base));
+            let Some(base) = &spec.base else { return Ok(found) };
+            let next = &find(base)?.spec;
+            if next.frame.is_some() {
+                let m = format!("cannot copy window \"{}\" because it has a frame clause", base.folded());
                 return Err(self.at(Error::windowing(m), place));
             }
             if !spec.partition_by.is_empty() || (!found.order.is_empty() && !next.order_by.is_empty()) {
-                let m = format!("cannot override a clause of window \"{}\"", fold(base));
+                let m = format!("cannot override a clause of window \"{}\"", base.folded());
                 return Err(self.at(Error::windowing(m), place));
             }
             found.partition = &next.partition_by;
@@ -77,26 +63,22 @@ impl Lowerer<'_> {
 
     pub(super) fn frame(&mut self, spec: &Spec<'_>, order: &[SortKey], place: &Ast) -> Result<WindowFrame> {
         let Some(frame) = spec.frame else { return Ok(WindowFrame::default()) };
-        let units = match frame.units {
-            WindowFrameUnits::Rows => Units::Rows,
-            WindowFrameUnits::Range => Units::Range,
-            WindowFrameUnits::Groups => Units::Groups,
-        };
+        let units = frame.units;
         if units == Units::Groups && order.is_empty() {
             return Err(self.at(Error::windowing("GROUPS mode requires an ORDER BY clause"), place));
         }
-        let start = match &frame.start_bound {
-            WindowFrameBound::Following(None) => {
+        let start = match &frame.start {
+            FrameBound::Following(None) => {
                 return Err(self.at(Error::windowing("frame start cannot be UNBOUNDED FOLLOWING"), place));
             }
-            WindowFrameBound::Preceding(None) => Bound::Unbounded,
+            FrameBound::Preceding(None) => Bound::Unbounded,
             bound => self.frame_bound(bound, units, order, place)?,
         };
-        let end = match &frame.end_bound {
-            Some(WindowFrameBound::Preceding(None)) => {
+        let end = match &frame.end {
+            Some(FrameBound::Preceding(None)) => {
                 return Err(self.at(Error::windowing("frame end cannot be UNBOUNDED PRECEDING"), place));
             }
-            Some(WindowFrameBound::Following(None)) => Bound::Unbounded,
+            Some(FrameBound::Following(None)) => Bound::Unbounded,
             Some(bound) => self.frame_bound(bound, units, order, place)?,
             None => Bound::CurrentRow,
         };
@@ -111,21 +93,23 @@ impl Lowerer<'_> {
         };
         match backwards {
             Some(message) => Err(self.at(Error::windowing(message), place)),
-            None => Ok(WindowFrame { units, start, end, exclude: spec.exclude }),
+            None => Ok(WindowFrame { units, start, end, exclude: frame.exclude }),
         }
     }
 
     fn frame_bound(
         &mut self,
-        bound: &WindowFrameBound,
+        bound: &FrameBound,
         units: Units,
         order: &[SortKey],
         place: &Ast,
     ) -> Result<Bound> {
         let (offset, preceding) = match bound {
-            WindowFrameBound::Preceding(Some(e)) => (e, true),
-            WindowFrameBound::Following(Some(e)) => (e, false),
-            _ => return Ok(Bound::CurrentRow),
+            FrameBound::Preceding(Some(e)) => (e, true),
+            FrameBound::Following(Some(e)) => (e, false),
+            FrameBound::CurrentRow | FrameBound::Preceding(None) | FrameBound::Following(None) => {
+                return Ok(Bound::CurrentRow);
+            }
         };
         let mut cx = ClauseContext::new("a window frame");
         let offset = self.expr(offset, &mut cx)?;

@@ -1,7 +1,7 @@
 //! Lowers FROM: the list of its items, which are tables, views, CTEs and subqueries.
 
 use super::expr::ClauseContext;
-use super::functions::Functions;
+use super::functions::FunctionItem;
 use super::on::DeferredTerm;
 use super::relation::{Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame, Item, Named, Outer, Scope, hint, shift};
@@ -10,11 +10,9 @@ use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
-use crate::parse::ast::{
-    Query, SelectItem, SetExpr, TableAlias, TableFactor, TableSampleKind, TableWithJoins,
-};
-use crate::parse::{Parsed, Place, fold, is_only, parse_query, qualified};
+use crate::parse::{Parsed, parse_query};
 use crate::rel::{Distinct, Map, Table, Values};
+use crate::syntax::{Alias, Body, Expr as Ast, FromItem, Place, Query, SelectItem, TableKind, TableRef};
 use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
@@ -97,9 +95,9 @@ impl Source {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
+    pub(super) fn list(&mut self, from: &[FromItem], build: &mut Build) -> Result<()> {
         for item in from {
-            let scope = self.table_with_joins(item, build)?;
+            let scope = self.from_item(item, build)?;
             let old = self.take_scope();
             let both = self.side_by_side(old, scope, item)?;
             self.set_scope(both);
@@ -175,52 +173,42 @@ impl Lowerer<'_> {
 
     /// Lowers one item of FROM: a table, a subquery or a parenthesised join. Appends the item, and returns
     /// the scope of its names.
-    pub(super) fn table_factor(&mut self, factor: &TableFactor, build: &mut Build) -> Result<Scope> {
-        match factor {
-            TableFactor::Table {
-                name,
-                alias,
-                args: None,
-                sample,
-                with_ordinality: false,
-                version: None,
-                ..
-            } => {
-                self.check_sample(sample.as_ref(), factor);
-                let (schema, table) = qualified(name);
+    pub(super) fn table_ref(&mut self, t: &TableRef, build: &mut Build) -> Result<Scope> {
+        match &t.kind {
+            TableKind::Named { name, only, sampled } => {
+                self.check_sample(*sampled, t);
+                let (schema, table) = name.qualified();
                 let source = self.named_table(schema.as_deref(), &table, name)?;
-                if is_only(name) && source.descendants {
+                if *only && source.descendants {
                     let help = "Read all of them together, or move the children's rows into a table of their own: a change of \
                         a child cannot be told from one of its parent.";
                     let construct = format!("ONLY {table}, from which other tables inherit,");
                     self.reason(ReasonKind::NotYet, name, construct, help);
                 }
-                self.append(source, &table, alias.as_ref(), build)
+                self.append(source, &table, t.alias.as_ref(), build)
             }
-            TableFactor::Derived { lateral, subquery, alias, sample } => {
-                self.check_sample(sample.as_ref(), factor);
-                let source =
-                    if *lateral { self.lateral(subquery, build, factor)? } else { self.derived(subquery)? };
-                self.append(source, "", alias.as_ref(), build)
+            TableKind::Query { query, lateral, sampled } => {
+                self.check_sample(*sampled, t);
+                let source = if *lateral { self.lateral(query, build, t)? } else { self.derived(query)? };
+                self.append(source, "", t.alias.as_ref(), build)
             }
-            TableFactor::NestedJoin { table_with_joins, alias } => {
-                let scope = self.table_with_joins(table_with_joins, build)?;
-                let Some(alias) = alias else { return Ok(scope) };
+            TableKind::Nested(item) => {
+                let scope = self.from_item(item, build)?;
+                let Some(alias) = &t.alias else { return Ok(scope) };
                 let names = scope.star.iter().map(|c| c.name.clone()).collect();
                 let names = self.alias_columns(alias, names)?;
                 let columns =
                     scope.star.into_iter().zip(names).map(|(c, name)| Named { name, expr: c.expr }).collect();
-                Ok(Scope::of_item(Item::of(Arc::from(fold(&alias.name)), columns)))
+                Ok(Scope::of_item(Item::of(Arc::from(alias.name.folded()), columns)))
             }
-            _ => match Functions::of(factor) {
-                Some(functions) => self.functions(&functions, build),
-                None => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),
-            },
+            TableKind::Functions { functions, ordinality } => {
+                self.functions(&FunctionItem::new(t, functions, *ordinality), build)
+            }
         }
     }
 
-    fn check_sample(&mut self, sample: Option<&TableSampleKind>, place: &TableFactor) {
-        if sample.is_some() {
+    fn check_sample(&mut self, sampled: bool, place: &TableRef) {
+        if sampled {
             let help = "Sample by a condition on the rows instead, such as a hash of the key.";
             self.because(ReasonKind::Never, Cause::Volatile, place, "TABLESAMPLE", help);
         }
@@ -322,9 +310,9 @@ impl Lowerer<'_> {
 
     /// Lowers the only output of a query without FROM, in the current frame.
     fn single(&mut self, parsed: &Parsed) -> Result<Expr> {
-        let body = parsed.query().map(|q| &*q.body);
-        let Some(SetExpr::Select(s)) = body else { return Err(Error::internal("no expression")) };
-        let [SelectItem::UnnamedExpr(e)] = s.projection.as_slice() else {
+        let body = parsed.query().map(|q| &q.body);
+        let Some(Body::Select(s)) = body else { return Err(Error::internal("no expression")) };
+        let [SelectItem::Value { expr: e, alias: None }] = s.items.as_slice() else {
             return Err(Error::internal("no expression"));
         };
         self.expr(e, &mut ClauseContext::new("a generated column"))
@@ -461,7 +449,7 @@ impl Lowerer<'_> {
         &mut self,
         source: Source,
         name: &str,
-        alias: Option<&TableAlias>,
+        alias: Option<&Alias>,
         build: &mut Build,
     ) -> Result<Scope> {
         let Source { node, names, refs, schema, key, table, is_view, unread, order, descendants: _ } = source;
@@ -472,7 +460,7 @@ impl Lowerer<'_> {
             );
         }
         let (name, names) = match alias {
-            Some(a) => (fold(&a.name), self.alias_columns(a, names)?),
+            Some(a) => (a.name.folded(), self.alias_columns(a, names)?),
             None => (name.to_owned(), names),
         };
         let types = self.graph.schema(node).clone();
@@ -530,11 +518,7 @@ impl Lowerer<'_> {
     }
 
     /// Lowers a condition of WHERE, ON or HAVING, which must be boolean.
-    pub(super) fn condition<'q>(
-        &mut self,
-        e: &'q crate::parse::ast::Expr,
-        cx: &mut ClauseContext<'q>,
-    ) -> Result<Expr> {
+    pub(super) fn condition<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
         let clause = cx.clause;
         let lowered = self.expr(e, cx)?;
         let ty = lowered.ty().clone();

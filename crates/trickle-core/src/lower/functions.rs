@@ -16,12 +16,8 @@ use super::scope::{Domain, Item, Named, Outer, Scope, Slot, reads_outer, shift};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncKind, FuncSig, SortKey};
 use crate::graph::NodeId;
-use crate::parse::ast::{
-    DataType, Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, TableAlias,
-    TableAliasColumnDef, TableFactor,
-};
-use crate::parse::{RowsFrom, fold, form_name, is_rows_from, qualified};
 use crate::rel::{Expand, Map, SetCall, Values};
+use crate::syntax::{AliasColumn, Argument, Expr as Ast, Form, Functions, TableCall, TableKind, TableRef};
 use crate::types::Type;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,34 +29,36 @@ struct Written<'q> {
     args: Vec<&'q Ast>,
     /// The column definition list, for a function that leaves its columns to the caller.
     definition: Vec<(Arc<str>, Type)>,
-    /// The name and arguments of a call with a grammar of its own.
-    form: Option<(&'static str, &'q [FunctionArg])>,
+    /// A call with a grammar of its own.
+    form: Option<&'q Form>,
 }
 
 /// The functions of one item of FROM.
-pub(super) struct Functions<'q> {
-    factor: &'q TableFactor,
-    alias: Option<&'q TableAlias>,
+pub(super) struct FunctionItem<'q> {
+    table: &'q TableRef,
+    functions: &'q Functions,
     ordinality: bool,
 }
 
-impl<'q> Functions<'q> {
+impl<'q> FunctionItem<'q> {
+    pub(super) fn new(table: &'q TableRef, functions: &'q Functions, ordinality: bool) -> FunctionItem<'q> {
+        FunctionItem { table, functions, ordinality }
+    }
+
     /// Returns the functions of an item of FROM; `None` for an item that is no call.
-    pub(super) fn of(factor: &'q TableFactor) -> Option<Functions<'q>> {
-        match factor {
-            TableFactor::Table { alias, args: Some(_), with_ordinality, .. }
-            | TableFactor::Function { alias, with_ordinality, .. }
-            | TableFactor::UNNEST { alias, with_ordinality, .. } => {
-                Some(Functions { factor, alias: alias.as_ref(), ordinality: *with_ordinality })
+    pub(super) fn of(table: &'q TableRef) -> Option<FunctionItem<'q>> {
+        match &table.kind {
+            TableKind::Functions { functions, ordinality } => {
+                Some(FunctionItem::new(table, functions, *ordinality))
             }
-            _ => None,
+            TableKind::Named { .. } | TableKind::Query { .. } | TableKind::Nested(_) => None,
         }
     }
 
     /// Returns the column definitions of the alias, if the alias gives types to its columns; else none.
-    fn definition(&self) -> &'q [TableAliasColumnDef] {
-        let columns = self.alias.map_or(&[][..], |a| &a.columns);
-        if columns.iter().any(|c| c.data_type.is_some()) { columns } else { &[] }
+    fn definition(&self) -> &'q [AliasColumn] {
+        let columns = self.table.alias.as_ref().map_or(&[][..], |a| &a.columns);
+        if columns.iter().any(|c| c.ty.is_some()) { columns } else { &[] }
     }
 }
 
@@ -89,15 +87,15 @@ impl Calls<'_> {
 
 impl Lowerer<'_> {
     /// Lowers the functions of an item of FROM, appends the item, and returns the scope of its names.
-    pub(super) fn functions(&mut self, f: &Functions<'_>, build: &mut Build) -> Result<Scope> {
+    pub(super) fn functions(&mut self, f: &FunctionItem<'_>, build: &mut Build) -> Result<Scope> {
         let mut calls = self.calls(f)?;
         if let Some(scope) = self.in_place(&mut calls, build, false)? {
             return Ok(scope);
         }
         if !calls.cx.subqueries.is_empty() {
-            return Err(self.stop(f.factor, "a subquery as argument of a function under an outer join"));
+            return Err(self.stop(f.table, "a subquery as argument of a function under an outer join"));
         }
-        let domain = self.read_domain(&calls.columns, build, f.factor)?;
+        let domain = self.read_domain(&calls.columns, build, f.table)?;
         let node = domain.node.ok_or_else(|| Error::internal("no domain"))?;
         let place = |c: usize| domain.refs.iter().position(|o| o.column == c && !o.image).unwrap_or(0);
         let node = self.add(calls.expand(node, place, false))?;
@@ -109,7 +107,7 @@ impl Lowerer<'_> {
     /// function cannot be placed over these items alone.
     pub(super) fn functions_or_nulls(
         &mut self,
-        f: &Functions<'_>,
+        f: &FunctionItem<'_>,
         build: &mut Build,
     ) -> Result<Option<Scope>> {
         let mut calls = self.calls(f)?;
@@ -175,7 +173,7 @@ impl Lowerer<'_> {
     }
 
     /// Returns the domain of these columns of FROM: their distinct values.
-    fn read_domain(&mut self, columns: &[usize], build: &mut Build, place: &TableFactor) -> Result<Domain> {
+    fn read_domain(&mut self, columns: &[usize], build: &mut Build, place: &TableRef) -> Result<Domain> {
         let frame = self.frames.len() - 1;
         let Some((node, offset)) = self.holder(columns, build)? else {
             return Err(self.stop(place, "LATERAL that uses a table outside its join"));
@@ -193,17 +191,17 @@ impl Lowerer<'_> {
     }
 
     /// Lowers the calls of an item of FROM.
-    fn calls<'q>(&mut self, f: &Functions<'q>) -> Result<Calls<'q>> {
+    fn calls<'q>(&mut self, f: &FunctionItem<'q>) -> Result<Calls<'q>> {
         let written = self.written(f)?;
         let several = written.len() > 1;
-        let called = match (f.alias, written.first()) {
-            (Some(alias), _) => fold(&alias.name),
+        let called = match (&f.table.alias, written.first()) {
+            (Some(alias), _) => alias.name.folded(),
             (None, first) => first.map(|w| w.name.clone()).unwrap_or_default(),
         };
         let (mut calls, mut names) = (Vec::new(), Vec::<Arc<str>>::new());
         let mut cx = ClauseContext::new("functions in FROM");
         for w in written {
-            let call = self.table_call(&w, &mut cx, f.factor)?;
+            let call = self.table_call(&w, &mut cx, f.table)?;
             match (call.sig.columns.is_empty(), several) {
                 (false, _) => names.extend(call.sig.columns.iter().cloned()),
                 (true, false) => names.push(Arc::from(called.as_str())),
@@ -214,7 +212,7 @@ impl Lowerer<'_> {
         if f.ordinality {
             names.push("ordinality".into());
         }
-        if let Some(alias) = f.alias {
+        if let Some(alias) = &f.table.alias {
             names = self.alias_columns(alias, names)?;
         }
         if self.probing() {
@@ -237,76 +235,59 @@ impl Lowerer<'_> {
     }
 
     /// Returns the calls of an item of FROM, as they are written.
-    fn written<'q>(&mut self, f: &Functions<'q>) -> Result<Vec<Written<'q>>> {
-        let domain = |ty: &&DataType| self.is_constrained(ty);
-        if let Some(ty) = f.definition().iter().filter_map(|c| c.data_type.as_ref()).find(domain) {
-            return Err(self.stop(f.factor, format!("a column of {ty}, a domain with constraints")));
-        }
-        let columns = f.definition().iter().map(|c| (&c.name, c.data_type.as_ref()));
-        let definition = self.defined(columns)?;
-        let (name, args) = match f.factor {
-            TableFactor::Table { name, args: Some(args), .. } => (name, &args.args),
-            TableFactor::Function { name, args, .. } => (name, args),
-            TableFactor::UNNEST { array_exprs, .. } => {
-                let args = array_exprs.iter().collect();
-                let unnest = Written { schema: None, name: "unnest".into(), args, definition, form: None };
-                return Ok(apart(unnest));
+    fn written<'q>(&mut self, f: &FunctionItem<'q>) -> Result<Vec<Written<'q>>> {
+        let definition = self.defined(f.definition(), f.table)?;
+        match f.functions {
+            Functions::Call(call) => self.called(call, definition, f.table).map(apart),
+            Functions::Form(form) => {
+                let name = form.name.to_ascii_lowercase();
+                Ok(vec![Written { schema: None, name, args: Vec::new(), definition, form: Some(form) }])
             }
-            _ => return Err(Error::internal("no functions")),
-        };
-        if is_rows_from(name) {
-            let mut all = Vec::new();
-            for arg in args {
-                let Some(part) = RowsFrom::of(arg) else {
-                    return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), f.factor));
-                };
-                all.extend(self.rows_from(part, f.factor)?);
+            Functions::Rows(rows) => {
+                let mut all = Vec::new();
+                for part in rows {
+                    let definition = self.defined(&part.definition, f.table)?;
+                    all.extend(apart(self.called(&part.call, definition, f.table)?));
+                }
+                Ok(all)
             }
-            return Ok(all);
         }
-        if let Some(form) = form_name(name) {
-            let (name, form) = (form.to_ascii_lowercase(), Some((form, args.as_slice())));
-            return Ok(vec![Written { schema: None, name, args: Vec::new(), definition, form }]);
-        }
-        let args = self.plain(args, f.factor)?;
-        let (schema, name) = qualified(name);
-        Ok(apart(Written { schema, name, args, definition, form: None }))
     }
 
-    /// Returns the calls that one entry of `ROWS FROM (…)` means.
-    fn rows_from<'q>(&mut self, part: RowsFrom<'q>, place: &TableFactor) -> Result<Vec<Written<'q>>> {
-        let FunctionArguments::List(list) = &part.call.args else {
-            return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), place));
+    fn called<'q>(
+        &mut self,
+        call: &'q TableCall,
+        definition: Vec<(Arc<str>, Type)>,
+        place: &TableRef,
+    ) -> Result<Written<'q>> {
+        let args = self.plain(&call.args, place)?;
+        let (schema, name) = call.name.qualified();
+        Ok(Written { schema, name, args, definition, form: None })
+    }
+
+    /// Returns the names and types of a column definition list.
+    fn defined(&mut self, columns: &[AliasColumn], place: &TableRef) -> Result<Vec<(Arc<str>, Type)>> {
+        if let Some(ty) = columns.iter().filter_map(|c| c.ty.as_ref()).find(|ty| self.is_constrained(ty)) {
+            return Err(self.stop(place, format!("a column of {}, a domain with constraints", ty.text)));
+        }
+        let column = |c: &AliasColumn| match &c.ty {
+            Some(ty) => Ok((Arc::from(c.name.folded()), self.type_named(ty)?)),
+            None => Err(Error::syntax(format!("column \"{}\" is defined without a type", c.name))),
         };
-        if let Some((_, ty)) = part.definition.iter().find(|(_, ty)| self.is_constrained(ty)) {
-            return Err(self.stop(place, format!("a column of {ty}, a domain with constraints")));
-        }
-        let definition = self.defined(part.definition.into_iter().map(|(n, t)| (n, Some(t))))?;
-        let args = self.plain(&list.args, place)?;
-        let (schema, name) = qualified(&part.call.name);
-        Ok(apart(Written { schema, name, args, definition, form: None }))
+        columns.iter().map(column).collect()
     }
 
-    fn defined<'q>(
-        &self,
-        columns: impl Iterator<Item = (&'q Ident, Option<&'q DataType>)>,
-    ) -> Result<Vec<(Arc<str>, Type)>> {
-        let column = |(name, ty): (&Ident, Option<&DataType>)| match ty {
-            Some(ty) => Ok((Arc::from(fold(name)), self.type_named(ty)?)),
-            None => Err(Error::syntax(format!("column \"{name}\" is defined without a type"))),
-        };
-        columns.map(column).collect()
-    }
-
-    fn plain<'q>(&mut self, args: &'q [FunctionArg], place: &TableFactor) -> Result<Vec<&'q Ast>> {
+    fn plain<'q>(&mut self, args: &'q [Argument], place: &TableRef) -> Result<Vec<&'q Ast>> {
         let mut plain = Vec::new();
         for arg in args {
             match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => plain.push(e),
-                FunctionArg::Unnamed(_) => {
+                Argument::Value(e) => plain.push(e),
+                Argument::Star => {
                     return Err(self.stop(place, "* as the argument of a function in FROM"));
                 }
-                _ => return Err(self.stop(place, "named arguments of a function in FROM")),
+                Argument::Named { .. } | Argument::Variadic(_) => {
+                    return Err(self.stop(place, "named arguments of a function in FROM"));
+                }
             }
         }
         Ok(plain)
@@ -316,10 +297,10 @@ impl Lowerer<'_> {
         &mut self,
         w: &Written<'q>,
         cx: &mut ClauseContext<'q>,
-        place: &TableFactor,
+        place: &TableRef,
     ) -> Result<SetCall> {
-        if let Some((name, args)) = w.form {
-            return self.table_form(name, args, place, cx);
+        if let Some(form) = w.form {
+            return self.table_form(form, place, cx);
         }
         let args = self.exprs(w.args.iter().copied(), cx)?;
         let builtin = w.schema.as_deref().is_none_or(|s| s == "pg_catalog");
@@ -349,7 +330,7 @@ impl Lowerer<'_> {
         sig: Arc<FuncSig>,
         args: Vec<Expr>,
         definition: &[(Arc<str>, Type)],
-        place: &TableFactor,
+        place: &TableRef,
     ) -> Result<SetCall> {
         let open = matches!(&sig.ret, Type::Record(fields) if fields.is_empty());
         if open == definition.is_empty() {

@@ -7,9 +7,8 @@ use super::{Level, Lowerer};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::NodeId;
-use crate::parse::ast::{Expr as Ast, Function, GroupByExpr, Ident, Select, Value};
-use crate::parse::{GroupItem, fold, is_group_distinct};
 use crate::rel::SetCall;
+use crate::syntax::{Call, Expr as Ast, GroupBy, GroupSets, Ident, Literal, Node, Select};
 use crate::types::Type;
 use crate::verdict::ReasonKind;
 use std::collections::BTreeSet;
@@ -67,10 +66,10 @@ impl<'q> Clause<'q> {
     }
 
     /// Returns the grouping sets of an item.
-    fn expand(&mut self, item: GroupItem<'q>) -> Result<Vec<Vec<usize>>> {
+    fn expand(&mut self, item: &'q GroupSets) -> Result<Vec<Vec<usize>>> {
         Ok(match item {
-            GroupItem::Set(keys) => vec![self.places(keys)],
-            GroupItem::Sets(items) => {
+            GroupSets::Set(keys) => vec![self.places(keys)],
+            GroupSets::Sets(items) => {
                 let mut all = Vec::new();
                 for item in items {
                     all.extend(self.expand(item)?);
@@ -78,16 +77,16 @@ impl<'q> Clause<'q> {
                 }
                 all
             }
-            GroupItem::Rollup(parts) => {
-                let parts: Vec<Vec<usize>> = parts.into_iter().map(|p| self.places(p)).collect();
+            GroupSets::Rollup(parts) => {
+                let parts: Vec<Vec<usize>> = parts.iter().map(|p| self.places(p)).collect();
                 few(parts.len() + 1)?;
                 (0..=parts.len()).rev().map(|n| parts[..n].concat()).collect()
             }
-            GroupItem::Cube(parts) => {
+            GroupSets::Cube(parts) => {
                 if parts.len() > MAX_CUBE {
                     return Err(Error::too_many("54011", format!("CUBE is limited to {MAX_CUBE} elements")));
                 }
-                let parts: Vec<Vec<usize>> = parts.into_iter().map(|p| self.places(p)).collect();
+                let parts: Vec<Vec<usize>> = parts.iter().map(|p| self.places(p)).collect();
                 let last = parts.len().saturating_sub(1);
                 let chosen = |n: usize| (0..parts.len()).filter(move |i| n >> (last - i) & 1 == 1);
                 let set = |n: usize| chosen(n).flat_map(|i| &parts[i]).copied().collect();
@@ -96,7 +95,7 @@ impl<'q> Clause<'q> {
         })
     }
 
-    fn places(&mut self, keys: Vec<&'q Ast>) -> Vec<usize> {
+    fn places(&mut self, keys: &'q [Ast]) -> Vec<usize> {
         let first = self.keys.len();
         self.keys.extend(keys);
         (first..self.keys.len()).collect()
@@ -115,20 +114,11 @@ impl Lowerer<'_> {
     /// Returns GROUP BY with its grouping sets. The clause has one set for each combination of the sets of
     /// its items.
     pub(super) fn clause<'q>(&mut self, s: &'q Select) -> Result<Clause<'q>> {
-        let GroupByExpr::Expressions(items, _) = &s.group_by else {
-            return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
-        };
-        let absent = items.is_empty();
-        let mut clause = Clause { keys: Vec::new(), sets: vec![Vec::new()], absent, distinct: false };
+        let GroupBy { distinct, items } = &s.group_by;
+        let (absent, distinct) = (s.group_by.is_absent(), *distinct);
+        let mut clause = Clause { keys: Vec::new(), sets: vec![Vec::new()], absent, distinct };
         for item in items {
-            if is_group_distinct(item) {
-                clause.distinct = true;
-                continue;
-            }
-            let Some(read) = GroupItem::of(item) else {
-                return Err(self.at(Error::syntax("grouping sets hold expressions alone"), item));
-            };
-            let expanded = clause.expand(read);
+            let expanded = clause.expand(&item.sets);
             let more = self.located(expanded, item)?;
             let checked = few(clause.sets.len() * more.len());
             self.located(checked, item)?;
@@ -145,13 +135,11 @@ impl Lowerer<'_> {
         outputs: &[Output<'_>],
         names: &[Arc<str>],
     ) -> Vec<usize> {
-        let output = |item: &&Ast| match strip(item) {
-            Ast::Value(v) => match &v.value {
-                Value::Number(n, _) => n.parse::<usize>().ok()?.checked_sub(1),
-                _ => None,
-            },
-            Ast::Identifier(name) => self.output_alias(name, outputs, names),
-            other => same_output(other, outputs),
+        let output = |item: &&Ast| match &item.bare().node {
+            Node::Literal(Literal::Number(n)) => n.parse::<usize>().ok()?.checked_sub(1),
+            Node::Literal(_) => None,
+            Node::Name(parts) if parts.len() == 1 => self.output_alias(parts, outputs, names),
+            _ => same_output(item.bare(), outputs),
         };
         clause.keys.iter().filter_map(output).collect()
     }
@@ -241,27 +229,26 @@ impl Lowerer<'_> {
         outputs: &[Output<'_>],
         names: &[Arc<str>],
     ) -> Result<Option<usize>> {
-        match strip(item) {
-            Ast::Value(v) => match &v.value {
-                Value::Number(n, _) => {
-                    let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len());
-                    let missing = || {
-                        let e =
-                            Error::invalid_reference(format!("GROUP BY position {n} is not in select list"));
-                        self.at(e, item)
-                    };
-                    found.map(|n| Some(n - 1)).ok_or_else(missing)
-                }
-                _ => Err(self.at(Error::syntax("non-integer constant in GROUP BY"), item)),
-            },
-            Ast::Identifier(name) => Ok(self.output_alias(name, outputs, names)),
-            bare => Ok(same_output(bare, outputs)),
+        match &item.bare().node {
+            Node::Literal(Literal::Number(n)) => {
+                let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len());
+                let missing = || {
+                    let e = Error::invalid_reference(format!("GROUP BY position {n} is not in select list"));
+                    self.at(e, item)
+                };
+                found.map(|n| Some(n - 1)).ok_or_else(missing)
+            }
+            Node::Literal(_) => Err(self.at(Error::syntax("non-integer constant in GROUP BY"), item)),
+            Node::Name(parts) if parts.len() == 1 => Ok(self.output_alias(parts, outputs, names)),
+            _ => Ok(same_output(item.bare(), outputs)),
         }
     }
 
-    /// Returns the output with that name; `None` if a column of FROM has the name.
-    fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
-        let folded = fold(name);
+    /// Returns the output with that name; `None` for a name with a qualifier, or if a column of FROM has the
+    /// name.
+    fn output_alias(&self, name: &[Ident], outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
+        let [name] = name else { return None };
+        let folded = name.folded();
         let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
         if input {
             return None;
@@ -291,7 +278,7 @@ impl Lowerer<'_> {
     /// argument lowest. The bit is set in a row whose grouping set does not contain the argument.
     pub(super) fn grouping<'q>(
         &mut self,
-        f: &Function,
+        f: &Call,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
@@ -342,24 +329,16 @@ impl Lowerer<'_> {
 /// that was given by position as the expression of the output. A subquery in such a key is the subquery of
 /// the output.
 fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
-    outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
+    outputs.iter().position(|o| matches!(o, Output::Text(text) if text.bare() == item))
 }
 
 /// Whether a key is written like an entry of the select list. A cast around a constant key does not count,
 /// since PostgreSQL adds the type to such a key in its text of a query.
 pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
-    let (entry, key) = (strip(entry), strip(key));
-    let constant = match key {
-        Ast::Cast { expr, .. } => Some(strip(expr)).filter(|e| matches!(e, Ast::Value(_))),
+    let (entry, key) = (entry.bare(), key.bare());
+    let constant = match &key.node {
+        Node::Cast { operand, .. } => Some(operand.bare()).filter(|e| matches!(e.node, Node::Literal(_))),
         _ => None,
     };
     entry == key || constant == Some(entry)
-}
-
-/// Removes the parentheses around an expression.
-pub(super) fn strip(mut e: &Ast) -> &Ast {
-    while let Ast::Nested(inner) = e {
-        e = inner;
-    }
-    e
 }

@@ -2,8 +2,7 @@
 
 use super::Lowerer;
 use super::from::{Build, Factor};
-use super::functions::Functions;
-use super::grouping::strip;
+use super::functions::FunctionItem;
 use super::on::{DeferredTerm, Operand};
 use super::relation::RowOrder;
 use super::scope::{Item, Named, Scope, Slot, shift};
@@ -12,20 +11,11 @@ use crate::error::{Error, Result};
 use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
-use crate::parse::ast::{
-    Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins, Value,
-};
-use crate::parse::{Place, fold, parts, using_alias};
 use crate::rel::{Filter, Join, Map, OuterJoin};
+use crate::syntax::{
+    Constraint, FromItem, Ident, Join as AstJoin, JoinSide as Side, Literal, Node, Place, TableKind, TableRef,
+};
 use std::sync::Arc;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Inner,
-    Left,
-    Right,
-    Full,
-}
 
 /// The position in FROM where the left operand of a join begins.
 struct Start {
@@ -61,14 +51,14 @@ impl Start {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn table_with_joins(&mut self, t: &TableWithJoins, build: &mut Build) -> Result<Scope> {
+    pub(super) fn from_item(&mut self, t: &FromItem, build: &mut Build) -> Result<Scope> {
         let mut start = Start {
             factor: build.factors.len(),
             conjunct: build.conjuncts.len(),
             later: build.later.len(),
             absorbed: false,
         };
-        let mut scope = self.table_factor(&t.relation, build)?;
+        let mut scope = self.table_ref(&t.first, build)?;
         start.reach(build.factors.len());
         for join in &t.joins {
             scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, &mut start, build))?;
@@ -79,8 +69,8 @@ impl Lowerer<'_> {
 
     /// Joins one more item to the factors from `start` on.
     fn join(&mut self, join: &AstJoin, left: Scope, start: &mut Start, build: &mut Build) -> Result<Scope> {
-        let (side, constraint) = self.join_kind(join)?;
-        let functions = Functions::of(&join.relation);
+        let (side, constraint) = (join.side, &join.constraint);
+        let functions = FunctionItem::of(&join.table);
         if let (Side::Left, Some(f), true) = (side, &functions, is_true(constraint)) {
             let before = self.take_scope();
             self.set_scope(before.clone().and(left.clone()));
@@ -88,7 +78,7 @@ impl Lowerer<'_> {
             self.set_scope(before);
             if let Some(right) = right? {
                 start.reach(build.factors.len());
-                return self.side_by_side(left, right, &join.relation);
+                return self.side_by_side(left, right, &join.table);
             }
         }
         let later = build.later.len();
@@ -97,7 +87,7 @@ impl Lowerer<'_> {
         if side != Side::Inner {
             build.floor = build.factors.len();
         }
-        let right = self.right_operand(&join.relation, &left, side, build)?;
+        let right = self.right_operand(&join.table, &left, side, build)?;
         build.floor = floor;
         if build.factors.len() <= middle.0 {
             // The items that the right operand uses were merged into one factor. A LATERAL subquery is the
@@ -106,40 +96,37 @@ impl Lowerer<'_> {
             middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
             start.reach(middle.0);
         }
-        let both = self.side_by_side(left.clone(), right.clone(), &join.relation)?;
+        let both = self.side_by_side(left.clone(), right.clone(), &join.table)?;
         let mut asked = Vec::new();
         let (on, scope) = match constraint {
-            JoinConstraint::On(e) => {
+            Constraint::On(e) => {
                 let (on, later) = self.on(e, &both)?;
                 asked = later;
                 (on, both)
             }
-            JoinConstraint::Using(names) => {
-                let alias = using_alias(names);
-                // Parsing makes the alias the last of the names in USING, behind a mark. A name with this
-                // mark is no column.
-                let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
-                let (on, scope) = self.merged(side, &names, left, right, &join.relation)?;
+            Constraint::Using { columns, alias } => {
+                let names: Vec<String> = columns.iter().map(Ident::folded).collect();
+                let (on, scope) = self.merged(side, &names, left, right, &join.table)?;
                 match alias {
                     None => (on, scope),
                     Some(alias) => {
                         let merged = scope.star[..names.len()].to_vec();
-                        let item = Item::of(Arc::from(fold(&alias)), merged);
+                        let item = Item::of(Arc::from(alias.folded()), merged);
                         let named = Scope { star: Vec::new(), items: vec![item] };
-                        (on, self.side_by_side(scope, named, &join.relation)?)
+                        (on, self.side_by_side(scope, named, &join.table)?)
                     }
                 }
             }
-            JoinConstraint::Natural => {
+            Constraint::Natural => {
                 let names: Vec<String> = left
                     .star
                     .iter()
                     .filter(|l| right.star.iter().any(|r| r.name == l.name))
                     .map(|l| l.name.to_string())
                     .collect();
-                self.merged(side, &names, left, right, &join.relation)?
+                self.merged(side, &names, left, right, &join.table)?
             }
-            JoinConstraint::None => (Vec::new(), both),
+            Constraint::None => (Vec::new(), both),
         };
         if side == Side::Inner {
             build.conjuncts.extend(on);
@@ -147,46 +134,23 @@ impl Lowerer<'_> {
             return Ok(scope);
         }
         let middle = Middle { factor: middle.0, conjunct: middle.1, later };
-        self.outer_join(side, On { terms: on, asked }, start, middle, build, &join.relation)?;
+        self.outer_join(side, On { terms: on, asked }, start, middle, build, &join.table)?;
         Ok(scope)
     }
 
-    fn join_kind<'j>(&self, join: &'j AstJoin) -> Result<(Side, &'j JoinConstraint)> {
-        let known = match &join.join_operator {
-            JoinOperator::Join(c) | JoinOperator::Inner(c) => Some((Side::Inner, c)),
-            JoinOperator::CrossJoin(c) => Some((Side::Inner, c)),
-            JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => Some((Side::Left, c)),
-            JoinOperator::Right(c) | JoinOperator::RightOuter(c) => Some((Side::Right, c)),
-            JoinOperator::FullOuter(c) => Some((Side::Full, c)),
-            _ => None,
-        };
-        let cross = matches!(&join.join_operator, JoinOperator::CrossJoin(_));
-        match known {
-            Some((_, JoinConstraint::None)) if !cross => Err(self
-                .at(Error::syntax("a join without ON or USING"), &join.relation)
-                .hint("Add ON …, or write CROSS JOIN.")),
-            Some(known) if !join.global => Ok(known),
-            _ => Err(self.at(Error::syntax("a join that PostgreSQL does not have"), &join.relation)),
-        }
-    }
-
     /// Lowers the right operand. LATERAL sees the left operand and the items before the join.
-    fn right_operand(
-        &mut self,
-        t: &TableFactor,
-        left: &Scope,
-        side: Side,
-        build: &mut Build,
-    ) -> Result<Scope> {
-        let lateral =
-            matches!(t, TableFactor::Derived { lateral: true, .. } | TableFactor::NestedJoin { .. })
-                || Functions::of(t).is_some();
+    fn right_operand(&mut self, t: &TableRef, left: &Scope, side: Side, build: &mut Build) -> Result<Scope> {
+        let lateral = match &t.kind {
+            TableKind::Named { .. } => false,
+            TableKind::Query { lateral, .. } => *lateral,
+            TableKind::Nested(_) | TableKind::Functions { .. } => true,
+        };
         if !lateral || matches!(side, Side::Right | Side::Full) {
-            return self.table_factor(t, build);
+            return self.table_ref(t, build);
         }
         let before = self.take_scope();
         self.set_scope(before.clone().and(left.clone()));
-        let right = self.table_factor(t, build);
+        let right = self.table_ref(t, build);
         self.set_scope(before);
         right
     }
@@ -200,7 +164,7 @@ impl Lowerer<'_> {
         names: &[String],
         left: Scope,
         right: Scope,
-        place: &TableFactor,
+        place: &TableRef,
     ) -> Result<(Vec<Expr>, Scope)> {
         let (mut on, mut star) = (Vec::new(), Vec::new());
         for name in names {
@@ -507,9 +471,9 @@ impl Lowerer<'_> {
 }
 
 /// Whether the condition is `ON true`.
-fn is_true(constraint: &JoinConstraint) -> bool {
-    let JoinConstraint::On(e) = constraint else { return false };
-    matches!(strip(e), Ast::Value(v) if matches!(v.value, Value::Boolean(true)))
+fn is_true(constraint: &Constraint) -> bool {
+    let Constraint::On(e) = constraint else { return false };
+    matches!(e.bare().node, Node::Literal(Literal::Boolean(true)))
 }
 
 /// The conditions of a list of factors, sorted by the place where each is applied.

@@ -11,9 +11,8 @@ use super::scope::Slot;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, FuncSig};
 use crate::graph::NodeId;
-use crate::parse::Place;
-use crate::parse::ast::{Expr as Ast, Ident};
 use crate::rel::{Expand, SetCall};
+use crate::syntax::{Expr as Ast, Ident, Place};
 use crate::types::Type;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ impl Lowerer<'_> {
     pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &ClauseContext<'_>) -> Option<Expr> {
         let Slot::Set(call, 0) = Slot::of(value.as_column()?) else { return None };
         let (call_at, call) = (call, cx.sets.get(call)?);
-        let name = crate::parse::fold(name);
+        let name = name.folded();
         let column = call.sig.columns.iter().position(|c| **c == *name)?;
         let Type::Record(fields) = value.ty() else { return None };
         Some(Slot::Set(call_at, column).expr(fields.get(column)?.clone()))

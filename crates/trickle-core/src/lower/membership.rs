@@ -6,15 +6,15 @@ use super::expr::ClauseContext;
 use super::from::Build;
 use super::scope::{Frame, Outer, Slot, reads_outer, shift};
 use super::select::conjuncts;
-use super::subquery::{Examined, Pending, SubqueryForm, compared_with, null_safe, row};
+use super::subquery::{Examined, Pending, SubqueryForm, null_safe, row, subquery_of};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::{NodeId, Schema};
-use crate::parse::ast::{
-    Distinct as AstDistinct, Expr as Ast, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor,
-    TableWithJoins, UnaryOperator,
-};
 use crate::rel::SemiJoin;
+use crate::syntax::{
+    Body, Distinct as AstDistinct, Expr as Ast, FromItem, Node, Query, Select, SelectItem, TableKind,
+    TableRef, UnaryOperator,
+};
 use crate::types::Type;
 
 impl Lowerer<'_> {
@@ -86,8 +86,8 @@ impl Lowerer<'_> {
     /// Lowers a subquery, and returns its conditions on outer columns apart. Returns `None` if outer columns
     /// occur anywhere but in top-level conjuncts of its WHERE and in its outputs.
     fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
-        let SetExpr::Select(s) = &*q.body else { return Ok(None) };
-        let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+        let Body::Select(s) = &q.body else { return Ok(None) };
+        let grouped = !s.group_by.is_absent();
         let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
         // EXISTS needs only one row, so the value of EXISTS is the same with a LIMIT above 0 and no OFFSET.
         let sliced = match self.slice(q)? {
@@ -132,13 +132,14 @@ impl Lowerer<'_> {
         }
         let mut outs = Vec::new();
         let mut cx = ClauseContext::select_list(s);
-        for item in &s.projection {
+        for item in &s.items {
             match item {
-                SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
-                    outs.push(self.expr(e, &mut cx)?);
+                SelectItem::Value { expr, .. } => outs.push(self.expr(expr, &mut cx)?),
+                SelectItem::Star(_) | SelectItem::TableStar(..) | SelectItem::FieldsStar(..) => {
+                    if outputs {
+                        return Err(self.fail_direct());
+                    }
                 }
-                _ if outputs => return Err(self.fail_direct()),
-                _ => {}
             }
         }
         let placed = !cx.aggregates.is_empty() || !cx.windows.is_empty() || !cx.sets.is_empty();
@@ -200,14 +201,13 @@ impl Lowerer<'_> {
 
 /// Whether an item of FROM may occur in a direct subquery. Outer columns inside the item prevent the direct
 /// form too, but only lowering the item finds them.
-fn only_tables(t: &TableWithJoins) -> bool {
-    let plain = |f: &TableFactor| match f {
-        TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
-        TableFactor::Derived { lateral, .. } => !lateral,
-        TableFactor::NestedJoin { table_with_joins, .. } => only_tables(table_with_joins),
-        _ => false,
+fn only_tables(t: &FromItem) -> bool {
+    let plain = |t: &TableRef| match &t.kind {
+        TableKind::Named { .. } | TableKind::Functions { .. } => true,
+        TableKind::Query { lateral, .. } => !lateral,
+        TableKind::Nested(item) => only_tables(item),
     };
-    plain(&t.relation) && t.joins.iter().all(|j| plain(&j.relation))
+    plain(&t.first) && t.joins.iter().all(|j| plain(&j.table))
 }
 
 /// A subquery in which outer columns are placeholders [`Slot::Outer`], and not columns of a domain.
@@ -230,39 +230,31 @@ impl<'q> Membership<'q> {
     fn of(e: &'q Ast) -> Option<Membership<'q>> {
         let (mut e, mut not) = (e, false);
         loop {
-            match e {
-                Ast::Nested(inner) => e = inner,
-                Ast::UnaryOp { op: UnaryOperator::Not, expr } => {
+            match &e.node {
+                Node::Nested(inner) => e = inner,
+                Node::Unary { op: UnaryOperator::Not, operand } => {
                     not = !not;
-                    e = expr;
+                    e = operand;
                 }
-                Ast::Exists { subquery, negated } => {
+                Node::Exists { query, negated } => {
                     let negated = *negated != not;
-                    return Some(Membership {
-                        query: subquery,
-                        lhs: Vec::new(),
-                        op: None,
-                        all: false,
-                        negated,
-                    });
+                    return Some(Membership { query, lhs: Vec::new(), op: None, all: false, negated });
                 }
-                Ast::InSubquery { expr, subquery, negated } => {
+                Node::InQuery { operand, query, negated } => {
                     return Some(Membership {
-                        query: subquery,
-                        lhs: row(expr),
+                        query,
+                        lhs: row(operand),
                         op: Some("=".to_owned()),
                         all: false,
                         negated: *negated != not,
                     });
                 }
-                Ast::AnyOp { left, compare_op, right, .. } | Ast::AllOp { left, compare_op, right } => {
-                    let all = matches!(e, Ast::AllOp { .. });
-                    let (op, query, _) = compared_with(compare_op, right);
-                    let query = query?;
+                Node::Quantified { left, op, right, all } => {
+                    let (op, query) = (op.qualified(), subquery_of(right)?);
                     // `x <> ALL (…)` is NOT IN.
-                    let not_in = all && op == "<>";
+                    let not_in = *all && op == "<>";
                     let op = Some(if not_in { "=".to_owned() } else { op });
-                    let (all, negated) = (all && !not_in, not != not_in);
+                    let (all, negated) = (*all && !not_in, not != not_in);
                     return Some(Membership { query, lhs: row(left), op, all, negated });
                 }
                 _ => return None,

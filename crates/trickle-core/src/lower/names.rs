@@ -1,10 +1,6 @@
 //! Derives the names that PostgreSQL gives to output columns without an alias.
 
-use super::special::field_name;
-use crate::parse::ast::{
-    AccessExpr, DataType, Expr, Function, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
-};
-use crate::parse::{fold, form_name, is_array_of_query, json_aggregate};
+use crate::syntax::{Access, Body, Call, Expr, Node, Query, SelectItem, TypeName};
 use crate::types::Type;
 
 /// Returns the name of an output expression; `?column?` for an expression without a name.
@@ -17,71 +13,70 @@ pub(super) fn column_name(e: &Expr) -> String {
 fn figure(e: &Expr) -> Option<(String, bool)> {
     let own = |s: &str| Some((s.to_owned(), true));
     let weak = |s: &str| Some((s.to_owned(), false));
-    match e {
-        Expr::Identifier(i) => Some((fold(i), true)),
-        Expr::CompoundIdentifier(parts) => parts.last().map(|i| (fold(i), true)),
-        Expr::Nested(e) | Expr::Collate { expr: e, .. } => figure(e),
-        Expr::CompoundFieldAccess { root, access_chain } => access_chain
+    match &e.node {
+        Node::Name(parts) => parts.last().map(|i| (i.folded(), true)),
+        Node::Nested(e) | Node::Collate { operand: e, .. } => figure(e),
+        Node::Access { root, chain } => chain
             .iter()
             .rev()
             .find_map(|a| match a {
-                AccessExpr::Dot(Expr::Identifier(i)) => Some((fold(i), true)),
-                _ => None,
+                Access::Field(i) => Some((i.folded(), true)),
+                Access::AllFields | Access::Subscript(_) => None,
             })
             .or_else(|| figure(root)),
-        Expr::Function(f) if is_array_of_query(f) => own("array"),
-        Expr::Function(f) => function_name(f).map(|n| (n, true)),
-        Expr::Cast { expr, data_type, .. } => {
-            figure(expr).filter(|(_, own)| *own).or_else(|| type_name(data_type).map(|n| (n, false)))
+        Node::Array(_) | Node::ArrayOfQuery(_) => own("array"),
+        Node::Call(call) => function_name(call).map(|n| (n, true)),
+        Node::Form(form) => own(&form.name.to_ascii_lowercase()),
+        Node::FormOverQuery(name) => own(&name.to_ascii_lowercase()),
+        Node::Builtin { function, .. } => own(function),
+        Node::Cast { operand, ty } => {
+            figure(operand).filter(|(_, own)| *own).or_else(|| type_name(ty).map(|n| (n, false)))
         }
-        Expr::TypedString(t) => type_name(&t.data_type).map(|n| (n, false)),
-        Expr::Interval(_) => weak("interval"),
-        Expr::Case { else_result, .. } => {
-            else_result.as_deref().and_then(figure).filter(|(_, own)| *own).or_else(|| weak("case"))
+        Node::TypedLiteral { ty, .. } => type_name(ty).map(|n| (n, false)),
+        Node::Interval(_) => weak("interval"),
+        Node::Case(case) => {
+            case.otherwise.as_deref().and_then(figure).filter(|(_, own)| *own).or_else(|| weak("case"))
         }
-        Expr::Exists { .. } => own("exists"),
-        Expr::Subquery(q) => first_output(q).map(|n| (n, true)),
-        Expr::Array(_) => own("array"),
-        Expr::Tuple(_) => own("row"),
-        Expr::Extract { .. } => own("extract"),
-        Expr::Ceil { .. } => own("ceil"),
-        Expr::Floor { .. } => own("floor"),
-        Expr::Position { .. } => own("position"),
-        Expr::Substring { shorthand, .. } => own(if *shorthand { "substr" } else { "substring" }),
-        Expr::Overlay { .. } => own("overlay"),
-        Expr::Trim { trim_where, .. } => own(match trim_where {
-            Some(TrimWhereField::Leading) => "ltrim",
-            Some(TrimWhereField::Trailing) => "rtrim",
-            _ => "btrim",
-        }),
-        Expr::AtTimeZone { .. } => own("timezone"),
-        _ => None,
+        Node::Exists { .. } => own("exists"),
+        Node::Subquery(q) => first_output(q).map(|n| (n, true)),
+        Node::Row(_) => own("row"),
+        Node::Extract { .. } => own("extract"),
+        Node::Position { .. } => own("position"),
+        Node::AtTimeZone { .. } => own("timezone"),
+        Node::WholeRow(_)
+        | Node::Star
+        | Node::Literal(_)
+        | Node::Binary { .. }
+        | Node::Unary { .. }
+        | Node::Is { .. }
+        | Node::IsDistinct { .. }
+        | Node::IsForm { .. }
+        | Node::Between { .. }
+        | Node::InList { .. }
+        | Node::InQuery { .. }
+        | Node::Quantified { .. }
+        | Node::Like { .. }
+        | Node::SimilarTo { .. } => None,
     }
 }
 
-fn function_name(f: &Function) -> Option<String> {
-    let json = json_aggregate(&f.name).map(|(called, _)| called);
-    if let Some(called) = form_name(&f.name).or(json) {
-        return Some(called.to_ascii_lowercase());
-    }
-    match f.name.0.last() {
-        Some(ObjectNamePart::Identifier(i)) => Some(fold(i)),
-        _ => None,
-    }
+fn function_name(call: &Call) -> Option<String> {
+    call.name.parts.last().map(|i| i.folded())
 }
 
 /// Returns a type's internal name.
-fn type_name(ty: &DataType) -> Option<String> {
-    let name = match crate::parse::type_of(ty, &|_, name| {
-        Some(Type::Other(std::sync::Arc::new(crate::types::OtherType {
-            sql_name: name.to_owned(),
-            equality: false,
-            hashable: false,
-            ordered: false,
-            exact: false,
-        })))
-    })
-    .ok()?
+fn type_name(ty: &TypeName) -> Option<String> {
+    let name = match ty
+        .resolve(&|_, name| {
+            Some(Type::Other(std::sync::Arc::new(crate::types::OtherType {
+                sql_name: name.to_owned(),
+                equality: false,
+                hashable: false,
+                ordered: false,
+                exact: false,
+            })))
+        })
+        .ok()?
     {
         Type::Bool => "bool".to_owned(),
         Type::Int2 => "int2".to_owned(),
@@ -116,18 +111,13 @@ fn array_name(element: &Type) -> String {
 
 /// Returns the name of a scalar subquery's column.
 fn first_output(q: &Query) -> Option<String> {
-    match &*q.body {
-        SetExpr::Select(s) => match s.projection.first()? {
-            SelectItem::UnnamedExpr(e) => figure(e).map(|(n, _)| n),
-            SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),
-            _ => None,
+    match &q.body {
+        Body::Select(s) => match s.items.first()? {
+            SelectItem::Value { expr, alias: None } => figure(expr).map(|(n, _)| n),
+            SelectItem::Value { alias: Some(alias), .. } => Some(alias.folded()),
+            SelectItem::Star(_) | SelectItem::TableStar(..) | SelectItem::FieldsStar(..) => None,
         },
-        SetExpr::Query(q) => first_output(q),
-        _ => None,
+        Body::Query(q) => first_output(q),
+        Body::SetOperation(_) | Body::Values(_) | Body::Write(_) => None,
     }
-}
-
-/// Returns a field of EXTRACT as text, in lower case.
-pub(super) fn field(field: &crate::parse::ast::DateTimeField) -> String {
-    field_name(field)
 }

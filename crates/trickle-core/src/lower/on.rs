@@ -12,7 +12,7 @@ use super::subquery::{Pending, put};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::graph::NodeId;
-use crate::parse::ast::Expr as Ast;
+use crate::syntax::Expr as Ast;
 use std::collections::BTreeSet;
 
 /// A term of ON that contains subqueries and that no operator applies yet.

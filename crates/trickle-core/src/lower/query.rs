@@ -3,10 +3,9 @@
 use super::Lowerer;
 use super::relation::{Open, Relation};
 use super::scope::{Cte, Domain};
-use super::top::{by_columns, order_by};
+use super::top::by_columns;
 use crate::error::{Error, Result};
-use crate::parse::ast::{Distinct, Query, SetExpr, Statement, TableAlias, With};
-use crate::parse::{fold, reads, search_and_cycle};
+use crate::syntax::{Alias, Body, Distinct, Query, With, reads};
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
@@ -32,22 +31,20 @@ impl Lowerer<'_> {
             if let Some(with) = &q.with {
                 self.with(with, domain)?;
             }
-            self.after_body(q)?;
+            self.check_locks(q);
             if let Some(slice) = self.slice(q)? {
                 return self.sliced(q, slice, domain);
             }
-            match &*q.body {
-                SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
-                    self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
+            match &q.body {
+                Body::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
+                    self.sorted_select(s, &q.order_by, None, domain)
                 }
                 // A set-returning call in ORDER BY multiplies the rows, as such a call in the select list
                 // does.
-                SetExpr::Select(s) if self.sorts_by_sets(order_by(q.order_by.as_ref())) => {
-                    self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
+                Body::Select(s) if self.sorts_by_sets(&q.order_by) => {
+                    self.sorted_select(s, &q.order_by, None, domain)
                 }
-                SetExpr::Select(s) if by_columns(order_by(q.order_by.as_ref())) => {
-                    self.ordered_select(s, order_by(q.order_by.as_ref()), domain)
-                }
+                Body::Select(s) if by_columns(&q.order_by) => self.ordered_select(s, &q.order_by, domain),
                 body => {
                     let open = self.body(body, domain)?;
                     self.in_order_of(q, open)
@@ -58,28 +55,19 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Refuses clauses that may not follow the body. ORDER BY without LIMIT is accepted, since it affects the
-    /// contents of a table only if it contains a set-returning call.
-    fn after_body(&mut self, q: &Query) -> Result<()> {
-        if !q.locks.is_empty() {
+    /// Refuses FOR UPDATE and FOR SHARE.
+    fn check_locks(&mut self, q: &Query) {
+        if q.locks {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
             self.because(ReasonKind::Never, Cause::Effect, q, "FOR UPDATE or FOR SHARE", help);
         }
-        let foreign = q.for_clause.is_some()
-            || q.settings.is_some()
-            || q.format_clause.is_some()
-            || !q.pipe_operators.is_empty();
-        if foreign {
-            return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), q));
-        }
-        Ok(())
     }
 
     pub(super) fn with(&mut self, with: &With, domain: &Domain) -> Result<()> {
-        let order = if with.recursive { self.order(with)? } else { (0..with.cte_tables.len()).collect() };
-        for cte in order.iter().filter_map(|i| with.cte_tables.get(*i)) {
-            let name = fold(&cte.alias.name);
-            let recursive = with.recursive && reads(&cte.query, &name) > 0;
+        let order = if with.recursive { self.order(with)? } else { (0..with.ctes.len()).collect() };
+        for cte in order.iter().filter_map(|i| with.ctes.get(*i)) {
+            let name = cte.alias.name.folded();
+            let recursive = with.recursive && reads(&*cte.query, &name) > 0;
             let dependent = !self.probing() && domain.width() > 0 && {
                 let free = if recursive { self.free_of_recursive(cte, &name) } else { self.free(&cte.query) };
                 !free?.is_empty()
@@ -90,8 +78,7 @@ impl Lowerer<'_> {
                 self.ctes.push(cte);
                 continue;
             }
-            let keys = order_by(cte.query.order_by.as_ref());
-            if !keys.is_empty() && search_and_cycle(keys).is_some() {
+            if cte.query.search.is_some() || cte.query.cycle.is_some() {
                 return Err(self.at(Error::syntax("WITH query is not recursive"), &cte.alias.name));
             }
             let relation = self.ordered_query(&cte.query, &over)?;
@@ -105,16 +92,16 @@ impl Lowerer<'_> {
     /// Returns the order in which to lower the CTEs: each after the CTEs that it reads. Under RECURSIVE, a
     /// CTE may read a CTE that is written after it.
     fn order(&self, with: &With) -> Result<Vec<usize>> {
-        let names: Vec<String> = with.cte_tables.iter().map(|c| fold(&c.alias.name)).collect();
+        let names: Vec<String> = with.ctes.iter().map(|c| c.alias.name.folded()).collect();
         let (mut order, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..names.len()).collect());
         while !left.is_empty() {
             let waits = |i: &usize| {
-                let query = &with.cte_tables[*i].query;
-                left.iter().any(|other| other != i && reads(query, &names[*other]) > 0)
+                let query = &with.ctes[*i].query;
+                left.iter().any(|other| other != i && reads(&**query, &names[*other]) > 0)
             };
             let Some(next) = left.iter().position(|i| !waits(i)) else {
                 let e = Error::unsupported("mutual recursion between WITH items is not implemented");
-                return Err(self.at(e, &with.cte_tables[left[0]].alias.name));
+                return Err(self.at(e, &with.ctes[left[0]].alias.name));
             };
             order.push(left.remove(next));
         }
@@ -123,11 +110,11 @@ impl Lowerer<'_> {
 
     /// Returns the column names that an alias gives. The column list of the alias may be shorter than
     /// `names`; further columns keep their names.
-    pub(super) fn alias_columns(&self, alias: &TableAlias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
+    pub(super) fn alias_columns(&self, alias: &Alias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
         if alias.columns.len() > names.len() {
             let e = Error::missing_columns(format!(
                 "table \"{}\" has {} columns available but {} columns specified",
-                fold(&alias.name),
+                alias.name.folded(),
                 names.len(),
                 alias.columns.len()
             ));
@@ -135,35 +122,23 @@ impl Lowerer<'_> {
         }
         let mut names = names;
         for (name, column) in names.iter_mut().zip(&alias.columns) {
-            *name = Arc::from(fold(&column.name));
+            *name = Arc::from(column.name.folded());
         }
         Ok(names)
     }
 
-    pub(super) fn body(&mut self, body: &SetExpr, domain: &Domain) -> Result<Open> {
+    pub(super) fn body(&mut self, body: &Body, domain: &Domain) -> Result<Open> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match body {
-            SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
+            Body::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
                 self.sorted_select(s, &[], None, domain)
             }
-            SetExpr::Select(s) => self.select(s, domain),
-            SetExpr::Query(q) => self.open_query(q, domain),
-            SetExpr::SetOperation { left, op, set_quantifier, right } => {
-                self.set_operation(body, left, *op, *set_quantifier, right, domain)
-            }
-            SetExpr::Values(v) => self.values(&v.rows, body, domain),
-            // The parser turns `TABLE t` into `SELECT * FROM t`, so only a TABLE without the name of a table
-            // gets here.
-            SetExpr::Table(_) => {
-                Err(self.at(Error::syntax("TABLE is followed by the name of a table"), body))
-            }
-            SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
-                let what = match s {
-                    Statement::Insert(_) => "INSERT in a query",
-                    Statement::Update(_) => "UPDATE in a query",
-                    Statement::Delete(_) => "DELETE in a query",
-                    _ => "MERGE in a query",
-                };
-                self.because(ReasonKind::Never, Cause::Effect, body, what, WRITES);
+            Body::Select(s) => self.select(s, domain),
+            Body::Query(q) => self.open_query(q, domain),
+            Body::SetOperation(s) => self.set_operation(s, domain),
+            Body::Values(v) => self.values(v, domain),
+            Body::Write(w) => {
+                let what = format!("{} in a query", w.keyword);
+                self.because(ReasonKind::Never, Cause::Effect, w, what, WRITES);
                 Err(Error::internal("lowering stopped at a data-modifying statement"))
             }
         })

@@ -9,16 +9,14 @@ mod tracks;
 
 use super::relation::RowOrder;
 use super::scope::{Cte, Domain};
-use super::top::order_by;
 use super::{Lowerer, WITHOUT};
 use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::expr::functions::common_type;
 use crate::graph::{NodeId, Schema};
-use crate::parse::ast::{self, Query, SetExpr, SetOperator, SetQuantifier};
-use crate::parse::{reads, search_and_cycle};
 use crate::rel::{Fixpoint, Map, Recursion, Step, Table};
+use crate::syntax::{self, Body, Query, SetOperator, reads};
 use crate::verdict::ReasonKind;
 use apart::{Pairs, Refusal, take_apart};
 use std::sync::Arc;
@@ -28,14 +26,14 @@ const EXACT: &str = "Cast the columns to types whose equal values are written al
 
 /// The two terms of a recursive query, and the kind of UNION between them.
 struct Terms<'q> {
-    base: &'q SetExpr,
-    step: &'q SetExpr,
+    base: &'q Body,
+    step: &'q Body,
     fixpoint: Fixpoint,
 }
 
 impl Lowerer<'_> {
     /// Lowers a common table expression whose query reads itself.
-    pub(super) fn recursive(&mut self, cte: &ast::Cte, name: &str, over: &Domain) -> Result<Cte> {
+    pub(super) fn recursive(&mut self, cte: &syntax::Cte, name: &str, over: &Domain) -> Result<Cte> {
         if over.width() > 0 {
             return Err(self.stop(&cte.alias.name, "WITH RECURSIVE that uses outer columns"));
         }
@@ -45,7 +43,7 @@ impl Lowerer<'_> {
         result
     }
 
-    fn recursive_query(&mut self, cte: &ast::Cte, name: &str) -> Result<Cte> {
+    fn recursive_query(&mut self, cte: &syntax::Cte, name: &str) -> Result<Cte> {
         if let Some(with) = &cte.query.with {
             self.with(with, &Domain::none())?;
         }
@@ -114,7 +112,7 @@ impl Lowerer<'_> {
     /// Lowers the recursive term to pairs of rows, and to the columns that are computed from a pair.
     fn recursive_term(
         &mut self,
-        cte: &ast::Cte,
+        cte: &syntax::Cte,
         name: &str,
         terms: &Terms<'_>,
         (own, names): (NodeId, &[Arc<str>]),
@@ -183,21 +181,18 @@ impl Lowerer<'_> {
     }
 
     fn terms<'q>(&self, query: &'q Query, name: &str) -> Result<Terms<'q>> {
-        let ordered =
-            query.order_by.is_some() && search_and_cycle(order_by(query.order_by.as_ref())).is_none();
         let clauses = [
-            (ordered, "ORDER BY"),
-            (query.limit_clause.is_some() || query.fetch.is_some(), "LIMIT"),
-            (!query.locks.is_empty(), "FOR UPDATE/SHARE"),
+            (!query.order_by.is_empty(), "ORDER BY"),
+            (query.limit.is_some() || query.fetch.is_some(), "LIMIT"),
+            (query.locks, "FOR UPDATE/SHARE"),
         ];
         if let Some((_, what)) = clauses.iter().find(|(there, _)| *there) {
             let e = Error::unsupported(format!("{what} in a recursive query is not implemented"));
             return Err(self.at(e, query));
         }
-        let (base, step, fixpoint) = match &*query.body {
-            SetExpr::SetOperation { left, op: SetOperator::Union, set_quantifier, right } => {
-                let all = *set_quantifier == SetQuantifier::All;
-                (&**left, &**right, if all { Fixpoint::All } else { Fixpoint::Distinct })
+        let (base, step, fixpoint) = match &query.body {
+            Body::SetOperation(s) if s.op == SetOperator::Union => {
+                (&s.left, &s.right, if s.all { Fixpoint::All } else { Fixpoint::Distinct })
             }
             _ => {
                 let form = "non-recursive-term UNION [ALL] recursive-term";

@@ -6,8 +6,8 @@ use super::scope::Domain;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::{NodeId, Schema};
-use crate::parse::Place;
 use crate::rel::{Distinct, Map};
+use crate::syntax::Place;
 use crate::types::Type;
 use std::sync::Arc;
 

@@ -7,8 +7,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::graph::NodeId;
 use crate::near::nearest;
-use crate::parse::ast::Ident;
-use crate::parse::{Place, fold};
+use crate::syntax::{Ident, Place};
 use crate::types::Type;
 use std::sync::Arc;
 
@@ -251,7 +250,7 @@ impl Lowerer<'_> {
     /// Returns the value of `name`, `table.name` or `schema.table.name`, looked up in the innermost scope
     /// first.
     pub(super) fn column(&mut self, idents: &[Ident]) -> Result<Expr> {
-        let parts: Vec<String> = idents.iter().map(fold).collect();
+        let parts: Vec<String> = idents.iter().map(Ident::folded).collect();
         let Some((name, qualifier)) = parts.split_last() else {
             return Err(Error::internal("a column without a name"));
         };
@@ -374,7 +373,7 @@ impl Lowerer<'_> {
 
     /// Whether an identifier is the name of an item of FROM and not a column.
     pub(super) fn names_row(&self, ident: &Ident) -> bool {
-        let name = fold(ident);
+        let name = ident.folded();
         let column = |f: &Frame| f.scope.star.iter().any(|c| *c.name == *name);
         let item = |f: &Frame| f.scope.items.iter().any(|i| *i.name == *name);
         !self.frames.iter().any(column) && self.frames.iter().any(item)
@@ -384,12 +383,12 @@ impl Lowerer<'_> {
     pub(super) fn never_null(&self, qualifier: &[String]) -> Option<Vec<Ident>> {
         let item = self.frames.last()?.scope.items.iter().find(|i| i.is(qualifier))?;
         let column = item.present.as_deref()?;
-        Some(vec![Ident::with_quote('"', &*item.name), Ident::with_quote('"', column)])
+        Some(vec![Ident::quoted(&item.name), Ident::quoted(column)])
     }
 
     fn at_idents(&self, e: Error, idents: &[Ident]) -> Error {
         match (idents.first(), idents.last()) {
-            (Some(a), Some(b)) => self.at(e, &a.span.union(&b.span)),
+            (Some(a), Some(b)) => self.at(e, &a.extent.union(b.extent)),
             _ => e,
         }
     }

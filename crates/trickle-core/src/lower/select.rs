@@ -9,11 +9,9 @@ use super::scope::{Domain, Frame, Named};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::graph::NodeId;
-use crate::parse::ast::{
-    Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor,
-    TableWithJoins, WildcardAdditionalOptions,
+use crate::syntax::{
+    BinaryOperator, Distinct, Expr as Ast, FromItem, Ident, Node, Select, SelectItem, TableKind,
 };
-use crate::parse::{fold, parts};
 use std::sync::Arc;
 
 /// The greatest length of a select list, PostgreSQL's own limit. The work on a select list may grow with the
@@ -54,15 +52,13 @@ impl Lowerer<'_> {
         s: &'q Select,
         domain: &Domain,
     ) -> Result<(NodeId, Vec<Output<'q>>, Vec<Arc<str>>)> {
-        self.check_clauses(s)?;
         let mut build = Build::default();
         if let Some(node) = domain.node {
             build.push(node, domain.width());
         }
         if let Some(f) = self.frames.last_mut() {
-            let several = |item: &TableWithJoins| {
-                !item.joins.is_empty() || matches!(item.relation, TableFactor::NestedJoin { .. })
-            };
+            let several =
+                |item: &FromItem| !item.joins.is_empty() || matches!(item.first.kind, TableKind::Nested(_));
             f.alone = matches!(s.from.as_slice(), [one] if !several(one));
         }
         self.list(&s.from, &mut build)?;
@@ -80,7 +76,7 @@ impl Lowerer<'_> {
         names: Vec<Arc<str>>,
         domain: &Domain,
     ) -> Result<Open> {
-        let distinct = matches!(s.distinct, Some(Distinct::Distinct));
+        let distinct = matches!(s.distinct, Some(Distinct::Rows));
         let (node, exprs, domain_exprs) = self.grouped(s, node, outputs, &names, domain)?;
         let unequal = exprs.iter().zip(&names).find(|(e, _)| distinct && !e.ty().has_equality());
         if let Some((e, name)) = unequal {
@@ -92,36 +88,6 @@ impl Lowerer<'_> {
             Some(f) if !distinct && !f.resorted => open.ordered(&f.order),
             _ => open,
         })
-    }
-
-    fn check_clauses(&mut self, s: &Select) -> Result<()> {
-        if let Some(into) = &s.into {
-            let e = Error::syntax("SELECT INTO makes a table and is no query");
-            let e = e.hint("Leave INTO out; the stream table gets its name elsewhere.");
-            return Err(match into.targets.first() {
-                Some(t) => self.at(e, t),
-                None => self.at(e, s),
-            });
-        }
-        let foreign = s.top.is_some()
-            || s.exclude.is_some()
-            || !s.lateral_views.is_empty()
-            || s.prewhere.is_some()
-            || !s.connect_by.is_empty()
-            || !s.cluster_by.is_empty()
-            || !s.distribute_by.is_empty()
-            || !s.sort_by.is_empty()
-            || s.qualify.is_some()
-            || s.value_table_mode.is_some();
-        if foreign {
-            return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), s));
-        }
-        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by
-            && !modifiers.is_empty()
-        {
-            return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
-        }
-        Ok(())
     }
 
     /// Joins the items of FROM and filters them by WHERE. A conjunct is applied at the lowest join that has
@@ -154,18 +120,14 @@ impl Lowerer<'_> {
     /// Returns the select list, with the name of each entry; `*` is expanded.
     fn outputs<'q>(&mut self, s: &'q Select) -> Result<(Vec<Output<'q>>, Vec<Arc<str>>)> {
         let (mut outputs, mut names) = (Vec::new(), Vec::new());
-        for item in &s.projection {
+        for item in &s.items {
             match item {
-                SelectItem::UnnamedExpr(e) => {
-                    names.push(Arc::from(column_name(e)));
-                    outputs.push(Output::Text(e));
-                }
-                SelectItem::ExprWithAlias { expr, alias } => {
-                    names.push(Arc::from(fold(alias)));
+                SelectItem::Value { expr, alias } => {
+                    let name = alias.as_ref().map_or_else(|| column_name(expr), Ident::folded);
+                    names.push(Arc::from(name));
                     outputs.push(Output::Text(expr));
                 }
-                SelectItem::Wildcard(options) => {
-                    self.check_wildcard(options, item)?;
+                SelectItem::Star(_) => {
                     let star = self.frames.last().map(|f| f.scope.star.clone()).unwrap_or_default();
                     if star.is_empty() && s.from.is_empty() {
                         return Err(
@@ -174,9 +136,8 @@ impl Lowerer<'_> {
                     }
                     expand(star, &mut outputs, &mut names);
                 }
-                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
-                    self.check_wildcard(options, item)?;
-                    let qualifier = parts(name);
+                SelectItem::TableStar(name, _) => {
+                    let qualifier = name.folded();
                     let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
                     let Some(found) = items.iter().find(|i| i.answers_to(&qualifier)) else {
                         let table = qualifier.last().map_or("", String::as_str);
@@ -187,29 +148,16 @@ impl Lowerer<'_> {
                     };
                     expand(found.columns.clone(), &mut outputs, &mut names);
                 }
-                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(e), _) => {
+                SelectItem::FieldsStar(e, _) => {
                     return Err(self.stop(e, "expanding a composite value with .*"));
-                }
-                SelectItem::ExprWithAliases { .. } => {
-                    return Err(self.at(Error::syntax("one expression has several aliases"), item));
                 }
             }
         }
         if outputs.len() > MAX_OUTPUTS {
             let e = Error::too_complex(format!("target lists can have at most {MAX_OUTPUTS} entries"));
-            return Err(s.projection.last().map_or(e.clone(), |last| self.at(e, last)));
+            return Err(s.items.last().map_or(e.clone(), |last| self.at(e, last)));
         }
         Ok((outputs, names))
-    }
-
-    fn check_wildcard(&self, o: &WildcardAdditionalOptions, item: &SelectItem) -> Result<()> {
-        let plain = o.opt_ilike.is_none()
-            && o.opt_exclude.is_none()
-            && o.opt_except.is_none()
-            && o.opt_replace.is_none()
-            && o.opt_rename.is_none()
-            && o.opt_alias.is_none();
-        if plain { Ok(()) } else { Err(self.at(Error::syntax("PostgreSQL's * takes no options"), item)) }
     }
 }
 
@@ -222,12 +170,11 @@ fn expand(columns: Vec<Named>, outputs: &mut Vec<Output<'_>>, names: &mut Vec<Ar
 
 /// Returns the terms of a conjunction in order, without parentheses.
 pub(super) fn conjuncts(e: &Ast) -> Vec<&Ast> {
-    use crate::parse::ast::BinaryOperator;
     let (mut terms, mut stack) = (Vec::new(), vec![e]);
     while let Some(e) = stack.pop() {
-        match e {
-            Ast::Nested(inner) => stack.push(inner),
-            Ast::BinaryOp { left, op: BinaryOperator::And, right } => stack.extend([&**right, &**left]),
+        match &e.node {
+            Node::Nested(inner) => stack.push(inner),
+            Node::Binary { left, op: BinaryOperator::And, right } => stack.extend([&**right, &**left]),
             _ => terms.push(e),
         }
     }

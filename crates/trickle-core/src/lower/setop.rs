@@ -8,48 +8,29 @@ use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::expr::functions::common_type;
 use crate::graph::Column;
-use crate::parse::Place;
-use crate::parse::ast::{Expr as Ast, Parens, SetExpr, SetOperator, SetQuantifier};
 use crate::rel::{Distinct, SetOp, SetOpKind, Union, Values};
+use crate::syntax::{self, Body, SetOperation, SetOperator};
 use crate::types::Type;
 use std::sync::Arc;
 
 impl Lowerer<'_> {
-    pub(super) fn set_operation(
-        &mut self,
-        whole: &SetExpr,
-        left: &SetExpr,
-        op: SetOperator,
-        quantifier: SetQuantifier,
-        right: &SetExpr,
-        domain: &Domain,
-    ) -> Result<Open> {
-        let all = match quantifier {
-            SetQuantifier::All => true,
-            SetQuantifier::Distinct | SetQuantifier::None => false,
-            _ => return Err(self.at(Error::syntax("UNION BY NAME is not PostgreSQL"), whole)),
-        };
+    pub(super) fn set_operation(&mut self, s: &SetOperation, domain: &Domain) -> Result<Open> {
+        let (op, all) = (s.op, s.all);
         let what = match op {
             SetOperator::Union => "UNION",
             SetOperator::Intersect => "INTERSECT",
             SetOperator::Except => "EXCEPT",
-            SetOperator::Minus => {
-                return Err(self.at(Error::syntax("syntax error at or near \"MINUS\""), whole));
-            }
         };
         // A chain of UNION ALL becomes one sum.
-        let mut arms = vec![right];
-        let mut first = left;
+        let mut arms = vec![&s.right];
+        let mut first = &s.left;
         if op == SetOperator::Union && all {
-            while let SetExpr::SetOperation {
-                left,
-                op: SetOperator::Union,
-                set_quantifier: SetQuantifier::All,
-                right,
-            } = first
-            {
-                arms.push(right);
-                first = left;
+            while let Body::SetOperation(next) = first {
+                if next.op != SetOperator::Union || !next.all {
+                    break;
+                }
+                arms.push(&next.right);
+                first = &next.left;
             }
         }
         arms.push(first);
@@ -77,7 +58,7 @@ impl Lowerer<'_> {
         };
         if !(op == SetOperator::Union && all) {
             let checked = self.comparable(l);
-            self.located(checked, whole)?;
+            self.located(checked, s)?;
         }
         let node = match (op, all) {
             (SetOperator::Union, true) => self.add(Union::new(nodes))?,
@@ -86,17 +67,17 @@ impl Lowerer<'_> {
                 self.once(Distinct::new(sum))?
             }
             (SetOperator::Intersect, _) => self.add(SetOp::new(SetOpKind::Intersect, all, l, r))?,
-            _ => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,
+            (SetOperator::Except, _) => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,
         };
         let schema = self.graph.schema(node).clone();
-        let row = |arm: &&SetExpr| matches!(arm, SetExpr::Select(s) if s.from.is_empty());
+        let row = |arm: &&Body| matches!(arm, Body::Select(s) if s.from.is_empty());
         let listed = op == SetOperator::Union && all && arms.iter().all(row);
         let order = if listed { RowOrder::Hidden } else { RowOrder::Any };
         Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }
 
     /// Returns the column types that all arms are cast to.
-    fn unify_arms(&self, what: &str, arms: &[&SetExpr], open: &[Open]) -> Result<Vec<Type>> {
+    fn unify_arms(&self, what: &str, arms: &[&Body], open: &[Open]) -> Result<Vec<Type>> {
         let Some(first) = open.first() else { return Ok(Vec::new()) };
         for (o, arm) in open.iter().zip(arms) {
             if o.exprs.len() != first.exprs.len() {
@@ -125,26 +106,17 @@ impl Lowerer<'_> {
 
     /// Lowers `VALUES (…), (…)`. Rows of constants become one leaf. Otherwise each row becomes a map over the
     /// domain, and the result is the sum of these maps.
-    pub(super) fn values(
-        &mut self,
-        rows: &[Parens<Vec<Ast>>],
-        place: &impl Place,
-        domain: &Domain,
-    ) -> Result<Open> {
+    pub(super) fn values(&mut self, values: &syntax::Values, domain: &Domain) -> Result<Open> {
         self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
-        let result = self.values_in_frame(rows, place, domain);
+        let result = self.values_in_frame(values, domain);
         self.frames.pop();
         result
     }
 
-    fn values_in_frame(
-        &mut self,
-        rows: &[Parens<Vec<Ast>>],
-        place: &impl Place,
-        domain: &Domain,
-    ) -> Result<Open> {
-        let width = rows.first().map_or(0, |r| r.content.len());
-        if rows.iter().any(|r| r.content.len() != width) {
+    fn values_in_frame(&mut self, values: &syntax::Values, domain: &Domain) -> Result<Open> {
+        let (rows, place) = (&values.rows, values);
+        let width = rows.first().map_or(0, Vec::len);
+        if rows.iter().any(|r| r.len() != width) {
             return Err(self.at(Error::syntax("VALUES lists must all be the same length"), place));
         }
         let base = match domain.node {
@@ -155,7 +127,7 @@ impl Lowerer<'_> {
         let mut lowered: Vec<(crate::graph::NodeId, Vec<Expr>)> = Vec::new();
         for row in rows {
             let mut cx = ClauseContext::new("VALUES");
-            let exprs = row.content.iter().map(|e| self.expr(e, &mut cx)).collect::<Result<Vec<_>>>()?;
+            let exprs = row.iter().map(|e| self.expr(e, &mut cx)).collect::<Result<Vec<_>>>()?;
             plain &= cx.subqueries.is_empty();
             lowered.push(self.settle(base, exprs, cx)?);
         }

@@ -4,106 +4,61 @@
 use super::Lowerer;
 use super::expr::ClauseContext;
 use super::literal;
-use super::names::field;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::parse::ast::{
-    CeilFloorKind, DateTimeField, Expr as Ast, Interval, ObjectName, TrimWhereField, Value, ValueWithSpan,
-};
-use crate::parse::{Place, is_document, is_local, parts, qualified};
+use crate::syntax::{Expr as Ast, Interval, Node, ObjectName, Place};
 use crate::types::{Datum, Type};
-use std::fmt::Display;
 
 impl Lowerer<'_> {
     pub(super) fn special<'q>(&mut self, e: &'q Ast, cx: &mut ClauseContext<'q>) -> Result<Expr> {
-        match e {
-            Ast::Like { negated, any: false, expr, pattern, escape_char } => {
-                self.like("~~", *negated, expr, pattern, escape_char.as_deref(), cx)
+        match &e.node {
+            Node::Like { operand, pattern, escape, ignores_case, negated } => {
+                let op = if *ignores_case { "~~*" } else { "~~" };
+                self.like(op, *negated, (operand, pattern), escape.as_deref(), cx)
             }
-            Ast::ILike { negated, any: false, expr, pattern, escape_char } => {
-                self.like("~~*", *negated, expr, pattern, escape_char.as_deref(), cx)
-            }
-            Ast::SimilarTo { negated, expr, pattern, escape_char } => {
-                let (l, p) = (self.expr(expr, cx)?, self.expr(pattern, cx)?);
+            Node::SimilarTo { operand, pattern, escape, negated } => {
+                let (l, p) = (self.expr(operand, cx)?, self.expr(pattern, cx)?);
                 let mut args = vec![p];
-                args.extend(escape_char.as_deref().map(|c| self.expr(c, cx)).transpose()?);
+                args.extend(escape.as_deref().map(|c| self.expr(c, cx)).transpose()?);
                 let pattern = self.builtin("similar_to_escape", args)?;
                 self.compare(if *negated { "!~" } else { "~" }, l, pattern)
             }
-            Ast::TypedString(t) => {
-                let value = self.value(&t.value)?;
-                self.cast_to(value, &t.data_type, e)
+            Node::TypedLiteral { ty, literal } => {
+                let value = self.literal(literal, e)?;
+                self.cast_to(value, ty, e)
             }
-            Ast::Interval(i) => self.interval(i, e),
-            Ast::AtTimeZone { timestamp, time_zone } if is_local(time_zone) => {
-                let time = self.expr(timestamp, cx)?;
+            Node::Interval(i) => self.interval(i, e),
+            Node::AtTimeZone { operand, zone: None } => {
+                let time = self.expr(operand, cx)?;
                 self.builtin("timezone", vec![time])
             }
-            Ast::AtTimeZone { timestamp, time_zone } => {
-                let (t, z) = (self.expr(timestamp, cx)?, self.expr(time_zone, cx)?);
+            Node::AtTimeZone { operand, zone: Some(zone) } => {
+                let (t, z) = (self.expr(operand, cx)?, self.expr(zone, cx)?);
                 self.builtin("timezone", vec![z, t])
             }
-            Ast::Extract { field: f, expr, .. } => {
-                let value = self.expr(expr, cx)?;
-                let name = Expr::literal(Datum::text(field(f)), Type::Text);
+            Node::Extract { field, operand } => {
+                let value = self.expr(operand, cx)?;
+                let name = Expr::literal(Datum::text(field.as_str()), Type::Text);
                 self.builtin("extract", vec![name, value])
             }
-            Ast::Ceil { expr, field } => self.rounding("ceil", expr, field, e, cx),
-            Ast::Floor { expr, field } => self.rounding("floor", expr, field, e, cx),
-            Ast::Position { expr, r#in } => {
-                let (what, text) = (self.expr(expr, cx)?, self.expr(r#in, cx)?);
-                self.builtin("position", vec![text.clone(), what.clone()])
-                    .or_else(|_| self.builtin("strpos", vec![text, what]))
+            Node::Position { part, text } => {
+                let (part, text) = (self.expr(part, cx)?, self.expr(text, cx)?);
+                self.builtin("position", vec![text.clone(), part.clone()])
+                    .or_else(|_| self.builtin("strpos", vec![text, part]))
             }
-            Ast::Substring { expr, substring_from, substring_for, shorthand, .. } => {
-                let mut args = vec![self.expr(expr, cx)?];
-                match (substring_from, substring_for) {
-                    (None, Some(n)) => {
-                        args.push(Expr::literal(Datum::Int(1), Type::Int4));
-                        args.push(self.expr(n, cx)?);
-                    }
-                    (from, count) => {
-                        for a in from.iter().chain(count) {
-                            args.push(self.expr(a, cx)?);
-                        }
-                    }
-                }
-                self.builtin(if *shorthand { "substr" } else { "substring" }, args)
+            Node::Builtin { function, args } => {
+                let args = self.exprs(args, cx)?;
+                self.builtin(function, args)
             }
-            Ast::Trim { trim_where, trim_what, expr, trim_characters } => {
-                let name = match trim_where {
-                    Some(TrimWhereField::Leading) => "ltrim",
-                    Some(TrimWhereField::Trailing) => "rtrim",
-                    _ => "btrim",
+            Node::Collate { operand, collation } => self.collate(operand, collation, e, cx),
+            Node::IsForm { operand, form, negated } => {
+                let untyped = match form.as_str() {
+                    "DOCUMENT" => Type::parse("xml").unwrap_or(Type::Text),
+                    _ => Type::Text,
                 };
-                let mut args = vec![self.expr(expr, cx)?];
-                for a in trim_what.iter().map(|b| &**b).chain(trim_characters.iter().flatten()) {
-                    args.push(self.expr(a, cx)?);
-                }
-                self.builtin(name, args)
+                self.is_form(operand, form, *negated, &untyped, cx)
             }
-            Ast::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
-                let parts = [Some(expr), Some(overlay_what), Some(overlay_from), overlay_for.as_ref()];
-                let args = self.exprs(parts.into_iter().flatten().map(|b| &**b), cx)?;
-                self.builtin("overlay", args)
-            }
-            Ast::Collate { expr, collation } => self.collate(expr, collation, e, cx),
-            Ast::IsJson { expr, unique_keys, negated, .. } if is_document(unique_keys.as_ref()) => {
-                let xml = Type::parse("xml").unwrap_or(Type::Text);
-                self.is_form(expr, &[&"DOCUMENT"], *negated, &xml, cx)
-            }
-            Ast::IsJson { expr, kind, unique_keys, negated } => {
-                let mut words: Vec<&dyn Display> = vec![&"JSON"];
-                words.extend(kind.iter().map(|k| k as &dyn Display));
-                words.extend(unique_keys.iter().map(|k| k as &dyn Display));
-                self.is_form(expr, &words, *negated, &Type::Text, cx)
-            }
-            Ast::IsNormalized { expr, form, negated } => {
-                let mut words: Vec<&dyn Display> = form.iter().map(|f| f as &dyn Display).collect();
-                words.push(&"NORMALIZED");
-                self.is_form(expr, &words, *negated, &Type::Text, cx)
-            }
-            other => self.refused(other),
+            _ => Err(Error::internal("an expression without a syntax of its own")),
         }
     }
 
@@ -117,7 +72,7 @@ impl Lowerer<'_> {
     ) -> Result<Expr> {
         let value = self.expr(value, cx)?;
         let value = if *value.ty() == Type::Unknown { self.coerce(value, &Type::Text)? } else { value };
-        let (schema, name) = qualified(collation);
+        let (schema, name) = collation.qualified();
         let Some(found) = self.catalog.collation(schema.as_deref(), &name) else {
             return Err(self.stop(place, format!("the collation {collation}")));
         };
@@ -128,21 +83,12 @@ impl Lowerer<'_> {
         Ok(value.cast(ty))
     }
 
-    fn refused(&mut self, e: &Ast) -> Result<Expr> {
-        match e {
-            Ast::QualifiedWildcard(name, _) => self.row_of(&parts(name), e),
-            Ast::Wildcard(_) => Err(self.whole_row(e)),
-            _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
-        }
-    }
-
     fn like<'q>(
         &mut self,
         op: &str,
         negated: bool,
-        value: &'q Ast,
-        pattern: &'q Ast,
-        escape: Option<&ValueOrExpr>,
+        (value, pattern): (&'q Ast, &'q Ast),
+        escape: Option<&Ast>,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Expr> {
         let (l, mut p) = (self.expr(value, cx)?, self.expr(pattern, cx)?);
@@ -154,23 +100,22 @@ impl Lowerer<'_> {
         self.compare(&op, l, p)
     }
 
-    fn escape_text(&mut self, e: &ValueOrExpr) -> Result<Expr> {
-        match e {
-            Ast::Value(v) => self.value(v),
-            other => Err(self.stop(other, "ESCAPE with a computed character")),
+    fn escape_text(&mut self, e: &Ast) -> Result<Expr> {
+        match &e.node {
+            Node::Literal(literal) => self.literal(literal, e),
+            _ => Err(self.stop(e, "ESCAPE with a computed character")),
         }
     }
 
     /// Lowers an interval literal: `interval '1' day` becomes `interval '1 day'`.
     fn interval(&mut self, i: &Interval, place: &Ast) -> Result<Expr> {
-        let Ast::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = &*i.value else {
+        let Some(text) = &i.text else {
             return Err(self.stop(place, "INTERVAL with a computed value"));
         };
         let text = literal::untyped(text);
-        let Some(first) = &i.leading_field else { return self.cast(text, &Type::Interval, place) };
-        let (first, last) = (field(first), i.last_field.as_ref().map(field));
-        let last = last.as_ref().unwrap_or(&first);
-        self.interval_of(text, (&first, last), i.fractional_seconds_precision, place)
+        let Some(first) = &i.first else { return self.cast(text, &Type::Interval, place) };
+        let last = i.last.as_ref().unwrap_or(first);
+        self.interval_of(text, (first, last), i.digits, place)
     }
 
     /// Casts to an interval that keeps the fields from the first to the last one. Larger fields stay, too.
@@ -203,23 +148,6 @@ impl Lowerer<'_> {
         self.builtin("interval", vec![value, Expr::literal(Datum::Int(mask << 16 | digits), Type::Int4)])
     }
 
-    fn rounding<'q>(
-        &mut self,
-        name: &str,
-        arg: &'q Ast,
-        kind: &CeilFloorKind,
-        place: &Ast,
-        cx: &mut ClauseContext<'q>,
-    ) -> Result<Expr> {
-        match kind {
-            CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) => {
-                let value = self.expr(arg, cx)?;
-                self.builtin(name, vec![value])
-            }
-            _ => Err(self.at(Error::syntax(format!("{name} takes one argument")), place)),
-        }
-    }
-
     /// Makes a call of a built-in function by its name.
     pub(super) fn builtin(&mut self, name: &str, args: Vec<Expr>) -> Result<Expr> {
         let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
@@ -229,8 +157,6 @@ impl Lowerer<'_> {
         }
     }
 }
-
-type ValueOrExpr = Ast;
 
 /// The fields of an interval type, from the largest to the smallest, each with its bit in the type modifier
 /// (`INTERVAL_MASK` in PostgreSQL's `utils/timestamp.h`).
@@ -248,13 +174,4 @@ fn fields_mask(first: &str, last: &str) -> Option<i64> {
     let place = |name| INTERVAL_FIELDS.iter().position(|(field, _)| *field == name);
     let fields = INTERVAL_FIELDS.get(place(first)?..=place(last)?)?;
     Some(fields.iter().map(|(_, bit)| bit).sum())
-}
-
-/// Returns a field of EXTRACT or INTERVAL, in lower case.
-pub(super) fn field_name(f: &DateTimeField) -> String {
-    let text = match f {
-        DateTimeField::Custom(i) => i.value.clone(),
-        other => other.to_string(),
-    };
-    text.trim_matches('\'').to_ascii_lowercase()
 }

@@ -14,9 +14,8 @@ use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{ColSet, NodeId, Schema};
-use crate::parse::ast::{BinaryOperator, Cte, Expr as Ast, Query};
-use crate::parse::{Place, operator_of_any};
 use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
+use crate::syntax::{Cte, Expr as Ast, Node, Place, Query};
 use crate::types::Type;
 
 /// The kind of value that a subquery gives.
@@ -395,45 +394,19 @@ pub(super) fn row(e: &Ast) -> Vec<&Ast> {
 
 /// Returns the parts of an expression that is written as a row; `None` for any other expression.
 pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
-    match e {
-        Ast::Nested(inner) => row_constructor(inner),
-        Ast::Tuple(parts) => Some(parts.iter().collect()),
-        Ast::Function(f) => super::call::row_constructor(f),
+    match &e.node {
+        Node::Nested(inner) => row_constructor(inner),
+        Node::Row(parts) => Some(parts.iter().collect()),
+        Node::Call(call) => super::call::row_constructor(call),
         _ => None,
     }
 }
 
 pub(super) fn subquery_of(e: &Ast) -> Option<&Query> {
-    match e {
-        Ast::Subquery(q) => Some(q),
-        Ast::Nested(inner) => subquery_of(inner),
+    match &e.node {
+        Node::Subquery(q) => Some(q),
+        Node::Nested(inner) => subquery_of(inner),
         _ => None,
-    }
-}
-
-/// Returns the operator of a comparison, and its right operand, without ANY or ALL. The operand is returned
-/// twice: as a query, if it is one, and as the whole expression.
-pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String, Option<&'q Query>, &'q Ast) {
-    match operator_of_any(right) {
-        Some((op, asked)) => (op.to_owned(), subquery_of(asked), asked),
-        None => (operator_name(op), subquery_of(right), right),
-    }
-}
-
-/// Returns an operator as PostgreSQL writes it. A schema other than `pg_catalog` stands before the operator,
-/// with a dot.
-pub(super) fn operator_name(op: &BinaryOperator) -> String {
-    match op {
-        BinaryOperator::PGCustomBinaryOperator(parts) => match parts.as_slice() {
-            [schema, op] if schema != "pg_catalog" => {
-                let quoted = schema.strip_prefix('"').and_then(|s| s.strip_suffix('"'));
-                let schema = quoted.map_or_else(|| schema.to_lowercase(), |s| s.replace("\"\"", "\""));
-                format!("{schema}.{op}")
-            }
-            parts => parts.last().cloned().unwrap_or_default(),
-        },
-        BinaryOperator::NotEq => "<>".to_owned(),
-        other => other.to_string(),
     }
 }
 

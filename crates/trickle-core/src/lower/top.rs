@@ -11,12 +11,10 @@ use crate::error::{Error, Result};
 use crate::expr::SortKey;
 use crate::expr::evaluate;
 use crate::expr::functions::returns_set;
-use crate::parse::ast::{
-    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
-    SelectItem, SetExpr, Value,
-};
-use crate::parse::{called, fold, search_and_cycle};
 use crate::rel::{Map, Slice, Top};
+use crate::syntax::{
+    Body, Distinct, Expr as Ast, Ident, Literal, Node, OrderItem, Query, Select, SelectItem, Sort, calls,
+};
 use crate::types::Datum;
 use crate::window::OrderKey;
 use std::sync::Arc;
@@ -28,15 +26,10 @@ struct Key<'q> {
 }
 
 /// Whether ORDER BY has keys, and each key is a column or the number of an output.
-pub(super) fn by_columns(order: &[OrderByExpr]) -> bool {
-    let column = |key: &OrderByExpr| {
-        let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
-        usual
-            && match super::grouping::strip(&key.expr) {
-                Ast::Identifier(_) | Ast::CompoundIdentifier(_) => true,
-                Ast::Value(v) => matches!(v.value, Value::Number(..)),
-                _ => false,
-            }
+pub(super) fn by_columns(order: &[OrderItem]) -> bool {
+    let column = |key: &OrderItem| {
+        let named = matches!(key.expr.bare().node, Node::Name(_) | Node::Literal(Literal::Number(_)));
+        named && key.sort != Sort::Using
     };
     !order.is_empty() && order.len() <= MAX_OUTPUTS && order.iter().all(column)
 }
@@ -45,41 +38,20 @@ fn unlisted() -> Error {
     Error::invalid_reference("for SELECT DISTINCT, ORDER BY expressions must appear in select list")
 }
 
-/// Returns the keys of ORDER BY.
-pub(super) fn order_by(order: Option<&OrderBy>) -> &[OrderByExpr] {
-    match order.map(|o| &o.kind) {
-        Some(OrderByKind::Expressions(keys)) => keys,
-        _ => &[],
-    }
-}
-
 impl Lowerer<'_> {
     /// Returns which rows LIMIT, OFFSET and FETCH select; `None` for all rows.
     pub(super) fn slice(&mut self, q: &Query) -> Result<Option<Slice>> {
         let mut slice = Slice { offset: 0, limit: None, ties: false };
-        match &q.limit_clause {
-            Some(LimitClause::LimitOffset { limit, offset, limit_by }) => {
-                if !limit_by.is_empty() {
-                    return Err(self.at(Error::syntax("LIMIT … BY is not PostgreSQL"), q));
-                }
-                slice.limit = self.count(limit.as_ref(), "LIMIT")?;
-                slice.offset = self.count(offset.as_ref().map(|o| &o.value), "OFFSET")?.unwrap_or(0);
-            }
-            Some(LimitClause::OffsetCommaLimit { limit, .. }) => {
-                return Err(self.at(Error::syntax("LIMIT #,# syntax is not supported"), limit));
-            }
-            None => {}
+        if let Some(limit) = &q.limit {
+            slice.limit = self.count(limit.count.as_ref(), "LIMIT")?;
+            slice.offset = self.count(limit.offset.as_ref(), "OFFSET")?.unwrap_or(0);
         }
         if let Some(fetch) = &q.fetch {
-            if fetch.percent {
-                return Err(self.at(Error::syntax("FETCH … PERCENT is not PostgreSQL"), q));
-            }
             slice.limit = match &fetch.quantity {
                 Some(e) => self.count(Some(e), "FETCH FIRST")?,
                 None => Some(1),
             };
-            let keys = order_by(q.order_by.as_ref()).len();
-            if fetch.with_ties && keys == 0 {
+            if fetch.with_ties && q.order_by.is_empty() {
                 let m = "WITH TIES cannot be specified without ORDER BY clause";
                 return Err(self.at(Error::syntax(m), q));
             }
@@ -89,12 +61,12 @@ impl Lowerer<'_> {
     }
 
     /// Whether a key of ORDER BY may call a function that returns a set of rows.
-    pub(super) fn sorts_by_sets(&self, order: &[OrderByExpr]) -> bool {
+    pub(super) fn sorts_by_sets(&self, order: &[OrderItem]) -> bool {
         let set = |(schema, name): (Option<String>, String)| {
             let builtin = schema.as_ref().is_none_or(|s| s == "pg_catalog");
             builtin && returns_set(&name) || self.catalog.returns_set(schema.as_deref(), &name)
         };
-        search_and_cycle(order).is_none() && order.iter().flat_map(|key| called(&key.expr)).any(set)
+        order.iter().flat_map(|key| calls(&key.expr)).any(set)
     }
 
     /// Reads a constant number of rows; `None` for NULL and ALL.
@@ -118,8 +90,8 @@ impl Lowerer<'_> {
 
     /// Lowers `q` and selects the rows of `slice`, its LIMIT and OFFSET.
     pub(super) fn sliced(&mut self, q: &Query, slice: Slice, domain: &Domain) -> Result<Open> {
-        let order = order_by(q.order_by.as_ref());
-        if let SetExpr::Select(s) = &*q.body {
+        let order = q.order_by.as_slice();
+        if let Body::Select(s) = &q.body {
             return self.sorted_select(s, order, Some(slice), domain);
         }
         let mut open = self.body(&q.body, domain)?;
@@ -147,7 +119,7 @@ impl Lowerer<'_> {
     pub(super) fn sorted_select(
         &mut self,
         s: &Select,
-        order: &[OrderByExpr],
+        order: &[OrderItem],
         slice: Option<Slice>,
         domain: &Domain,
     ) -> Result<Open> {
@@ -157,7 +129,7 @@ impl Lowerer<'_> {
     fn sorted_in_frame(
         &mut self,
         s: &Select,
-        order: &[OrderByExpr],
+        order: &[OrderItem],
         slice: Option<Slice>,
         domain: &Domain,
     ) -> Result<Open> {
@@ -183,7 +155,7 @@ impl Lowerer<'_> {
                 return Err(keys[leads].place.map_or(e.clone(), |place| self.at(e, place)));
             }
             distinct_on = Some(positions);
-        } else if outputs.len() > visible && matches!(s.distinct, Some(Distinct::Distinct)) {
+        } else if outputs.len() > visible && matches!(s.distinct, Some(Distinct::Rows)) {
             return Err(self.at(unlisted(), s));
         }
         let mut open = self.selected(s, node, outputs, names, domain)?;
@@ -212,13 +184,13 @@ impl Lowerer<'_> {
     pub(super) fn ordered_select(
         &mut self,
         s: &Select,
-        order: &[OrderByExpr],
+        order: &[OrderItem],
         domain: &Domain,
     ) -> Result<Open> {
         self.in_frame(domain, |this| this.ordered_in_frame(s, order, domain))
     }
 
-    fn ordered_in_frame(&mut self, s: &Select, order: &[OrderByExpr], domain: &Domain) -> Result<Open> {
+    fn ordered_in_frame(&mut self, s: &Select, order: &[OrderItem], domain: &Domain) -> Result<Open> {
         let (node, mut outputs, mut names) = self.before_outputs(s, domain)?;
         let visible = outputs.len();
         let mut rows: Vec<RowKey> = Vec::new();
@@ -253,46 +225,37 @@ impl Lowerer<'_> {
 
     /// Whether an expression is a column of FROM that the engine cannot read.
     fn is_unread(&self, e: &Ast) -> bool {
-        let name = match super::grouping::strip(e) {
-            Ast::Identifier(name) => fold(name),
-            Ast::CompoundIdentifier(path) => path.last().map(fold).unwrap_or_default(),
-            _ => return false,
-        };
+        let Node::Name(path) = &e.bare().node else { return false };
+        let name = path.last().map(Ident::folded).unwrap_or_default();
         let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
         SYSTEM_COLUMNS.contains(&name.as_str()) || items.iter().any(|item| item.hides(&name))
     }
 
     /// Sets the order of a query's rows: by the query's ORDER BY, or else by the order of its body.
     pub(super) fn in_order_of(&mut self, q: &Query, open: Open) -> Result<Open> {
-        let keys = order_by(q.order_by.as_ref());
-        if keys.is_empty() {
+        if q.order_by.is_empty() {
             return Ok(open);
         }
-        let order = match search_and_cycle(keys) {
-            Some(_) => RowOrder::Any,
-            None => self.order_by_outputs(q, keys, &open)?,
-        };
+        let order = self.order_by_outputs(q, &q.order_by, &open)?;
         Ok(Open { order, hidden: Vec::new(), ..open })
     }
 
-    fn order_by_outputs(&mut self, q: &Query, keys: &[OrderByExpr], open: &Open) -> Result<RowOrder<RowKey>> {
+    fn order_by_outputs(&mut self, q: &Query, keys: &[OrderItem], open: &Open) -> Result<RowOrder<RowKey>> {
         if keys.len() > MAX_OUTPUTS {
             return Ok(RowOrder::Hidden);
         }
-        let listed = match &*q.body {
-            SetExpr::Select(s) => s.projection.as_slice(),
-            _ => &[],
+        let listed = match &q.body {
+            Body::Select(s) => s.items.as_slice(),
+            Body::Query(_) | Body::SetOperation(_) | Body::Values(_) | Body::Write(_) => &[],
         };
         let same = |item: &SelectItem, e: &Ast| match item {
-            SelectItem::UnnamedExpr(own) | SelectItem::ExprWithAlias { expr: own, .. } => {
-                super::grouping::written_alike(own, e)
-            }
-            _ => false,
+            SelectItem::Value { expr: own, .. } => super::grouping::written_alike(own, e),
+            SelectItem::Star(_) | SelectItem::TableStar(..) | SelectItem::FieldsStar(..) => false,
         };
         let mut rows: Vec<RowKey> = Vec::new();
         for key in keys {
-            if matches!(super::grouping::strip(&key.expr), Ast::Value(v) if !matches!(v.value, Value::Number(..)))
-            {
+            let constant = &key.expr.bare().node;
+            if matches!(constant, Node::Literal(l) if !matches!(l, Literal::Number(_))) {
                 continue;
             }
             let named = self.named_output(&key.expr, &open.names)?;
@@ -300,7 +263,7 @@ impl Lowerer<'_> {
             // different positions.
             let entry = || listed.iter().position(|item| same(item, &key.expr));
             let entry = || entry().filter(|_| listed.len() == open.exprs.len());
-            let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
+            let usual = key.sort != Sort::Using;
             let sortable =
                 |output: &usize| usual && open.exprs.get(*output).is_some_and(|e| e.ty().is_ordered());
             let Some(output) = named.or_else(entry).filter(sortable) else { return Ok(RowOrder::Hidden) };
@@ -312,7 +275,7 @@ impl Lowerer<'_> {
         Ok(RowOrder::by(rows))
     }
 
-    fn key<'q>(&mut self, key: &'q OrderByExpr, output: usize) -> Result<Key<'q>> {
+    fn key<'q>(&mut self, key: &'q OrderItem, output: usize) -> Result<Key<'q>> {
         let (descending, nulls_first) = self.direction(key)?;
         Ok(Key { row: RowKey { output, descending, nulls_first }, place: Some(&key.expr) })
     }
@@ -341,19 +304,17 @@ impl Lowerer<'_> {
 
     /// Returns the output that an integer or an unqualified name means.
     fn named_output(&self, e: &Ast, names: &[Arc<str>]) -> Result<Option<usize>> {
-        match super::grouping::strip(e) {
-            Ast::Value(v) => match &v.value {
-                Value::Number(n, _) => {
-                    let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= names.len());
-                    found.map(|n| Some(n - 1)).ok_or_else(|| {
-                        let m = format!("ORDER BY position {n} is not in select list");
-                        self.at(Error::invalid_reference(m), e)
-                    })
-                }
-                _ => Ok(None),
-            },
-            Ast::Identifier(name) => {
-                let folded = fold(name);
+        match &e.bare().node {
+            Node::Literal(Literal::Number(n)) => {
+                let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= names.len());
+                found.map(|n| Some(n - 1)).ok_or_else(|| {
+                    let m = format!("ORDER BY position {n} is not in select list");
+                    self.at(Error::invalid_reference(m), e)
+                })
+            }
+            Node::Name(parts) => {
+                let [name] = parts.as_slice() else { return Ok(None) };
+                let folded = name.folded();
                 Ok(names.iter().position(|n| **n == *folded))
             }
             _ => Ok(None),

@@ -10,9 +10,8 @@ use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
-use crate::parse::ast::{Expr as Ast, Function, WindowType};
-use crate::parse::qualified;
 use crate::rel::{Map, Window};
+use crate::syntax::{Call, Expr as Ast, Over};
 use crate::types::Type;
 use crate::window::{self, OrderKey, Units, WindowCall};
 use std::collections::BTreeSet;
@@ -57,8 +56,8 @@ impl Lowerer<'_> {
     /// Lowers a call with OVER to a placeholder for its value.
     pub(super) fn window<'q>(
         &mut self,
-        f: &'q Function,
-        over: &'q WindowType,
+        f: &'q Call,
+        over: &'q Over,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
@@ -91,7 +90,7 @@ impl Lowerer<'_> {
     /// returns `None`.
     fn window_parts<'q>(
         &mut self,
-        f: &'q Function,
+        f: &'q Call,
         spec: &Spec<'q>,
         list: Vec<&'q Ast>,
         e: &'q Ast,
@@ -125,14 +124,14 @@ impl Lowerer<'_> {
     /// Lowers the function of a call over a window, and its arguments.
     fn window_call<'q>(
         &mut self,
-        f: &'q Function,
+        f: &'q Call,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut ClauseContext<'q>,
     ) -> Result<Option<AggCall>> {
-        let (schema, name) = qualified(&f.name);
+        let (schema, name) = f.name.qualified();
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
-        if f.null_treatment.is_some() {
+        if f.treats_nulls {
             return Err(self.stop(e, "IGNORE NULLS"));
         }
         let refused =

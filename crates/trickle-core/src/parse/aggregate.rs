@@ -1,28 +1,20 @@
 //! Reads CREATE AGGREGATE, which the parser crate does not read.
 
-use super::ast::{DataType, ObjectName, Statement};
+use sqlparser::ast::{DataType, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
-/// A statement that defines an object of a catalog.
-pub(crate) enum Definition {
-    /// A statement that the parser crate reads.
-    Statement(Box<Statement>),
-    /// `CREATE AGGREGATE`.
-    Aggregate(CreateAggregate),
-}
-
 /// The parts of CREATE AGGREGATE that a catalog needs (PostgreSQL manual, VI.I).
-pub(crate) struct CreateAggregate {
-    pub(crate) name: ObjectName,
+pub(super) struct CreateAggregate {
+    pub(super) name: ObjectName,
     /// The argument types. In an ordered-set aggregate, the types of direct arguments come first, then the
     /// types of aggregated arguments.
-    pub(crate) args: Vec<DataType>,
+    pub(super) args: Vec<DataType>,
     /// `STYPE`: the state type. Without a final function, this is also the type of the result.
-    pub(crate) state: DataType,
+    pub(super) state: DataType,
     /// The final function, `FINALFUNC`.
-    pub(crate) finish: Option<ObjectName>,
+    pub(super) finish: Option<ObjectName>,
 }
 
 impl CreateAggregate {

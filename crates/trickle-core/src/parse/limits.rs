@@ -61,7 +61,7 @@ impl Group {
 
 /// An upper bound of the depth of a tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Depth {
+pub(super) struct Depth {
     groups: usize,
     operators: usize,
     links: usize,
@@ -73,7 +73,7 @@ impl Depth {
     /// deepest tree of one kind gets more than 24 MiB. (The parser's most recursive functions grow the stack
     /// themselves.)
     pub(super) fn stack(self) -> usize {
-        (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 12)
+        (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 13)
     }
 }
 

@@ -1,11 +1,12 @@
-//! Parses SQL text to a syntax tree. Only this module names the parser crate; [`crate::lower`] reads the tree
-//! through `ast`.
+//! Parses SQL text to the tree of `syntax`. Only this module knows the parser crate. `forms` and `arrays`
+//! rewrite syntax that the crate does not read, and `convert` makes the syntax tree of the crate's tree.
 //!
 //! No input makes the parser panic or overflow the stack. `limits` bounds the depth of a tree before the tree
 //! is built, and every walk or drop of a tree runs on a stack of matching size.
 
 mod aggregate;
 mod arrays;
+mod convert;
 mod errors;
 mod forms;
 mod limits;
@@ -17,43 +18,32 @@ mod tables;
 #[cfg(feature = "testing")]
 mod writes;
 
-/// The syntax tree.
-pub(crate) mod ast {
-    pub(crate) use sqlparser::ast::*;
-}
-
-pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use arrays::is_array_of_query;
-pub(crate) use forms::{
-    Cycle, FormPart, GroupItem, RowsFrom, Search, collation, excluded, form_name, form_over_query,
-    form_parts, generated, is_document, is_group_distinct, is_local, is_only, is_rows_from, json_aggregate,
-    operator_of_any, search_and_cycle, using_alias, variadic,
-};
-pub(crate) use names::{
-    called, fold, interval_fields, parts, precision, qualified, reads, relations, type_of,
-};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
-pub(crate) use source::{Place, Source};
+pub(crate) use source::Source;
 pub use tables::{Other, over_other_tables};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
 
 use crate::error::{Error, Result, Span};
+use crate::syntax::{Query, Statement};
+use aggregate::CreateAggregate;
 use limits::Depth;
+use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 /// The syntax tree of a query, and the text of the query.
 pub struct Parsed {
-    query: Option<Box<ast::Query>>,
+    query: Option<Box<Query>>,
+    relations: Vec<(Option<String>, String)>,
     source: Source,
     depth: Depth,
 }
 
 impl Parsed {
     /// Returns the syntax tree.
-    pub(crate) fn query(&self) -> Option<&ast::Query> {
+    pub(crate) fn query(&self) -> Option<&Query> {
         self.query.as_deref()
     }
     /// Runs `f` with enough stack to walk the tree.
@@ -63,7 +53,7 @@ impl Parsed {
     /// Returns the names of relations in the query, as PostgreSQL folds them, each with its schema if the
     /// query gives one. Names of CTEs are among the names. A relation may occur several times.
     pub fn relations(&self) -> Vec<(Option<String>, String)> {
-        self.deep(|| self.query.as_ref().map(|q| relations(q.as_ref())).unwrap_or_default())
+        self.relations.clone()
     }
     /// Returns the text as a [`Source`], which converts places in the tree to spans.
     pub(crate) fn source(&self) -> &Source {
@@ -100,28 +90,34 @@ fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
 /// # Errors
 /// A syntax error with its place and the token that does not fit; an error for a text that nests too deeply.
 pub fn parse_query(sql: &str) -> Result<Parsed> {
+    let converted = |q: Box<ast::Query>, source: &Source| {
+        Ok((Box::new(convert::query(source, &q)?), names::relations(&q)))
+    };
+    let ((query, relations), source, depth) = read(sql, converted)?;
+    Ok(Parsed { query: Some(query), relations, source, depth })
+}
+
+/// Parses one query to the parser crate's tree, and runs `f` with enough stack to walk the tree.
+fn read<T>(sql: &str, f: impl FnOnce(Box<ast::Query>, &Source) -> Result<T>) -> Result<(T, Source, Depth)> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
     if tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::SemiColon)) {
         return Err(Error::syntax("the query is empty").at(source.end()).hint("Write a SELECT statement."));
     }
     let rewordable = arrays::may_stand_in(&tokens);
-    deep(depth, || {
+    let made = deep(depth, || {
         let mut parser = parser(tokens);
         let parsed = parser.parse_query().and_then(|q| {
             while parser.consume_token(&Token::SemiColon) {}
             parser.expect_token(&Token::EOF).map(|_| q)
         });
-        match parsed {
-            Ok(mut query) => {
-                if rewordable {
-                    arrays::reword(&mut query);
-                }
-                Ok(Parsed { query: Some(query), source, depth })
-            }
-            Err(e) => Err(errors::convert(&source, e, &parser)),
+        let mut query = parsed.map_err(|e| errors::convert(&source, e, &parser))?;
+        if rewordable {
+            arrays::reword(&mut query);
         }
-    })
+        f(query, &source)
+    })?;
+    Ok((made, source, depth))
 }
 
 /// Parses those statements of a text that define objects of a catalog. Calls `f` with each statement, and
@@ -130,13 +126,15 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
 ///
 /// # Errors
 /// A syntax error, or an error of `f`.
-pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Definition, &Source) -> Result<()>) -> Result<()> {
+pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Statement, &Source) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
     deep(depth, || {
         for piece in script::split(&source, &tokens) {
             if script::describes(&piece.words) {
-                f(definition(&source, &piece)?, &source)?;
+                if let Some(statement) = definition(&source, &piece)? {
+                    f(statement, &source)?;
+                }
             } else if !script::begins(&piece.words) {
                 parse_piece(&source, &piece, |p| p.parse_statement().map(|_| ()))?;
             }
@@ -145,10 +143,11 @@ pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Definition, &Source) 
     })
 }
 
-fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Definition> {
+/// Reads a statement; `None` for a statement that defines nothing that a catalog records.
+fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Option<Statement>> {
     parse_piece(source, piece, |p| match CreateAggregate::parse(p)? {
-        Some(aggregate) => Ok(Definition::Aggregate(aggregate)),
-        None => Ok(Definition::Statement(Box::new(p.parse_statement()?))),
+        Some(aggregate) => Ok(Some(convert::aggregate(&aggregate))),
+        None => Ok(convert::statement(&p.parse_statement()?)),
     })
 }
 
@@ -214,6 +213,12 @@ fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the text of the tree that the parser crate makes of a rewritten query, with `!` for marks.
+    pub(super) fn rewritten(sql: &str) -> String {
+        let read = read(sql, |query, _| Ok(query.to_string().replace('\0', "!")));
+        read.unwrap_or_else(|e| panic!("{sql}: {e}")).0
+    }
 
     fn error(sql: &str) -> Error {
         parse_query(sql).expect_err(sql)

@@ -1,33 +1,15 @@
 //! The text of a query, and places in it.
 
 use crate::error::Span;
-use sqlparser::ast::{self, Spanned};
+use crate::syntax::{Extent, Place, Position};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
 
-/// A part of the syntax tree whose place in the text is known.
-pub(crate) trait Place {
-    /// Returns the place of the part; empty if the parser crate did not store the place.
-    fn place(&self) -> TokenSpan;
+/// Converts a span of the parser crate.
+pub(super) fn extent(span: TokenSpan) -> Extent {
+    let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let position = |at: Location| Position { line: number(at.line), column: number(at.column) };
+    Extent { start: position(span.start), end: position(span.end) }
 }
-
-impl Place for ast::Ident {
-    fn place(&self) -> TokenSpan {
-        self.span
-    }
-}
-impl Place for TokenSpan {
-    fn place(&self) -> TokenSpan {
-        *self
-    }
-}
-macro_rules! spanned {
-    ($($Node:ident),*) => {
-        $(impl Place for ast::$Node {
-            fn place(&self) -> TokenSpan { self.span() }
-        })*
-    };
-}
-spanned!(Expr, ObjectName, Query, Select, SetExpr, TableFactor, SelectItem, Function, TableWithJoins);
 
 /// SQL text, with the byte offsets at which its lines start.
 #[derive(Clone, Debug)]
@@ -66,20 +48,20 @@ impl Source {
         Span { start: byte, end: byte, line: small(line), column: small(column) }
     }
 
-    /// Returns the place of a part of the tree; `None` if the parser crate did not store the place.
-    pub(crate) fn of(&self, node: &impl Place) -> Option<Span> {
-        self.span(node.place())
+    /// Returns the place of a part of the tree; `None` if the place of the part is not known.
+    pub(crate) fn of(&self, part: &impl Place) -> Option<Span> {
+        let Extent { start: first, end: last } = part.extent();
+        let start = self.byte(first)?;
+        let end = self.byte(last).unwrap_or(start).max(start);
+        Some(Span { start, end, line: first.line, column: first.column })
     }
 
     /// Converts a span of the parser crate to a [`Span`] with bytes, line and column.
-    pub(crate) fn span(&self, span: TokenSpan) -> Option<Span> {
-        let start = self.byte(span.start)?;
-        let end = self.byte(span.end).unwrap_or(start).max(start);
-        let (line, column) = (u32::try_from(span.start.line).ok()?, u32::try_from(span.start.column).ok()?);
-        Some(Span { start, end, line, column })
+    pub(super) fn span(&self, span: TokenSpan) -> Option<Span> {
+        self.of(&extent(span))
     }
 
-    fn byte(&self, at: Location) -> Option<usize> {
+    fn byte(&self, at: Position) -> Option<usize> {
         let line = usize::try_from(at.line).ok()?.checked_sub(1)?;
         let start = *self.lines.get(line)?;
         let skip = usize::try_from(at.column).ok()?.checked_sub(1)?;
@@ -102,8 +84,8 @@ mod tests {
     #[test]
     fn columns_count_characters_and_offsets_bytes() {
         let s = Source::new("é x\nab");
-        let at = |line, column| Location { line, column };
-        let span = s.span(TokenSpan { start: at(1, 3), end: at(1, 4) }).unwrap();
+        let at = |line, column| Position { line, column };
+        let span = s.of(&Extent { start: at(1, 3), end: at(1, 4) }).unwrap();
         assert_eq!((span.start, span.end, span.line, span.column), (3, 4, 1, 3));
         assert_eq!((s.end().line, s.end().column, s.end().start), (2, 3, 7));
     }

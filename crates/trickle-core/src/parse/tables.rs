@@ -1,8 +1,9 @@
 //! Rewrites a query to read other tables.
 
-use super::ast::{ObjectName, ObjectNamePart, TableAlias, TableFactor, Visit, Visitor};
-use super::{Source, fold, forms, parse_query};
+use super::names::fold;
+use super::{Source, forms, read};
 use crate::error::{Error, Result};
+use sqlparser::ast::{ObjectName, ObjectNamePart, TableAlias, TableFactor, Visit, Visitor};
 use std::ops::ControlFlow;
 
 /// A replacement table: the text by which a query names the table, and the table's name without a schema.
@@ -19,16 +20,14 @@ pub fn over_other_tables(
     sql: &str,
     mut now: impl FnMut(Option<&str>, &str) -> Option<Other>,
 ) -> Result<String> {
-    let parsed = parse_query(sql)?;
-    let (Some(query), source) = (parsed.query(), &parsed.source) else {
-        return Err(Error::internal("a query without a tree"));
-    };
-    let mut found = Tables { now: &mut now, source, edits: Vec::new(), lost: false };
-    let _ = parsed.deep(|| query.visit(&mut found));
-    if found.lost {
-        return Err(Error::internal("the place of a table in a query is not known"));
-    }
-    let mut edits = found.edits;
+    let (mut edits, ..) = read(sql, |query, source| {
+        let mut found = Tables { now: &mut now, source, edits: Vec::new(), lost: false };
+        let _ = query.visit(&mut found);
+        match found.lost {
+            true => Err(Error::internal("the place of a table in a query is not known")),
+            false => Ok(found.edits),
+        }
+    })?;
     edits.sort_unstable_by_key(|e| std::cmp::Reverse(e.0));
     let mut text = sql.to_owned();
     for (start, end, name) in edits {
@@ -53,8 +52,8 @@ impl Tables<'_> {
         let schema_name = schema.last().map(|s| fold(s));
         let Some((mut text, other)) = (self.now)(schema_name.as_deref(), &own) else { return };
         let needless = alias.filter(|a| a.columns.is_empty() && fold(&a.name) == other);
-        let places = (self.source.of(*schema.first().unwrap_or(last)), self.source.of(*last));
-        let end = needless.map_or(places.1, |a| self.source.of(&a.name));
+        let places = (self.source.span(schema.first().unwrap_or(last).span), self.source.span(last.span));
+        let end = needless.map_or(places.1, |a| self.source.span(a.name.span));
         let ((Some(first), Some(last)), Some(end)) = (places, end) else {
             self.lost = true;
             return;

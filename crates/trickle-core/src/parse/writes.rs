@@ -4,14 +4,15 @@
 //! code of their own. These statements write in-memory data only. Defaults, conflicts and triggers exist on a
 //! server only.
 
-use super::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement,
-    TableFactor, TableObject, TableWithJoins, Truncate, Update,
-};
-use super::{each_statement, fold, qualified};
+use super::each_statement;
+use super::names::{fold, qualified};
 use crate::error::{Error, Result};
 use crate::ident::{Ident, Qualified};
 use crate::table::{ColumnDef, Generated, TableDef};
+use sqlparser::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement,
+    TableFactor, TableObject, TableWithJoins, Truncate, Update,
+};
 
 /// A change of one table by one statement.
 #[derive(Clone, Debug)]

@@ -11,9 +11,8 @@ use crate::error::{Error, Result};
 use crate::expr::functions::{common_type, resolve_function};
 use crate::expr::{Expr, ExprKind, FuncSig, Volatility};
 use crate::graph::Schema;
-use crate::parse::ast::{Expr as Ast, Ident, Query};
-use crate::parse::{Cycle, Search, fold, search_and_cycle};
 use crate::rel::Fixpoint;
+use crate::syntax::{Expr as Ast, Ident, Query};
 use crate::types::Type;
 use std::sync::Arc;
 
@@ -56,26 +55,24 @@ impl Lowerer<'_> {
         (names, rows): (&[Arc<str>], &Schema),
         fixpoint: Fixpoint,
     ) -> Result<Tracks> {
-        let keys = super::super::top::order_by(query.order_by.as_ref());
-        let (search, cycle) = search_and_cycle(keys).unwrap_or_default();
         let (mut tracks, mut unread): (Vec<Track>, Vec<Arc<str>>) = (Vec::new(), Vec::new());
-        if let Some(Search { depth, set, by }) = search {
-            let by = self.track_columns("search", &by, names)?;
-            let kind = if depth { Kind::Way(by) } else { Kind::Round };
+        if let Some(search) = &query.search {
+            let by = self.track_columns("search", &search.by, names)?;
+            let kind = if search.depth { Kind::Way(by) } else { Kind::Round };
             // UNION ALL drops no row, so a column that no query can read need not be computed.
-            let name = self.added(set, names, &[])?;
+            let name = self.added(&search.set, names, &[])?;
             unread.push(name.clone());
             if fixpoint == Fixpoint::Distinct {
                 tracks.push(Track { name, kind });
             }
         }
-        if let Some(Cycle { by, set, values, using }) = cycle {
-            let by = self.track_columns("cycle", &by, names)?;
-            let (value, other) = self.marks(values, set)?;
+        if let Some(cycle) = &query.cycle {
+            let by = self.track_columns("cycle", &cycle.by, names)?;
+            let (value, other) = self.marks(cycle.values.as_ref(), &cycle.set)?;
             let kind = Kind::Cycle { by: by.clone(), value, other };
-            let name = self.added(set, names, &unread)?;
+            let name = self.added(&cycle.set, names, &unread)?;
             unread.push(name.clone());
-            let way = self.added(using, names, &unread)?;
+            let way = self.added(&cycle.using, names, &unread)?;
             unread.retain(|n| *n != name);
             unread.push(way.clone());
             tracks.extend([Track { name, kind }, Track { name: way, kind: Kind::Way(by) }]);
@@ -92,19 +89,19 @@ impl Lowerer<'_> {
     }
 
     /// Returns the positions of the columns that a clause names.
-    fn track_columns(&self, clause: &str, by: &[&Ident], names: &[Arc<str>]) -> Result<Vec<usize>> {
-        let place = |i: &&Ident| {
-            let name = fold(i);
+    fn track_columns(&self, clause: &str, by: &[Ident], names: &[Arc<str>]) -> Result<Vec<usize>> {
+        let place = |i: &Ident| {
+            let name = i.folded();
             names.iter().position(|n| **n == *name).ok_or_else(|| {
                 let e = Error::syntax(format!("{clause} column \"{name}\" not in WITH query column list"));
-                self.at(e, *i)
+                self.at(e, i)
             })
         };
         by.iter().map(place).collect()
     }
 
     fn added(&self, name: &Ident, names: &[Arc<str>], others: &[Arc<str>]) -> Result<Arc<str>> {
-        let new = fold(name);
+        let new = name.folded();
         if names.iter().chain(others).any(|n| **n == *new) {
             let e = Error::syntax(format!("column name \"{new}\" already used in WITH query column list"));
             return Err(self.at(e, name));
@@ -113,7 +110,7 @@ impl Lowerer<'_> {
     }
 
     /// Returns the two values of a cycle's mark.
-    fn marks(&mut self, values: Option<(&Ast, &Ast)>, place: &Ident) -> Result<(Expr, Expr)> {
+    fn marks(&mut self, values: Option<&(Ast, Ast)>, place: &Ident) -> Result<(Expr, Expr)> {
         let Some((value, other)) = values else { return Ok((Expr::bool(true), Expr::bool(false))) };
         let mut cx = ClauseContext::new("CYCLE");
         let (value, other) = (self.expr(value, &mut cx)?, self.expr(other, &mut cx)?);

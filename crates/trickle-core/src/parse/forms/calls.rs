@@ -8,7 +8,7 @@
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
-use crate::parse::ast::{
+use sqlparser::ast::{
     DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JsonKeyUniqueness,
     ObjectName, ObjectNamePart,
 };
@@ -121,7 +121,7 @@ const COLUMN: [&str; 7] = ["EXISTS", "FOR ORDINALITY", "NESTED", "NESTED PATH", 
 const SIGNS: [&str; 4] = [",", ":", "(", ")"];
 
 /// A part of a call with keywords.
-pub(crate) enum FormPart<'q> {
+pub(in crate::parse) enum FormPart<'q> {
     /// An argument.
     Argument(&'q Expr),
     /// Keywords, a comma, a colon or a parenthesis between arguments.
@@ -134,13 +134,13 @@ pub(crate) enum FormPart<'q> {
 
 /// Returns the name, in upper case, of a call that was rewritten from one with keywords; `None` for any other
 /// call.
-pub(crate) fn form_name(called: &ObjectName) -> Option<&'static str> {
+pub(in crate::parse) fn form_name(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(FORM)?)
 }
 
 /// Returns the name of a call that had a query as its argument, such as `JSON_ARRAY(SELECT …)`; `None` for
 /// any other call. Rewriting leaves out the query.
-pub(crate) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
+pub(in crate::parse) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
 }
 
@@ -149,7 +149,7 @@ fn one_of_calls(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the parts of a rewritten call; `None` if an argument is of a form that rewriting does not make.
-pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
+pub(in crate::parse) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
         Some(match e {
@@ -168,12 +168,12 @@ pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
 
 /// Returns the name of an aggregate in SQL/JSON syntax, and the name of the function that computes the
 /// aggregate. The function's name contains `?` where the arguments decide between json and jsonb.
-pub(crate) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
+pub(in crate::parse) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }
 
 /// Whether a test `a IS [NOT] JSON …` in the tree was rewritten from `a IS [NOT] DOCUMENT`.
-pub(crate) fn is_document(keys: Option<&JsonKeyUniqueness>) -> bool {
+pub(in crate::parse) fn is_document(keys: Option<&JsonKeyUniqueness>) -> bool {
     keys == Some(&JsonKeyUniqueness::WithoutUniqueKeys)
 }
 
@@ -575,12 +575,7 @@ impl Scan<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::parse_query;
-
-    fn read(sql: &str) -> String {
-        let parsed = parse_query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
-        parsed.query().unwrap().to_string().replace('\0', "!")
-    }
+    use super::super::super::tests::rewritten as read;
 
     #[test]
     fn words_between_arguments_are_arguments() {

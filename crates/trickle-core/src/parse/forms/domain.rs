@@ -2,13 +2,13 @@
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
-use crate::parse::ast::{Ident, ObjectName};
+use sqlparser::ast::{Ident, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
 /// Returns the collation of a domain. The tree has room for one identifier only. This identifier contains
 /// both the schema and the name, each behind a mark.
-pub(crate) fn collation(written: &Ident) -> ObjectName {
+pub(in crate::parse) fn collation(written: &Ident) -> ObjectName {
     let parts = written.value.strip_prefix(MARK).and_then(|both| both.split_once(MARK));
     match parts {
         Some(parts) => {

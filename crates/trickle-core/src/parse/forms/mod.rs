@@ -13,18 +13,18 @@ mod recursion;
 mod rows;
 mod sets;
 
-use super::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
-};
 use super::limits::GROUPS;
 use crate::window::Exclusion;
-pub(crate) use calls::{FormPart, form_name, form_over_query, form_parts, is_document, json_aggregate};
-pub(crate) use domain::collation;
-pub(crate) use operators::{is_local, operator_of_any, variadic};
+pub(super) use calls::{FormPart, form_name, form_over_query, form_parts, is_document, json_aggregate};
+pub(super) use domain::collation;
+pub(super) use operators::{is_local, operator_of_any, variadic};
 use reader::Reader;
-pub(crate) use recursion::{Cycle, Search, search_and_cycle};
-pub(crate) use rows::{RowsFrom, is_rows_from};
-pub(crate) use sets::GroupItem;
+pub(super) use recursion::{Cycle, Search, search_and_cycle};
+pub(super) use rows::{RowsFrom, is_rows_from};
+pub(super) use sets::GroupItem;
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
+};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -42,7 +42,7 @@ const EXCLUDED: [(&str, Exclusion); 4] = [
 const MARK: &str = "\0";
 
 /// Whether a table is named as `ONLY t`.
-pub(crate) fn is_only(name: &ObjectName) -> bool {
+pub(in crate::parse) fn is_only(name: &ObjectName) -> bool {
     matches!(name.0.first(), Some(ObjectNamePart::Identifier(i)) if i.value == ONLY)
 }
 
@@ -51,13 +51,18 @@ pub(super) fn is_mark(part: &ObjectNamePart) -> bool {
     matches!(part, ObjectNamePart::Identifier(i) if i.value.starts_with(MARK))
 }
 
+/// Whether an alias is the one that rewriting gives to a query in parentheses.
+pub(in crate::parse) fn is_alias_mark(alias: &Ident) -> bool {
+    alias.value == MARK
+}
+
 /// Whether the first key of GROUP BY is the mark for `GROUP BY DISTINCT`.
-pub(crate) fn is_group_distinct(key: &Expr) -> bool {
+pub(in crate::parse) fn is_group_distinct(key: &Expr) -> bool {
     matches!(key, Expr::Identifier(i) if i.value == DISTINCT)
 }
 
 /// Returns the alias in `USING (…) AS alias`, which is stored as the last of the names.
-pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
+pub(in crate::parse) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     match names.last()?.0.as_slice() {
         [ObjectNamePart::Identifier(i)] => {
             Some(Ident { value: i.value.strip_prefix(MARK)?.to_owned(), ..i.clone() })
@@ -68,7 +73,7 @@ pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
 
 /// Returns the keys of an ORDER BY without a mark at their end, and the EXCLUDE clause that the mark stands
 /// for.
-pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
+pub(in crate::parse) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
     if let Some((OrderByExpr { expr: Expr::Identifier(i), .. }, before)) = keys.split_last()
         && let Some((_, what)) = EXCLUDED.iter().find(|(mark, _)| i.value == *mark)
     {
@@ -78,7 +83,7 @@ pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
 }
 
 /// Returns the expression of a generated column, and whether the column is virtual.
-pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
+pub(in crate::parse) fn generated(e: &Expr) -> (&Expr, bool) {
     if let Expr::Function(f) = e
         && let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice()
         && name.value == VIRTUAL
@@ -203,11 +208,7 @@ fn word(text: &str) -> Token {
 #[cfg(test)]
 mod tests {
     use super::super::parse_query;
-
-    fn read(sql: &str) -> String {
-        let parsed = parse_query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
-        parsed.query().unwrap().to_string().replace('\0', "!")
-    }
+    use super::super::tests::rewritten as read;
 
     #[test]
     fn what_the_parser_does_not_read_is_put_into_other_words() {

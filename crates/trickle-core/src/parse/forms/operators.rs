@@ -3,7 +3,7 @@
 
 use super::reader::Reader;
 use super::{Edit, name, word};
-use crate::parse::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart};
+use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
@@ -14,7 +14,7 @@ const ANY: &str = "\0any ";
 
 /// Returns the real operator and the operand of ANY or ALL, from the right side of an equality that was
 /// rewritten from `a op ANY (b)`.
-pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
+pub(in crate::parse) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
     let Expr::Function(f) = right else { return None };
     let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
     let op = name.value.strip_prefix(ANY)?;
@@ -26,7 +26,7 @@ pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
 }
 
 /// Returns the array in `VARIADIC array`.
-pub(crate) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
+pub(in crate::parse) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
     match arg {
         FunctionArg::ExprNamed { name: Expr::Identifier(name), arg: FunctionArgExpr::Expr(e), .. }
             if name.value == VARIADIC =>
@@ -38,7 +38,7 @@ pub(crate) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
 }
 
 /// Whether the zone of AT TIME ZONE is the mark for AT LOCAL.
-pub(crate) fn is_local(zone: &Expr) -> bool {
+pub(in crate::parse) fn is_local(zone: &Expr) -> bool {
     matches!(zone, Expr::Identifier(Ident { value, .. }) if value == LOCAL)
 }
 

@@ -2,10 +2,10 @@
 
 use super::reader::Reader;
 use super::{Edit, name, word};
-use crate::parse::ast::{
+use crate::parse::names::fold;
+use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, OrderByExpr,
 };
-use crate::parse::fold;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Whitespace, Word};
 
@@ -17,30 +17,32 @@ const CYCLE_TO: &str = "\0cycle to";
 const VALUE: usize = 24;
 
 /// The clause `SEARCH DEPTH|BREADTH FIRST BY columns SET column`.
-pub(crate) struct Search<'q> {
+pub(in crate::parse) struct Search<'q> {
     /// Whether the order is DEPTH FIRST.
-    pub(crate) depth: bool,
+    pub(in crate::parse) depth: bool,
     /// The column that the clause adds.
-    pub(crate) set: &'q Ident,
+    pub(in crate::parse) set: &'q Ident,
     /// The columns of the search order.
-    pub(crate) by: Vec<&'q Ident>,
+    pub(in crate::parse) by: Vec<&'q Ident>,
 }
 
 /// The clause `CYCLE columns SET column [TO value DEFAULT value] USING column`.
-pub(crate) struct Cycle<'q> {
+pub(in crate::parse) struct Cycle<'q> {
     /// The columns whose values repeat in a cycle.
-    pub(crate) by: Vec<&'q Ident>,
+    pub(in crate::parse) by: Vec<&'q Ident>,
     /// The column that marks a cycle.
-    pub(crate) set: &'q Ident,
+    pub(in crate::parse) set: &'q Ident,
     /// The value of the column `set` for a row in a cycle, and its value for any other row.
-    pub(crate) values: Option<(&'q Expr, &'q Expr)>,
+    pub(in crate::parse) values: Option<(&'q Expr, &'q Expr)>,
     /// The column that holds the path.
-    pub(crate) using: &'q Ident,
+    pub(in crate::parse) using: &'q Ident,
 }
 
 /// Returns the clauses SEARCH and CYCLE from the keys that [`Reader::recursion`] puts into an ORDER BY;
 /// `None` if the keys are real sort keys.
-pub(crate) fn search_and_cycle(keys: &[OrderByExpr]) -> Option<(Option<Search<'_>>, Option<Cycle<'_>>)> {
+pub(in crate::parse) fn search_and_cycle(
+    keys: &[OrderByExpr],
+) -> Option<(Option<Search<'_>>, Option<Cycle<'_>>)> {
     let (mut search, mut cycle) = (None, None);
     for key in keys {
         let Expr::Function(f) = &key.expr else { return None };

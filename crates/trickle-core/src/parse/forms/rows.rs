@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::{Edit, name, word};
-use crate::parse::ast::{
+use sqlparser::ast::{
     DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
     ObjectNamePart,
 };
@@ -13,19 +13,19 @@ const ROWS_FROM: &str = "\0rows";
 const DEFINED: &str = "\0defined";
 
 /// Whether a function in FROM stands for `ROWS FROM (…)`.
-pub(crate) fn is_rows_from(name: &ObjectName) -> bool {
+pub(in crate::parse) fn is_rows_from(name: &ObjectName) -> bool {
     matches!(name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == ROWS_FROM)
 }
 
 /// A call inside `ROWS FROM (…)`.
-pub(crate) struct RowsFrom<'a> {
-    pub(crate) call: &'a Function,
+pub(in crate::parse) struct RowsFrom<'a> {
+    pub(in crate::parse) call: &'a Function,
     /// The column definition list `AS (name type, …)`.
-    pub(crate) definition: Vec<(&'a Ident, &'a DataType)>,
+    pub(in crate::parse) definition: Vec<(&'a Ident, &'a DataType)>,
 }
 
 impl<'a> RowsFrom<'a> {
-    pub(crate) fn of(arg: &'a FunctionArg) -> Option<RowsFrom<'a>> {
+    pub(in crate::parse) fn of(arg: &'a FunctionArg) -> Option<RowsFrom<'a>> {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Function(call))) = arg else { return None };
         let FunctionArguments::List(list) = &call.args else { return None };
         if !matches!(call.name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == DEFINED) {

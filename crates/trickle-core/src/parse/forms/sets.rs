@@ -1,9 +1,9 @@
 //! Rewrites grouping sets. The parser crate refuses grouping sets that are nested or begin with a
 //! parenthesis. Grouping sets are therefore rewritten to calls, which [`GroupItem::of`] recognises.
 
-use super::super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 use super::reader::Reader;
 use super::{Edit, name};
+use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
@@ -13,7 +13,7 @@ const CUBE: &str = "\0cube";
 const EMPTY: &str = "\0empty";
 
 /// An item of GROUP BY, or of GROUPING SETS.
-pub(crate) enum GroupItem<'a> {
+pub(in crate::parse) enum GroupItem<'a> {
     /// One grouping set: no key, one key, or several in parentheses.
     Set(Vec<&'a Expr>),
     /// GROUPING SETS: the sets of all its items.
@@ -27,7 +27,7 @@ pub(crate) enum GroupItem<'a> {
 impl GroupItem<'_> {
     /// Reads an item. Returns `None` if GROUPING SETS, ROLLUP or CUBE contains a clause that is not allowed
     /// in it, such as ORDER BY between its parentheses.
-    pub(crate) fn of(item: &Expr) -> Option<GroupItem<'_>> {
+    pub(in crate::parse) fn of(item: &Expr) -> Option<GroupItem<'_>> {
         let bare = bare(item);
         if matches!(bare, Expr::Identifier(i) if i.value == EMPTY) {
             return Some(GroupItem::Set(Vec::new()));
