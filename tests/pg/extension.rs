@@ -301,7 +301,7 @@ fn an_old_snapshot_captures_and_drains_no_unseen_changes() {
 /// Catches rows that only the caller's session sees, and that its refresh would store for everybody.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn a_session_with_a_temporary_child_of_a_source_refreshes_nothing() {
+fn a_refresh_beside_a_temporary_child_of_a_source_is_refused() {
     todays_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, ORDERS).await;

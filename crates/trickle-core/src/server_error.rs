@@ -1,6 +1,6 @@
 //! The error with which a server answers a statement.
 
-use crate::Error;
+use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -97,7 +97,7 @@ impl Source {
 impl Lowerer<'_> {
     pub(super) fn list(&mut self, from: &[FromItem], build: &mut Build) -> Result<()> {
         for item in from {
-            let scope = self.from_item(item, build)?;
+            let scope = self.item_of_from(item, build)?;
             let old = self.take_scope();
             let both = self.side_by_side(old, scope, item)?;
             self.set_scope(both);
@@ -193,7 +193,7 @@ impl Lowerer<'_> {
                 self.append(source, "", t.alias.as_ref(), build)
             }
             TableKind::Nested(item) => {
-                let scope = self.from_item(item, build)?;
+                let scope = self.item_of_from(item, build)?;
                 let Some(alias) = &t.alias else { return Ok(scope) };
                 let names = scope.star.iter().map(|c| c.name.clone()).collect();
                 let names = self.alias_columns(alias, names)?;

@@ -51,7 +51,7 @@ impl Start {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn from_item(&mut self, t: &FromItem, build: &mut Build) -> Result<Scope> {
+    pub(super) fn item_of_from(&mut self, t: &FromItem, build: &mut Build) -> Result<Scope> {
         let mut start = Start {
             factor: build.factors.len(),
             conjunct: build.conjuncts.len(),

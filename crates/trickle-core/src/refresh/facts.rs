@@ -2,10 +2,10 @@
 
 use super::Value;
 use super::plan::{Bind, Member, Source};
-use crate::ServerError;
 use crate::cost::{Model, Strategy};
 use crate::expr::Moment;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
+use crate::server_error::ServerError;
 use crate::sql::Qualified;
 use crate::table::TableId;
 use std::collections::BTreeMap;

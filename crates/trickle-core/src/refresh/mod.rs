@@ -48,7 +48,7 @@ pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::{KeyColumn, Recompute};
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 
-use crate::ServerError;
+use crate::server_error::ServerError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

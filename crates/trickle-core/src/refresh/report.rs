@@ -2,9 +2,9 @@
 
 use super::Phase;
 use super::plan::Relation;
-use crate::ServerError;
 use crate::cost::{self, Decision, Inputs, Model, Policy, Strategy};
 use crate::frontier::Frontier;
+use crate::server_error::ServerError;
 use crate::sql::Qualified;
 pub use crate::vocabulary::Action;
 use serde::{Deserialize, Serialize};

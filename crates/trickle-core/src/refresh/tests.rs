@@ -613,7 +613,7 @@ fn within_a_callers_transaction_nothing_is_begun_or_ended() {
     server.open = true;
     let f: Frontier = report(server.drive(callers())).frontier.unwrap();
     assert_eq!(server.short().first().unwrap(), "Decide");
-    assert_eq!(server.short()[7..], ["Command", "Frontier", "History"]);
+    assert_eq!(server.short()[7..], ["Command", "Partitions", "Frontier", "History"]);
     assert_eq!(f.partial().collect::<Vec<_>>(), [(105, 1)]);
     let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "22012");
     server.open = true;

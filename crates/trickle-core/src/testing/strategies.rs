@@ -30,9 +30,12 @@ impl fmt::Debug for Changed {
     }
 }
 
+/// A function that makes a value from random decisions.
+type Draw<T> = dyn Fn(&mut Choice) -> Result<T> + Send + Sync;
+
 /// A strategy whose values are drawn from a seed. A value shrinks through a list of smaller values.
 pub struct Drawn<T> {
-    draw: Arc<dyn Fn(&mut Choice) -> Result<T> + Send + Sync>,
+    draw: Arc<Draw<T>>,
     smaller: fn(&T) -> Vec<T>,
 }
 

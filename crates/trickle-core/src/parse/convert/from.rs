@@ -15,7 +15,7 @@ use sqlparser::ast::{
 };
 
 impl Converter<'_> {
-    pub(super) fn from_item(&self, item: &TableWithJoins) -> Result<FromItem> {
+    pub(super) fn item_of_from(&self, item: &TableWithJoins) -> Result<FromItem> {
         stacker::maybe_grow(256 << 10, 4 << 20, || {
             Ok(FromItem {
                 first: self.table(&item.relation)?,
@@ -47,7 +47,7 @@ impl Converter<'_> {
                 (TableKind::Query { query, lateral: *lateral, sampled }, alias)
             }
             TableFactor::NestedJoin { table_with_joins, alias } => {
-                (TableKind::Nested(Box::new(self.from_item(table_with_joins)?)), alias)
+                (TableKind::Nested(Box::new(self.item_of_from(table_with_joins)?)), alias)
             }
             TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
                 let functions = self.functions(name, &args.args, factor)?;

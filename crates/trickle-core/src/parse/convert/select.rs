@@ -19,7 +19,7 @@ impl Converter<'_> {
                 Some(ast::Distinct::All) | None => None,
             },
             group_by: self.group_by(s)?,
-            from: s.from.iter().map(|item| self.from_item(item)).collect::<Result<_>>()?,
+            from: s.from.iter().map(|item| self.item_of_from(item)).collect::<Result<_>>()?,
             selection: self.optional(s.selection.as_ref())?,
             items: s.projection.iter().map(|item| self.select_item(item)).collect::<Result<_>>()?,
             having: self.optional(s.having.as_ref())?,

@@ -2,12 +2,12 @@
 
 use super::choose::is_timed;
 use super::{Machine, State};
-use crate::ServerError;
 use crate::cost::Strategy;
 use crate::refresh::control::{self};
 use crate::refresh::facts::{Facts, Gap, Pending, give_up};
 use crate::refresh::plan::{Member, ReaderView, Template, Windows, Yield};
 use crate::refresh::{Answer, Kind, Phase, Setting, Statement, Step};
+use crate::server_error::ServerError;
 use crate::table::TableId;
 
 /// The greatest number of changes of a source for which the server keeps the plan of a delta. With more

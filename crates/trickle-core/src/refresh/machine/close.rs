@@ -2,7 +2,6 @@
 
 use super::apply::{ANEW, KEPT, planned};
 use super::{Machine, State};
-use crate::ServerError;
 use crate::cost::{Sample, threshold};
 use crate::frontier::ALL_COMMANDS;
 use crate::refresh::control::{self, Learnt};
@@ -10,6 +9,7 @@ use crate::refresh::facts::give_up;
 use crate::refresh::plan::Member;
 use crate::refresh::report::{Action, MemberReport, Report};
 use crate::refresh::{Answer, Kind, Phase, Setting, Statement, Step, Value};
+use crate::server_error::ServerError;
 
 /// Returns the setting under which a commit does not wait for the disk.
 fn unawaited() -> Setting {

@@ -1,12 +1,12 @@
 //! The end of an attempt that met an error: a recompute, another attempt, or the failure.
 
 use super::{Machine, State};
-use crate::ServerError;
 use crate::refresh::control::{self};
 use crate::refresh::facts::give_up;
 use crate::refresh::plan::Transaction;
 use crate::refresh::report::{Action, Failure, FailureKind};
 use crate::refresh::{Kind, Phase, Step};
+use crate::server_error::ServerError;
 
 impl Machine {
     pub(super) fn roll_back(&mut self, then: State) -> Step {

@@ -11,6 +11,7 @@ use super::plan::{Plan, Template, Transaction};
 use super::report::{Action, Failure, MemberReport, Phases};
 use super::{Answer, Kind, Outcome, Phase, Setting, Statement, Step};
 use crate::frontier::Frontier;
+use crate::server_error::ServerError;
 use std::collections::BTreeMap;
 
 /// The state of the machine: the purpose of the batch that it handed out last.
