@@ -140,7 +140,8 @@ fn a_lagging_reader_is_recomputed_and_buffers_stay_small() {
 }
 
 /// Catches rows of a temporary child. They exist for the session that made the child, and statements of that
-/// session on the parent write them too; the query, which a refresh runs in another session, has none of them.
+/// session on the parent write them too; the query, which a refresh runs in another session, has none of
+/// them.
 #[test]
 fn rows_of_a_temporary_child_are_in_no_result() {
     todays_server(async |db| {

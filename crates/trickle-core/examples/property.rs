@@ -4,9 +4,9 @@
 //! $ cargo run -p trickle-core --features testing --example property
 //! ```
 //!
-//! The embedder keeps results in a store of its own, to which it adds deltas. The property says that the store
-//! then has the rows of the query. The strategies of [`testing`](trickle_core::testing::strategies) draw queries
-//! and changes, and shrink a counterexample to a small one, which is printed as SQL.
+//! The embedder keeps results in a store of its own, to which it adds deltas. The property says that the
+//! store then has the rows of the query. The strategies of [`testing`](trickle_core::testing::strategies)
+//! draw queries and changes, and shrink a counterexample to a small one, which is printed as SQL.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 

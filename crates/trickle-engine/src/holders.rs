@@ -3,8 +3,8 @@
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 
-/// The sessions and prepared transactions that hold locks on the tables `$1` which make writers and DDL wait. A
-/// lock of a prepared transaction has no process. Its owner is found by the lock that each such transaction
+/// The sessions and prepared transactions that hold locks on the tables `$1` which make writers and DDL wait.
+/// A lock of a prepared transaction has no process. Its owner is found by the lock that each such transaction
 /// holds on its own number, since the two locks have the same virtual transaction.
 const HOLDERS: &str = "
 SELECT DISTINCT coalesce(h.pid, 0), coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''),
@@ -19,9 +19,9 @@ WHERE h.relation = ANY ($1) AND h.database = (SELECT oid FROM pg_database WHERE 
     AND h.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock',
     'ExclusiveLock', 'AccessExclusiveLock') ORDER BY 1, 7";
 
-/// The sessions and prepared transactions that block the process `$1`, with the table whose lock it waits for.
-/// `pg_blocking_pids` has 0 for each prepared transaction. The transaction is then found by the object that
-/// the process waits for, which is a table or the transaction itself.
+/// The sessions and prepared transactions that block the process `$1`, with the table whose lock it waits
+/// for. `pg_blocking_pids` has 0 for each prepared transaction. The transaction is then found by the object
+/// that the process waits for, which is a table or the transaction itself.
 pub(crate) const BLOCKERS: &str = "
 SELECT b.pid, coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
     extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::int8,

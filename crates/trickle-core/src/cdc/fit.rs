@@ -163,8 +163,9 @@ fn is_permanent(relation: Scalar) -> Scalar {
     Scalar::Exists { query: Box::new(Query::select(found)), negated: false }
 }
 
-/// Whether the writer's session has a temporary child of the table. Statements on the table write rows of that
-/// child too, and no other session sees these rows. A session without temporary tables is spared the search.
+/// Whether the writer's session has a temporary child of the table. Statements on the table write rows of
+/// that child too, and no other session sees these rows. A session without temporary tables is spared the
+/// search.
 pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
     let has = Scalar::Call(function("has_temporary_child"), vec![source(buffer, "oid")]);
     let any = Scalar::call("pg_my_temp_schema", vec![]).op("<>", constant("0", "oid"));

@@ -6,8 +6,8 @@ use super::{Expr, Ident, ObjectName, OrderItem, Over, Query, TypeName};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: ObjectName,
-    /// The function that computes an aggregate with SQL/JSON syntax, such as `JSON_ARRAYAGG`. Its name contains
-    /// `?` where the types of the arguments decide between json and jsonb.
+    /// The function that computes an aggregate with SQL/JSON syntax, such as `JSON_ARRAYAGG`. Its name
+    /// contains `?` where the types of the arguments decide between json and jsonb.
     pub(crate) computed_by: Option<String>,
     pub(crate) args: Arguments,
     /// Whether DISTINCT stands before the arguments.

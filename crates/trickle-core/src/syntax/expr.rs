@@ -133,8 +133,8 @@ pub(crate) enum Node {
         part: Box<Expr>,
         text: Box<Expr>,
     },
-    /// A call with the keywords of the SQL standard, such as `SUBSTRING(a FROM b)`, as the call of the built-in
-    /// function that computes it.
+    /// A call with the keywords of the SQL standard, such as `SUBSTRING(a FROM b)`, as the call of the
+    /// built-in function that computes it.
     Builtin {
         function: &'static str,
         args: Vec<Expr>,
@@ -154,8 +154,8 @@ pub(crate) enum Node {
     Call(Box<Call>),
     /// A call with a grammar of its own.
     Form(Form),
-    /// A call with a grammar of its own whose argument is a query, such as `JSON_ARRAY(SELECT …)`, by its name
-    /// in upper case.
+    /// A call with a grammar of its own whose argument is a query, such as `JSON_ARRAY(SELECT …)`, by its
+    /// name in upper case.
     FormOverQuery(&'static str),
 }
 

@@ -20,8 +20,8 @@ pub(crate) struct TypeName {
 pub(crate) enum TypeShape {
     /// An array of elements of this type.
     Array(Box<TypeName>),
-    /// An interval. A cast to an interval with fields keeps the fields from the first to the last one, such as
-    /// `day` and `minute`.
+    /// An interval. A cast to an interval with fields keeps the fields from the first to the last one, such
+    /// as `day` and `minute`.
     Interval(Option<(String, String)>),
     /// A type that may be defined by users, with its modifiers.
     Named { name: ObjectName, modifiers: Vec<String> },

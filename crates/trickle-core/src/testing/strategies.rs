@@ -103,8 +103,8 @@ impl<T: Clone + fmt::Debug> ValueTree for Shrinking<T> {
     }
 }
 
-/// Returns random states of `tables`, each with a random change of it. A table has at most `rows` rows. States
-/// shrink by rows.
+/// Returns random states of `tables`, each with a random change of it. A table has at most `rows` rows.
+/// States shrink by rows.
 pub fn changes(tables: Vec<Arc<TableDef>>, rows: usize) -> Drawn<Database> {
     Drawn { draw: Arc::new(move |choice| Ok(change(choice, &tables, rows))), smaller: shrink::smaller_data }
 }

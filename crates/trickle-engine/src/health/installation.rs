@@ -365,8 +365,8 @@ fn altered(tables: &[Status], voice: Voice) -> Check {
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
-/// Processes that wait for a lock on a stream table or a source, each with the table, the processes that block
-/// it, and the prepared transactions that have a lock on the table. `pg_blocking_pids` has 0 for these.
+/// Processes that wait for a lock on a stream table or a source, each with the table, the processes that
+/// block it, and the prepared transactions that have a lock on the table. `pg_blocking_pids` has 0 for these.
 const LOCKS: &str = "
 SELECT DISTINCT l.pid, l.relation::regclass::text, array_remove(pg_blocking_pids(l.pid), 0),
     CASE WHEN 0 = ANY (pg_blocking_pids(l.pid)) THEN ARRAY(

@@ -61,7 +61,8 @@ impl Converter<'_> {
 mod tests {
     use super::super::parse_query;
 
-    /// The names that rewriting gives to the columns of `ARRAY(SELECT …)` stay, since no query can write them.
+    /// The names that rewriting gives to the columns of `ARRAY(SELECT …)` stay, since no query can write
+    /// them.
     #[test]
     fn no_mark_is_left_in_the_syntax_tree() {
         for sql in [

@@ -118,9 +118,9 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
 }
 
 /// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot:
-/// statements before that change read other rows than statements after it. In a caller's session the statement
-/// also fails where a source has a temporary child, whose rows other sessions do not see. `None`: there is
-/// nothing to compare.
+/// statements before that change read other rows than statements after it. In a caller's session the
+/// statement also fails where a source has a temporary child, whose rows other sessions do not see. `None`:
+/// there is nothing to compare.
 pub(super) fn require_partitions(plan: &Plan) -> Option<Statement> {
     let may = |s: &&Source| s.partitioned || matches!(plan.transaction, Transaction::Callers { .. });
     let read: BTreeSet<TableId> =
