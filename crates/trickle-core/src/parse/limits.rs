@@ -82,8 +82,16 @@ impl Depth {
 pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> {
     let mut depth = Depth { groups: 0, operators: 0, links: 0 };
     let mut open = vec![Group::default()];
+    let mut before = &Token::EOF;
     for t in tokens {
         let Some(group) = open.last_mut() else { break };
+        // `int[][]` is an array of arrays: a bracket behind a bracket is one level more.
+        if t.token == Token::LBracket && *before == Token::RBracket {
+            group.operators += 1;
+        }
+        if !matches!(t.token, Token::Whitespace(_)) {
+            before = &t.token;
+        }
         match &t.token {
             Token::Whitespace(_) | Token::EOF | Token::Period | Token::Number(..) => continue,
             Token::LParen | Token::LBracket | Token::LBrace => open.push(Group::default()),

@@ -261,6 +261,7 @@ mod tests {
             format!("SELECT {} 1", repeat("- ", n)),
             format!("SELECT {} 1", repeat("~ ", n)),
             format!("SELECT 1{}", repeat("::int", n)),
+            format!("SELECT a::int{}", repeat("[]", n)),
             format!("SELECT 1{}", repeat(" IS NULL", n)),
             format!("SELECT {} 1 {}", repeat("(SELECT ", n), repeat(")", n)),
             format!("SELECT {} x {}", repeat("CASE WHEN ", n), repeat(" THEN 1 END", n)),

@@ -2,7 +2,8 @@
 //! text, and [`crate::lower`] and [`crate::catalog`] read it.
 //!
 //! The tree has PostgreSQL's syntax only: parsing refuses clauses of other databases. Names of columns and
-//! tables are not resolved. Two trees are equal if they are written alike, wherever they stand in a text.
+//! tables are not resolved. Trees of spellings with one meaning are equal, wherever they stand in a text; so
+//! are those of `CAST(a AS t)` and `a::t`.
 
 mod call;
 mod expr;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The name of a type, as a query or a definition gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TypeName {
-    /// The name in the spelling of messages.
+    /// The name as messages show it. A type whose name consists of keywords is found by this text.
     pub(crate) text: String,
     pub(crate) shape: TypeShape,
     /// The number of fractional digits to which a cast to a date/time type rounds, or to an array of such a

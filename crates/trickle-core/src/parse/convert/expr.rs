@@ -13,10 +13,16 @@ impl Converter<'_> {
     pub(super) fn expr(&self, e: &Ast) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match self.node(e) {
             Ok(node) => {
-                // The place of a chain of operators follows from its parts, which are many.
+                // Places of chains follow from those of their parts, since the parser crate walks a whole
+                // tree for its place.
                 let extent = match &node {
-                    Node::Binary { left, right, .. } => left.extent.union(right.extent),
+                    Node::Binary { left, right, .. } | Node::IsDistinct { left, right, .. } => {
+                        left.extent.union(right.extent)
+                    }
                     Node::Nested(inner) => inner.extent,
+                    Node::Unary { operand, .. } | Node::Is { operand, .. } | Node::Cast { operand, .. } => {
+                        operand.extent
+                    }
                     _ => extent(e.span()),
                 };
                 Ok(Expr { node, extent })

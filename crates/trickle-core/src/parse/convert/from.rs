@@ -34,11 +34,12 @@ impl Converter<'_> {
                 with_ordinality: false,
                 version: None,
                 sample,
-                with_hints: _,
+                with_hints,
                 partitions: _,
                 json_path: _,
                 index_hints: _,
             } => {
+                self.plain(!with_hints.is_empty(), factor)?;
                 let (only, sampled) = (is_only(name), sample.is_some());
                 (TableKind::Named { name: object_name(name), only, sampled }, alias)
             }
@@ -49,7 +50,10 @@ impl Converter<'_> {
             TableFactor::NestedJoin { table_with_joins, alias } => {
                 (TableKind::Nested(Box::new(self.item_of_from(table_with_joins)?)), alias)
             }
-            TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+            TableFactor::Table {
+                name, alias, args: Some(args), with_ordinality, sample, with_hints, ..
+            } => {
+                self.plain(sample.is_some() || !with_hints.is_empty(), factor)?;
                 let functions = self.functions(name, &args.args, factor)?;
                 (TableKind::Functions { functions, ordinality: *with_ordinality }, alias)
             }
@@ -57,7 +61,8 @@ impl Converter<'_> {
                 let functions = self.functions(name, args, factor)?;
                 (TableKind::Functions { functions, ordinality: *with_ordinality }, alias)
             }
-            TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
+            TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset, .. } => {
+                self.plain(*with_offset, factor)?;
                 let args = self.exprs(array_exprs)?.into_iter().map(Argument::Value).collect();
                 let call = TableCall { name: word("unnest", extent(factor.span())), args };
                 let functions = Functions::Call(call);

@@ -80,6 +80,7 @@ impl Converter<'_> {
                 Body::SetOperation(Box::new(SetOperation { left, op, all, right, extent }))
             }
             SetExpr::Values(v) => {
+                self.plain(v.explicit_row || v.value_keyword, v)?;
                 let rows = v.rows.iter().map(|row| self.exprs(&row.content)).collect::<Result<_>>()?;
                 Body::Values(Values { rows, extent: extent(v.span()) })
             }

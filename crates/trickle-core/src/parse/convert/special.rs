@@ -31,6 +31,7 @@ impl Converter<'_> {
                 negated: *negated,
             },
             Ast::TypedString(t) => {
+                self.plain(t.uses_odbc_syntax, e)?;
                 Node::TypedLiteral { ty: type_name(&t.data_type), literal: self.literal(&t.value)? }
             }
             Ast::Interval(i) => Node::Interval(interval(i)),
@@ -145,7 +146,8 @@ fn interval(i: &ast::Interval) -> Interval {
         text,
         first: i.leading_field.as_ref().map(field),
         last: i.last_field.as_ref().map(field),
-        digits: i.fractional_seconds_precision,
+        // The parser crate calls the digits of SECOND(3) a leading precision.
+        digits: i.fractional_seconds_precision.or(i.leading_precision),
     }
 }
 
