@@ -305,13 +305,25 @@ fn a_refresh_beside_a_temporary_child_of_a_source_is_refused() {
     todays_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, ORDERS).await;
-        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
-        run(&s, "CREATE TEMP TABLE c () INHERITS (orders); INSERT INTO c VALUES (7000, 1, 5); UPDATE orders SET amount = 9").await;
-        for call in ["refresh_stream_table('totals')", "repair_stream_table('totals')"] {
-            assert_eq!(refused(&s, &format!("SELECT pgtrickle.{call}")).await, "55000", "{call}");
+        // A child that all sessions see is no obstacle.
+        run(&s, "CREATE TABLE late () INHERITS (orders); INSERT INTO late VALUES (6000, 2, 5)").await;
+        let make = |name: &str, mode: &str| {
+            format!("SELECT pgtrickle.create_stream_table('{name}', $${TOTALS}$$, refresh_mode => '{mode}')")
+        };
+        run(&s, &make("totals", "DIFFERENTIAL")).await;
+        run(&s, &make("at_once", "IMMEDIATE")).await;
+        let child = "CREATE TEMP TABLE c () INHERITS (orders); INSERT INTO c VALUES (7000, 1, 5)";
+        run(&s, &format!("{child}; UPDATE orders SET amount = 9")).await;
+        for name in ["totals", "at_once"] {
+            for call in ["refresh", "repair"] {
+                let call = format!("SELECT pgtrickle.{call}_stream_table('{name}')");
+                assert_eq!(refused(&s, &call).await, "55000", "{call}");
+            }
+            run(&other, &format!("SELECT pgtrickle.refresh_stream_table('{name}')")).await;
         }
-        run(&other, "SELECT pgtrickle.refresh_stream_table('totals')").await;
         assert_totals(&other).await;
+        let differs = "SELECT count(*) FROM ((TABLE totals EXCEPT TABLE at_once) UNION ALL (TABLE at_once EXCEPT TABLE totals)) x";
+        assert_eq!(count(&other, differs).await, 0);
         run(
             &s,
             "UPDATE orders SET amount = 8; DROP TABLE c; SELECT pgtrickle.refresh_stream_table('totals')",

@@ -148,9 +148,14 @@ fn rows_of_a_temporary_child_are_in_no_result() {
         for mode in [RefreshMode::Differential, RefreshMode::Immediate] {
             let mut t = open(db).await;
             run(t.connection(), SOURCE).await;
+            run(
+                t.connection(),
+                "CREATE TABLE u (v int); INSERT INTO u SELECT i FROM generate_series(1, 60) i",
+            )
+            .await;
             let new = NewStreamTable::new(
                 name("st"),
-                "SELECT v % 7 AS k, count(*) AS n, sum(v) AS s FROM t GROUP BY v % 7",
+                "SELECT t.v % 7 AS k, count(*) AS n, sum(t.v) AS s FROM t JOIN u USING (v) GROUP BY t.v % 7",
             );
             t.create(&NewStreamTable { mode: Some(mode), ..new }).await.unwrap();
             let (a, b) = (db.session().await, db.session().await);
@@ -159,6 +164,8 @@ fn rows_of_a_temporary_child_are_in_no_result() {
                 "UPDATE t SET v = v + 1",
                 "DELETE FROM t WHERE id IN (5, 100)",
                 "INSERT INTO c VALUES (102, 3); INSERT INTO t VALUES (200, 3)",
+                "INSERT INTO u VALUES (3), (4), (5)",
+                "DELETE FROM u WHERE v = 4",
                 "UPDATE ONLY t SET v = v + 1 WHERE id < 9",
             ] {
                 run(&a, change).await;
@@ -180,7 +187,7 @@ fn rows_of_a_temporary_child_are_in_no_result() {
             refresh(&mut t, "st").await;
             assert_equal(&mut t, "st").await;
             t.drop(&name("st"), false).await.unwrap();
-            run(t.connection(), "DROP TABLE t").await;
+            run(t.connection(), "DROP TABLE t, u").await;
         }
     });
 }

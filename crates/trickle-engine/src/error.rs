@@ -236,8 +236,9 @@ impl From<Failure> for Error {
 fn advice_on(sqlstate: &str, message: &str) -> Option<&'static str> {
     match sqlstate {
         "23505" => Some(
-            "If two rows exchange their values, declare the index as a constraint that is checked after each statement: ALTER \
-             TABLE … ADD UNIQUE (…) DEFERRABLE. If the query gives the value twice, drop the index.",
+            "If a unique index on the stream table refused the rows: where two rows exchange their values, declare it as a \
+             constraint that is checked after each statement (ALTER TABLE … ADD UNIQUE (…) DEFERRABLE); where the query gives \
+             the value twice, drop it.",
         ),
         "0A000" if message.contains("INSERT or UPDATE rules") => Some(
             "Drop the rule on the stream table; a trigger on it, or a rule on a view over it, can do the same.",

@@ -58,6 +58,9 @@ pub(crate) fn holder(r: &Row) -> String {
     let app: String = r.get(2);
     let app = if app.is_empty() { String::new() } else { format!(", {app}") };
     let (pid, state) = (r.get::<i32>(0), r.get::<String>(3));
+    if pid == 0 {
+        return format!("a prepared transaction {on}");
+    }
     format!("process {pid} ({role}{app}), {state} for {seconds} s, {on}")
 }
 

@@ -113,8 +113,8 @@ fn planned_again(table: u32) -> Scalar {
 /// statement nothing, and is up to date at every isolation level. Other children are looked up by each
 /// statement, in the catalog that its transaction sees. An INSERT into a table writes no row of its children,
 /// so no child is looked up for an INSERT. Temporary children of other sessions are never written.
-fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
-    let known = buffer.known()?;
+fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
+    let Some(known) = buffer.known() else { return Vec::new() };
     let why = "it has partitions or children that its triggers were not made for";
     let marked = mark(buffer, None, Scalar::text(why));
     let ids = || known.all.iter().map(u32::to_string);
@@ -139,15 +139,20 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
             ..Select::default()
         };
         let other = Scalar::Exists { query: Box::new(Query::select(other)), negated: false };
-        let some = Scalar::or([other, has_temporary_child(buffer)]);
-        return (writer.event != TriggerEvent::Insert)
-            .then(|| when(some, vec![Instruction::Run(marked)], Vec::new()));
+        let temporary = Instruction::Run(mark(buffer, None, Scalar::text(TEMPORARY)));
+        let temporary = when(has_temporary_child(buffer), vec![temporary], Vec::new());
+        return match writer.event {
+            TriggerEvent::Insert => Vec::new(),
+            TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => {
+                vec![when(other, vec![Instruction::Run(marked)], Vec::new()), temporary]
+            }
+        };
     }
     let other =
         Scalar::Call(function("has_other_partitions"), vec![source(buffer, "oid"), list(ids(), "oid[]")]);
     let parents = std::iter::once(buffer.table().id.0).chain(known.partitioned.iter().copied());
     let some = Scalar::and(std::iter::once(other).chain(parents.map(planned_again)));
-    Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
+    vec![when(some, vec![Instruction::Run(marked)], Vec::new())]
 }
 
 /// Whether the table with this oid is not temporary.
@@ -172,9 +177,9 @@ pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
     Scalar::and([any, has])
 }
 
-/// The reason in the mark of an IMMEDIATE stream table whose source has a temporary child.
+/// The reason in the mark that a writer leaves whose session has a temporary child of a source.
 pub(crate) const TEMPORARY: &str =
-    "a session wrote it that has a temporary child of it, whose rows other sessions do not see";
+    "a session has a temporary child of it, whose rows other sessions do not see, and wrote a source";
 
 /// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
 /// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only

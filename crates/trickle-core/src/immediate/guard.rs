@@ -50,7 +50,17 @@ impl Immediate<'_> {
         // snapshot that shows the row of the control table shows everything made before this row.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = all_fit(&self.sources, &self.needs, self.id);
-        self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
+        let temporary = self.without_temporary_children();
+        self.permitted().into_iter().chain([missing]).chain(fit).chain(temporary).chain(body).collect()
+    }
+
+    /// Returns the checks that stop the triggers if the writer's session has a temporary child of a source.
+    /// Deltas read all sources as that session sees them, and no other session sees the rows of the child.
+    fn without_temporary_children(&self) -> impl Iterator<Item = Instruction> {
+        self.sources.iter().filter(|s| !s.is_partitioned()).map(|s| {
+            let mark = fit::marked(s, self.id, Scalar::text(fit::TEMPORARY));
+            when(fit::has_temporary_child(s), vec![mark, Instruction::Return], Vec::new())
+        })
     }
 
     /// Returns the checks that stop the triggers if the owner of the stream table lost the right to read the
@@ -150,15 +160,10 @@ impl Immediate<'_> {
 
     /// Leaves a mark and returns if the trigger does not get the rows that the plan must see.
     pub(super) fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
-        let stop = |why| vec![fit::marked(source, self.id, Scalar::text(why)), Instruction::Return];
-        let moves = event == TriggerEvent::Update && source.is_partitioned();
-        let moved = moves.then(|| when(fit::may_have_moved(source), stop(fit::MOVED), Vec::new()));
-        // Only statements on existing rows reach the children of a table.
-        let reaches =
-            matches!(event, TriggerEvent::Update | TriggerEvent::Delete) && !source.is_partitioned();
-        let temporary =
-            reaches.then(|| when(fit::has_temporary_child(source), stop(fit::TEMPORARY), Vec::new()));
-        moved.into_iter().chain(temporary).chain(self.without_nulls(source, event)).collect()
+        let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
+        let may = event == TriggerEvent::Update && source.is_partitioned();
+        let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
+        moved.into_iter().chain(self.without_nulls(source, event)).collect()
     }
 
     /// Leaves a mark and returns if a row has a NULL in a column that has none according to the plan. NOT

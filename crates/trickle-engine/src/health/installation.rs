@@ -397,7 +397,8 @@ async fn locks(db: &dyn Connection) -> Result<Check> {
     }
     let ends = blockers.iter().map(|pid| format!("SELECT pg_terminate_backend({pid});"));
     let ends: Vec<String> = ends.chain(prepared.iter().map(|gid| ends_prepared(gid))).collect();
-    let advice = format!("Refreshes and writers wait until it ends. To end it: {}", ends.join(" "));
+    let ends = if ends.is_empty() { String::new() } else { format!(" To end it: {}", ends.join(" ")) };
+    let advice = format!("Refreshes and writers wait until it ends.{ends}");
     Ok(Check::new("locks", Verdict::Warning, some(&found), advice))
 }
 

@@ -15,7 +15,7 @@ JOIN pg_publication_tables t ON t.schemaname = n.nspname AND t.tablename = c.rel
 JOIN pg_publication b ON b.pubname = t.pubname AND (b.pubupdate OR b.pubdelete)
 WHERE c.relkind = 'r' AND (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
     OR c.oid IN (SELECT s.pgt_relid FROM pgtrickle.pgt_stream_tables s))
-AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
+AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END)
 GROUP BY 1 ORDER BY 1";
 

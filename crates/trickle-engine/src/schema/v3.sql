@@ -166,7 +166,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
 BEGIN
     SELECT t.oid INTO other FROM unnest(tables) t(oid)
-    WHERE pgtrickle.children(t.oid) <> ARRAY(SELECT p.relid::oid FROM pg_partition_tree(t.oid) p WHERE p.relid <> t.oid ORDER BY 1) LIMIT 1;
+    WHERE EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = t.oid)
+        AND pgtrickle.children(t.oid) <> ARRAY(SELECT p.relid::oid FROM pg_partition_tree(t.oid) p WHERE p.relid <> t.oid ORDER BY 1) LIMIT 1;
     IF other IS NOT NULL THEN
         RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', other
             USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
@@ -301,8 +302,12 @@ CREATE FUNCTION pgtrickle.never_null(relation oid) RETURNS int2[] LANGUAGE plpgs
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
-        WITH RECURSIVE tree(oid) AS (
-            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+        WITH RECURSIVE whole(oid) AS (
+            SELECT relation UNION SELECT h.inhrelid FROM whole JOIN pg_inherits h ON h.inhparent = whole.oid
+        ), tree AS (
+            -- Rows of a temporary child are in no stream table.
+            SELECT w.oid FROM whole w
+            WHERE w.oid = relation OR EXISTS (SELECT FROM pg_class c WHERE c.oid = w.oid AND c.relpersistence <> 't')
         ), doubtful(name) AS (
             SELECT a.attname FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_attribute a ON a.attrelid = tree.oid
             WHERE a.attnum > 0 AND NOT a.attisdropped AND (c.relkind = 'f' OR NOT a.attnotnull)
@@ -801,7 +806,7 @@ BEGIN
         SELECT unnest(tables)
         UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
     SELECT c.oid INTO foreigner FROM tree JOIN pg_class c ON c.oid = tree.oid
-    WHERE NOT pg_has_role(c.relowner, 'USAGE') ORDER BY c.oid LIMIT 1;
+    WHERE NOT pg_has_role(c.relowner, 'USAGE') AND c.relpersistence <> 't' ORDER BY c.oid LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'must be owner of table %', foreigner
             USING ERRCODE = 'insufficient_privilege',
@@ -1208,21 +1213,28 @@ $$;
 -- == End of that ======================================================================================================
 
 -- Stored tables without a primary key have all columns as their replica identity, so that a publication of all tables refuses no
--- refresh. The tables of roles that this one does not belong to are told by doctor.
+-- refresh. A table that another role has, or that somebody has locked, is left as it is, and doctor names it.
 DO $$
 DECLARE
-    kept regclass;
+    stored regclass;
+    before text := current_setting('lock_timeout');
 BEGIN
-    FOR kept IN SELECT c.oid FROM pg_class c
-        WHERE c.relkind = 'r' AND c.relreplident = 'd' AND pg_has_role(c.relowner, 'USAGE')
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR stored IN SELECT c.oid FROM pg_class c
+        WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relreplident = 'd' AND pg_has_role(c.relowner, 'USAGE')
         AND (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
-            -- Only the owner of a table makes a guard on it, whoever writes the table's name into the catalog.
+            -- Row security lets a role list only tables of its own; the guard shows that the table is still a stream table.
             OR c.oid IN (SELECT s.pgt_relid FROM pgtrickle.pgt_stream_tables s JOIN pg_trigger g ON g.tgrelid = s.pgt_relid
                 JOIN pg_proc p ON p.oid = g.tgfoid WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'refuse_writes'))
-        AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+        AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
     LOOP
-        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', kept);
+        BEGIN
+            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', stored);
+        EXCEPTION WHEN lock_not_available OR undefined_table THEN
+            NULL;
+        END;
     END LOOP;
+    PERFORM set_config('lock_timeout', before, true);
 END
 $$;
 

@@ -14,7 +14,7 @@ pub(in crate::refresh) use history::{Learnt, record, store_frontier};
 pub use history::{record_failure, record_skip};
 pub use look::{glance_text, peek_text};
 
-use super::plan::{Lease, Lock, Member, Plan, Relation, Setting, Source, Transaction};
+use super::plan::{Lease, Lock, Member, Plan, Relation, Setting, Transaction};
 use super::{Kind, Phase, Statement};
 use crate::sql::{Ident, Qualified, quoted};
 use crate::table::{TableId, TableKind};
@@ -122,9 +122,11 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
 /// statement also fails where a source has a temporary child, whose rows other sessions do not see. `None`:
 /// there is nothing to compare.
 pub(super) fn require_partitions(plan: &Plan) -> Option<Statement> {
-    let may = |s: &&Source| s.partitioned || matches!(plan.transaction, Transaction::Callers { .. });
-    let read: BTreeSet<TableId> =
-        plan.members.iter().flat_map(|m| &m.sources).filter(may).map(|s| s.relation.id).collect();
+    let callers = matches!(plan.transaction, Transaction::Callers { .. });
+    let sources = plan.members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned || callers);
+    let kept = plan.members.iter().filter(|_| callers).filter_map(|m| m.kept_by.as_ref());
+    let kept = kept.flat_map(|k| &k.tables).map(|r| r.id);
+    let read: BTreeSet<TableId> = sources.map(|s| s.relation.id).chain(kept).collect();
     let list: Vec<String> = read.iter().map(ToString::to_string).collect();
     let text = format!("SELECT pgtrickle.require_partitions('{{{}}}')", list.join(","));
     (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))

@@ -264,7 +264,7 @@ impl Told {
         if self.states.tables > 0 {
             let tables = usize::try_from(self.states.tables).unwrap_or(0);
             let tables = count(tables, "hidden table", "hidden tables");
-            lines.push(format!("its refreshes keep {} in {tables} states it", bytes(self.states.bytes)));
+            lines.push(format!("its refreshes keep {} in {tables} beside it", bytes(self.states.bytes)));
         }
         for (name, value) in &self.settings {
             lines.push(format!("its query keeps {name} = '{value}', whatever the setting is later"));
