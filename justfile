@@ -46,6 +46,11 @@ pg *ARGS:
 pg-random N:
     TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
 
+# Every function, operator, cast, aggregate and type of PostgreSQL's own in a stream table, on every server found. WHICH is a part of the
+# list, such as 3/60, or a part of a name. The whole takes more than an hour
+catalogue WHICH="all":
+    TRICKLE_NIGHTLY=1 TRICKLE_CATALOGUE="$1" cargo test -p trickle-client --all-features --test pg catalogue:: -- --ignored --nocapture
+
 # N random histories from a seed on: writes, migrations, changes of stream tables and refreshes, on every server found
 histories N FROM="0":
     TRICKLE_HISTORIES="$1" TRICKLE_HISTORIES_FROM="$2" cargo test -p trickle-client --all-features --test pg histories:: -- --nocapture

@@ -14,6 +14,7 @@ mod apart;
 mod by_hand;
 mod capture;
 mod cases;
+mod catalogue;
 mod clock;
 mod connect;
 mod copies;
