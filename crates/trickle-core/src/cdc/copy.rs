@@ -40,6 +40,10 @@ pub struct CopyScript {
     /// earlier version.
     #[serde(default)]
     pub unfit: String,
+    /// The statement that leaves a mark where the writer's session has a temporary child of the source. The
+    /// trigger runs it in sessions with temporary tables only. Empty for a statement that reaches no child.
+    #[serde(default)]
+    pub temporary: String,
 }
 
 /// The triggers of [`StatementTriggers`], with other functions.
@@ -77,6 +81,9 @@ impl ChangeSource for CopyTriggers {
             source: if described { buffer.table().id.0 } else { 0 },
             attributes: buffer.columns().iter().filter(|_| described).filter_map(attribute).collect(),
             limit: buffer.limit(),
+            temporary: fit::mark_of_temporary_child(buffer, writer.event)
+                .map(|s| print(&s).text)
+                .unwrap_or_default(),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::overflow_row(buffer, None)),

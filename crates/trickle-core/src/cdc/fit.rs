@@ -177,6 +177,17 @@ pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
     Scalar::and([any, has])
 }
 
+/// Returns the statement that leaves the mark of a temporary child, if the writer's session has one, for a
+/// trigger function in C ([`super::CopyScript`]). It is empty for statements that reach no child.
+pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
+    let reaches = match event {
+        TriggerEvent::Insert => false,
+        TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => !buffer.is_partitioned(),
+    };
+    let has = has_temporary_child(buffer);
+    (reaches && buffer.is_described()).then(|| mark_where(buffer, None, Scalar::text(TEMPORARY), Some(has)))
+}
+
 /// The reason in the mark that a writer leaves whose session has a temporary child of a source.
 pub(crate) const TEMPORARY: &str =
     "a session has a temporary child of it, whose rows other sessions do not see, and wrote a source";
@@ -223,6 +234,11 @@ pub(crate) fn reason(
 /// Leaves a mark, unless an equal one is visible, so that the readers of the source are recomputed. If `of`
 /// names a stream table, only this stream table is concerned.
 fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
+    mark_where(buffer, of, reason, None)
+}
+
+/// Leaves the mark of [`mark`] if a condition is true.
+fn mark_where(buffer: &Buffer, of: Option<i64>, reason: Scalar, condition: Option<Scalar>) -> Statement {
     let m = Ident::fixed("m");
     let column = |name| Scalar::column(&m, &Ident::fixed(name));
     let stream_table = of.map_or_else(|| Scalar::null(Type::Int8), Scalar::int8);
@@ -239,7 +255,7 @@ fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     let items = [source(buffer, "oid"), stream_table, reason];
     let row = Select {
         items: items.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
-        filter: vec![unseen],
+        filter: [unseen].into_iter().chain(condition).collect(),
         ..Select::default()
     };
     Statement::Insert(Insert {

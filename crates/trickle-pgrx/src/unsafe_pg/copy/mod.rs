@@ -198,6 +198,9 @@ fn remember(
 /// which the source's owner may have made since.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
+    if !says.temporary.is_empty() && has_temporary_tables() {
+        by_statement(data, &says.temporary);
+    }
     let Some(changed) = Changed::of(data) else { return };
     let Some(segment) = Segment::open(says) else { return mark_unfit(data, says) };
     if segment.bytes() >= says.limit {
@@ -216,6 +219,14 @@ fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     next_command();
     changed.write(&segment, &fields);
     next_command();
+}
+
+/// Whether this session has made a temporary table.
+fn has_temporary_tables() -> bool {
+    let (mut tables, mut toasted) = (pg_sys::InvalidOid, pg_sys::InvalidOid);
+    // SAFETY: the function writes two numbers, which live until it returns.
+    unsafe { pg_sys::GetTempNamespaceState(&raw mut tables, &raw mut toasted) };
+    tables != pg_sys::InvalidOid
 }
 
 /// Marks a change that was not captured, with the reason, so that the writer's statement goes on. A script of
