@@ -57,7 +57,7 @@ impl Immediate<'_> {
     /// Returns the checks that stop the triggers if the writer's session has a temporary child of a source.
     /// Deltas read all sources as that session sees them, and no other session sees the rows of the child.
     fn without_temporary_children(&self) -> impl Iterator<Item = Instruction> {
-        self.sources.iter().filter(|s| !s.is_partitioned()).map(|s| {
+        self.sources.iter().filter(|s| s.is_described() && !s.is_partitioned()).map(|s| {
             let mark = fit::marked(s, self.id, Scalar::text(fit::TEMPORARY));
             when(fit::has_temporary_child(s), vec![mark, Instruction::Return], Vec::new())
         })
