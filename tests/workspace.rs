@@ -170,6 +170,8 @@ fn source_files_have_at_most_500_lines() {
         .map(|file| format!("{file}: {}", lines(file)))
         .collect();
     assert!(long.is_empty(), "more than 500 lines: {long:#?}");
+    let cured: Vec<_> = LONG_FILES.iter().filter(|(file, _)| lines(file) <= 500).collect();
+    assert!(cured.is_empty(), "no longer too long, so to be taken off the list: {cured:?}");
 }
 
 /// Returns the text with blanks in place of comments, of the contents of strings, and of characters. Lines

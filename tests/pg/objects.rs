@@ -123,8 +123,8 @@ const REASONS: &[(&str, &str)] = &[
         "tells a trigger or a refresh that its session has a child of the table that no other session sees",
     ),
     (
-        "function pgtrickle.require_partitions",
-        "tells a refresh that a partition came or went while it read the table",
+        "function pgtrickle.require_sources",
+        "tells a refresh that a partition came or went while it read the table, or that only its session sees a child of it",
     ),
     (
         "function pgtrickle.objects_fingerprint",

@@ -95,7 +95,7 @@ const CASES: &[Case] = &[
 ];
 
 /// The columns of a relation, with their types, modifiers and collations.
-async fn columns(s: &Session, relation: &str) -> String {
+pub(crate) async fn columns(s: &Session, relation: &str) -> String {
     let text = "SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), nullif(attcollation, 0)::regcollation), ', ' \
          ORDER BY attnum) FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped";
     s.client().query_one(text, &[&relation]).await.unwrap().get(0)

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::expr::FuncSig;
 use crate::expr::functions::common_type;
 use crate::types::{Datum, Type};
-use crate::values::compare;
+use crate::values::compare_as;
 use std::sync::Arc;
 
 pub(super) struct Ordered;
@@ -88,7 +88,7 @@ impl Family for Ordered {
         }
         let keys: Vec<&Datum> = rows.iter().filter_map(|r| r.last()).filter(|k| !k.is_null()).collect();
         if &*call.sig.name == "mode" {
-            return Ok(mode(&keys));
+            return Ok(mode(call, &keys));
         }
         let (Some(Datum::Float(fraction)), false) = (rows.first().map(|r| &r[0]), keys.is_empty()) else {
             return Ok(Datum::Null);
@@ -129,9 +129,9 @@ fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
 }
 
 /// Returns the first of the values that occur most often.
-fn mode(keys: &[&Datum]) -> Datum {
+fn mode(call: &AggCall, keys: &[&Datum]) -> Datum {
     let mut best: Option<&[&Datum]> = None;
-    for run in keys.chunk_by(|a, b| compare(a, b).is_eq()) {
+    for run in keys.chunk_by(|a, b| compare_as(&call.sig.ret, a, b).is_eq()) {
         if best.is_none_or(|b| b.len() < run.len()) {
             best = Some(run);
         }

@@ -390,6 +390,12 @@ impl Ddl<'_> {
                 }
                 Ok(())
             }
+            AlterOperation::DropConstraint => {
+                // The constraint may be any of these.
+                def.keys.clear();
+                def.foreign_keys.clear();
+                Ok(())
+            }
             AlterOperation::Other => Ok(()),
         }
     }
@@ -532,7 +538,8 @@ fn matters(op: &AlterOperation) -> bool {
         | AlterOperation::AddColumn(_)
         | AlterOperation::RenameColumn { .. }
         | AlterOperation::RenameTable(_)
-        | AlterOperation::DropColumns(_) => true,
+        | AlterOperation::DropColumns(_)
+        | AlterOperation::DropConstraint => true,
         AlterOperation::Other => false,
     }
 }

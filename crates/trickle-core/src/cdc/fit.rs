@@ -16,7 +16,7 @@
 //! the writer's statement succeeds.
 
 use super::limit::{constant, named, size};
-use super::{Buffer, Writer, limit};
+use super::{Buffer, Children, Writer, limit};
 use crate::sql::ast::{
     FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement, TriggerEvent,
 };
@@ -108,51 +108,60 @@ fn planned_again(table: u32) -> Scalar {
 /// Marks the source where the table has partitions or children that its triggers were not made for. Rows of
 /// such a child are captured when they are written through the table. No trigger fires, however, when the
 /// child is dropped or detached.
-///
-/// The server discards its plans whenever a partition is added. The check of partitions therefore costs a
-/// statement nothing, and is up to date at every isolation level. Other children are looked up by each
-/// statement, in the catalog that its transaction sees. An INSERT into a table writes no row of its children,
-/// so no child is looked up for an INSERT. Temporary children of other sessions are never written.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(known) = buffer.known() else { return Vec::new() };
     let why = "it has partitions or children that its triggers were not made for";
-    let marked = mark(buffer, None, Scalar::text(why));
-    let ids = || known.all.iter().map(u32::to_string);
-    if !buffer.is_partitioned() {
-        let h = Ident::fixed("h");
-        let column = |name| Scalar::column(&h, &Ident::fixed(name));
-        let parents = list(ids().chain([buffer.table().id.0.to_string()]), "oid[]");
-        let among = |arg: Scalar, array: Scalar| Scalar::Quantified {
-            arg: Box::new(arg),
-            op: Qualified::bare(Ident::fixed("=")),
-            array: Box::new(array),
-            all: false,
-        };
-        let other = Select {
-            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-            from: vec![FromItem::relation(Qualified::new("pg_catalog", "pg_inherits"), h.clone())],
-            filter: vec![
-                among(column("inhparent"), parents),
-                among(column("inhrelid"), list(ids(), "oid[]")).negated(),
-                is_permanent(column("inhrelid")),
-            ],
-            ..Select::default()
-        };
-        let other = Scalar::Exists { query: Box::new(Query::select(other)), negated: false };
-        let temporary = Instruction::Run(mark(buffer, None, Scalar::text(TEMPORARY)));
-        let temporary = when(has_temporary_child(buffer), vec![temporary], Vec::new());
-        return match writer.event {
-            TriggerEvent::Insert => Vec::new(),
-            TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => {
-                vec![when(other, vec![Instruction::Run(marked)], Vec::new()), temporary]
-            }
-        };
+    let marked = |some| when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(why)))], Vec::new());
+    if buffer.is_partitioned() {
+        return vec![marked(has_other_partitions(buffer, known))];
     }
+    match writer.event {
+        // An INSERT into a table writes no row of its children.
+        TriggerEvent::Insert => Vec::new(),
+        TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => {
+            let temporary = Instruction::Run(mark(buffer, None, Scalar::text(TEMPORARY)));
+            let temporary = when(has_temporary_child(buffer), vec![temporary], Vec::new());
+            vec![marked(has_other_children(buffer, known)), temporary]
+        }
+    }
+}
+
+/// Whether a partitioned table has partitions that its triggers were not made for. The server discards its
+/// plans whenever a partition is added. The condition therefore costs a statement nothing, and is up to date
+/// at every isolation level.
+fn has_other_partitions(buffer: &Buffer, known: &Children) -> Scalar {
+    let ids = known.all.iter().map(u32::to_string);
     let other =
-        Scalar::Call(function("has_other_partitions"), vec![source(buffer, "oid"), list(ids(), "oid[]")]);
+        Scalar::Call(function("has_other_partitions"), vec![source(buffer, "oid"), list(ids, "oid[]")]);
     let parents = std::iter::once(buffer.table().id.0).chain(known.partitioned.iter().copied());
-    let some = Scalar::and(std::iter::once(other).chain(parents.map(planned_again)));
-    vec![when(some, vec![Instruction::Run(marked)], Vec::new())]
+    Scalar::and(std::iter::once(other).chain(parents.map(planned_again)))
+}
+
+/// Whether a table without partitions has children that its triggers were not made for. Each statement looks
+/// for them, in the catalog that its transaction sees. Temporary children of other sessions are never
+/// written.
+fn has_other_children(buffer: &Buffer, known: &Children) -> Scalar {
+    let h = Ident::fixed("h");
+    let column = |name| Scalar::column(&h, &Ident::fixed(name));
+    let ids = || known.all.iter().map(u32::to_string);
+    let parents = list(ids().chain([buffer.table().id.0.to_string()]), "oid[]");
+    let among = |arg: Scalar, array: Scalar| Scalar::Quantified {
+        arg: Box::new(arg),
+        op: Qualified::bare(Ident::fixed("=")),
+        array: Box::new(array),
+        all: false,
+    };
+    let other = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(Qualified::new("pg_catalog", "pg_inherits"), h.clone())],
+        filter: vec![
+            among(column("inhparent"), parents),
+            among(column("inhrelid"), list(ids(), "oid[]")).negated(),
+            is_permanent(column("inhrelid")),
+        ],
+        ..Select::default()
+    };
+    Scalar::Exists { query: Box::new(Query::select(other)), negated: false }
 }
 
 /// Whether the table with this oid is not temporary.
@@ -190,7 +199,7 @@ pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> O
 
 /// The reason in the mark that a writer leaves whose session has a temporary child of a source.
 pub(crate) const TEMPORARY: &str =
-    "a session has a temporary child of it, whose rows other sessions do not see, and wrote a source";
+    "a session wrote that has a temporary child of it, whose rows no other session sees";
 
 /// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
 /// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only

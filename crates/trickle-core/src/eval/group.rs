@@ -6,7 +6,7 @@ use crate::expr::{Expr, compare_images};
 use crate::graph::Schema;
 use crate::rel::{JoinKeys, join_keys};
 use crate::types::{Datum, Type};
-use crate::values::SqlKey;
+use crate::values::{self, SqlKey};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -51,16 +51,16 @@ pub(crate) fn shown_first<'t>(
     gone.then_with(|| images.find(|o| o.is_ne()).unwrap_or(Ordering::Equal)).then_with(|| a.cmp(b))
 }
 
-/// Whether a key column is of type `char(n)`. The padding of such a column does not count in comparisons.
+/// Whether trailing blanks in a key column do not count in comparisons.
 fn padded(keys: &[usize], schema: &Schema) -> bool {
-    keys.iter().any(|k| schema.column(*k).is_some_and(|c| matches!(c.ty, Type::Bpchar(_))))
+    keys.iter().any(|k| schema.column(*k).is_some_and(|c| c.ty.is_padded()))
 }
 
-/// Returns the key without the padding of its `char(n)` columns.
+/// Returns the key without the trailing blanks that do not count.
 fn normal(key: &[Datum], columns: &[usize], schema: &Schema) -> Vec<Datum> {
-    let strip = |(d, k): (&Datum, &usize)| match (d, schema.column(*k).map(|c| &c.ty)) {
-        (Datum::Text(s), Some(Type::Bpchar(_))) => Datum::text(s.trim_end_matches(' ')),
-        _ => d.clone(),
+    let strip = |(d, k): (&Datum, &usize)| match schema.column(*k) {
+        Some(c) => values::unpadded(&c.ty, d),
+        None => d.clone(),
     };
     key.iter().zip(columns).map(strip).collect()
 }
@@ -138,7 +138,7 @@ pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
     groups(input, &all, schema).into_iter().map(|g| (total(&g), g)).map(|(w, g)| (g.key.into(), w)).collect()
 }
 
-/// Returns the row without the padding of its `char(n)` columns.
+/// Returns the row without the trailing blanks that do not count in comparisons.
 pub(crate) fn unpadded(row: &Row, schema: &Schema) -> Row {
     let all: Vec<usize> = (0..row.len()).collect();
     if padded(&all, schema) { normal(row, &all, schema).into() } else { row.clone() }

@@ -3,7 +3,7 @@
 use super::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions, opaque};
 use crate::error::{Error, Result};
 use crate::types::{Datum, Type};
-use crate::values::{cast, compare, compare_as};
+use crate::values::{cast, compare, compare_as, unpadded};
 use std::cmp::Ordering;
 
 /// Returns the value of `expr` over `row`.
@@ -227,10 +227,11 @@ fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
         b">=" => Ordering::is_ge,
         _ => return None,
     };
-    if let (Datum::Record(l), Datum::Record(r)) = (a, b) {
+    let ty = sig.args.first().unwrap_or(&Type::Unknown);
+    if let (Datum::Record(l), Datum::Record(r)) = (&unpadded(ty, a), &unpadded(ty, b)) {
         return Some(compare_records(l, r, holds));
     }
-    Some(Datum::Bool(holds(compare_as(sig.args.first().unwrap_or(&Type::Unknown), a, b))))
+    Some(Datum::Bool(holds(compare_as(ty, a, b))))
 }
 
 /// Compares rows field by field, from left to right. A NULL field leaves the result open, which gives NULL.

@@ -122,6 +122,10 @@ mod tests {
                 Type::Numeric(None).array(),
                 vec![Datum::Array([numeric("1.0")].into()), Datum::Array([numeric("1.00")].into())],
             ),
+            (
+                Type::Bpchar(None).array(),
+                vec![Datum::Array([Datum::text("a ")].into()), Datum::Array([Datum::text("a")].into())],
+            ),
         ];
         for (ty, values) in classes {
             let image = Expr::column(0, ty.clone()).image().unwrap();

@@ -10,7 +10,7 @@ use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
-use crate::parse::{Parsed, parse_query};
+use crate::parse::{Parsed, parse_stored};
 use crate::rel::{Distinct, Map, Table, Values};
 use crate::syntax::{Alias, Body, Expr as Ast, FromItem, Place, Query, SelectItem, TableKind, TableRef};
 use crate::types::Type;
@@ -292,7 +292,7 @@ impl Lowerer<'_> {
         let Some(Generated::Virtual(text)) = &column.generated else { return Ok(None) };
         let item = Item::of(column.name.clone(), stored.to_vec());
         let before = self.reasons.len();
-        let value = parse_query(&format!("SELECT ({text})")).and_then(|parsed| {
+        let value = parse_stored(&format!("SELECT ({text})")).and_then(|parsed| {
             self.apart(|l| {
                 l.frames.push(Frame { scope: Scope::of_item(item), ..Frame::default() });
                 parsed.deep(|| l.single(&parsed))
@@ -353,7 +353,7 @@ impl Lowerer<'_> {
     /// Lowers the text of a view. The result is stored for later uses of the view, also if the query that
     /// reads the view is only being examined.
     fn expand(&mut self, full: &str, text: &str, place: &impl Place) -> Result<Relation> {
-        let parsed = parse_query(text)?;
+        let parsed = parse_stored(text)?;
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
         let at = self.span(place);
         self.views.push(full.to_owned());

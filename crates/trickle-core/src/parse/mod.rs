@@ -90,17 +90,41 @@ fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
 /// # Errors
 /// A syntax error with its place and the token that does not fit; an error for a text that nests too deeply.
 pub fn parse_query(sql: &str) -> Result<Parsed> {
+    let source = Source::new(sql);
+    let tokens = tokens(&source)?;
+    parsed(source, tokens)
+}
+
+/// Parses a query that a catalog holds. The parser crate may have printed it, with the marks of rewriting.
+///
+/// # Errors
+/// Those of [`parse_query`].
+pub(crate) fn parse_stored(sql: &str) -> Result<Parsed> {
+    let source = Source::new(sql);
+    let tokens = reworded(&source)?;
+    parsed(source, tokens)
+}
+
+fn parsed(source: Source, tokens: (Vec<TokenWithSpan>, Depth)) -> Result<Parsed> {
     let converted = |q: Box<ast::Query>, source: &Source| {
         Ok((Box::new(convert::query(source, &q)?), names::relations(&q)))
     };
-    let ((query, relations), source, depth) = read(sql, converted)?;
+    let ((query, relations), source, depth) = read_tokens(source, tokens, converted)?;
     Ok(Parsed { query: Some(query), relations, source, depth })
 }
 
 /// Parses one query to the parser crate's tree, and runs `f` with enough stack to walk the tree.
 fn read<T>(sql: &str, f: impl FnOnce(Box<ast::Query>, &Source) -> Result<T>) -> Result<(T, Source, Depth)> {
     let source = Source::new(sql);
-    let (tokens, depth) = tokens(&source)?;
+    let tokens = tokens(&source)?;
+    read_tokens(source, tokens, f)
+}
+
+fn read_tokens<T>(
+    source: Source,
+    (tokens, depth): (Vec<TokenWithSpan>, Depth),
+    f: impl FnOnce(Box<ast::Query>, &Source) -> Result<T>,
+) -> Result<(T, Source, Depth)> {
     if tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::SemiColon)) {
         return Err(Error::syntax("the query is empty").at(source.end()).hint("Write a SELECT statement."));
     }
@@ -190,12 +214,17 @@ pub fn renamed_columns(sql: &str) -> Result<Option<Span>> {
     Ok(forms::renamed_columns(&tokens).and_then(|t| source.span(t.span)))
 }
 
+/// Returns the rewritten tokens of a text that may hold no marks.
 fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     if let Some(at) = source.text().find('\0') {
         // Names that begin with a NUL are the engine's own marks.
         let e = Error::syntax("a text holds no character 0").hint("Take it out: PostgreSQL knows none.");
         return Err(e.at(source.at(at)));
     }
+    reworded(source)
+}
+
+fn reworded(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;

@@ -352,7 +352,7 @@ fn a_refresh_that_meets_a_partition_begins_anew() {
     let second =
         ["Begin", "Decide"].into_iter().chain(members).chain(["Partitions", "Frontier", "History", "Commit"]);
     assert_eq!(ends, first.chain(second).collect::<Vec<_>>());
-    assert!(server.texts().contains(&"SELECT pgtrickle.require_partitions('{2}')"));
+    assert!(server.texts().contains(&"SELECT pgtrickle.require_sources('{2}')"));
 }
 
 /// Returns, for each member, the commit time of its changes that is written into history.

@@ -116,7 +116,9 @@ pub(crate) enum AlterOperation {
     },
     RenameTable(ObjectName),
     DropColumns(Vec<Ident>),
-    /// A change of a fact that no catalog records.
+    /// DROP CONSTRAINT. Catalogs hold keys without the names of constraints.
+    DropConstraint,
+    /// A change that catalogs do not follow, such as a default or a partition.
     Other,
 }
 

@@ -222,6 +222,17 @@ impl Type {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
+    /// Whether values of the type, or parts of them, are of type `char(n)`. Trailing blanks of such values do
+    /// not count in comparisons.
+    pub(crate) fn is_padded(&self) -> bool {
+        match self {
+            Type::Bpchar(_) => true,
+            Type::Array(e) => e.is_padded(),
+            Type::Record(fields) => fields.iter().any(Type::is_padded),
+            _ => false,
+        }
+    }
+
     /// Whether the type, or the element type of an array, is not one of PostgreSQL's own. The name of such a
     /// type has a schema.
     pub(crate) fn is_users(&self) -> bool {

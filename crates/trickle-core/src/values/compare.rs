@@ -27,13 +27,26 @@ pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     }
 }
 
-/// Compares like [`compare`], for values of a known type: trailing blanks of `char(n)` do not count.
+/// Compares like [`compare`], for values of a known type: trailing blanks of `char(n)` do not count, nor do
+/// those in the elements of arrays and in the fields of rows.
 pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
-    match (ty, a, b) {
-        (Type::Bpchar(_), Datum::Text(a), Datum::Text(b)) => {
-            a.trim_end_matches(' ').cmp(b.trim_end_matches(' '))
+    if ty.is_padded() { compare(&unpadded(ty, a), &unpadded(ty, b)) } else { compare(a, b) }
+}
+
+/// Returns the value of type `ty` without the trailing blanks that do not count in comparisons.
+pub(crate) fn unpadded(ty: &Type, value: &Datum) -> Datum {
+    let all = |items: &[Datum], ty: &Type| items.iter().map(|item| unpadded(ty, item)).collect();
+    match (ty, value) {
+        (Type::Bpchar(_), Datum::Text(s)) => Datum::text(s.trim_end_matches(' ')),
+        (Type::Array(element), Datum::Array(items)) if element.is_padded() => {
+            // The elements of an array of several dimensions are arrays of the same type.
+            let nested = items.iter().any(|item| matches!(item, Datum::Array(_)));
+            Datum::Array(all(items, if nested { ty } else { element }))
         }
-        _ => compare(a, b),
+        (Type::Record(types), Datum::Record(fields)) => {
+            Datum::Record(types.iter().zip(&**fields).map(|(ty, field)| unpadded(ty, field)).collect())
+        }
+        _ => value.clone(),
     }
 }
 

@@ -8,6 +8,6 @@ mod input;
 mod input_time;
 
 pub use cast::cast;
-pub(crate) use compare::SqlKey;
+pub(crate) use compare::{SqlKey, unpadded};
 pub use compare::{compare, compare_as, compare_rows};
 pub use input::input;

@@ -5,9 +5,9 @@ use crate::Result;
 use crate::db::{Connection, Row};
 
 /// The tables of trickle that are published with updates or deletes and have no replica identity, each with a
-/// publication. The server refuses updates and deletes of the rows of such a table (PostgreSQL 31.1.1). A
-/// user can cause this by dropping a primary key or the index of a replica identity, or by `REPLICA IDENTITY
-/// NOTHING`.
+/// publication. The server refuses updates and deletes of the rows of such a table (PostgreSQL manual,
+/// Logical Replication). A user can cause this by dropping a primary key or the index of a replica identity,
+/// or by `REPLICA IDENTITY NOTHING`.
 const REFUSED: &str = "
 SELECT c.oid::regclass::text, min(b.pubname)::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

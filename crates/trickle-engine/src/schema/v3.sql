@@ -161,7 +161,7 @@ COMMENT ON FUNCTION pgtrickle.has_temporary_child(oid) IS 'Whether this session 
 
 -- Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session. The
 -- rows that a statement reads of a partition are of the snapshot; the partitions that a table has are those of the moment in which the statement begins, as pg_partition_tree says them.
-CREATE FUNCTION pgtrickle.require_partitions(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
+CREATE FUNCTION pgtrickle.require_sources(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
 BEGIN
@@ -181,7 +181,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.require_partitions(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session.';
+COMMENT ON FUNCTION pgtrickle.require_sources(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session.';
 
 -- Whether a table has other partitions than these, that its triggers were made for. What is written through the table to one of the
 -- others is captured, and no trigger fires when that one is dropped or detached: so triggers note that there was one. Called as misfit is.

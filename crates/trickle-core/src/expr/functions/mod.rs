@@ -58,6 +58,9 @@ const OPERATOR: u16 = 32;
 const SET: u16 = 64;
 /// Whether the function is a window function.
 const WINDOW: u16 = 128;
+/// Whether the code that computes the function compares values. The trailing blanks of `char(n)` count for
+/// the code, so the function is opaque over such values.
+const COMPARES: u16 = 256;
 
 /// Makes a row of a function whose value the evaluator can compute.
 const fn f(name: &'static str, types: &'static str, flags: u16, value: Value) -> Row {
@@ -245,6 +248,7 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
         .find(|e| {
             e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
         })
+        .filter(|e| !(e.has(COMPARES) && sig.args.iter().any(Type::is_padded)))
         .and_then(|e| e.row.value)
 }
 

@@ -191,6 +191,7 @@ fn alter_operation(op: &AlterTableOperation) -> AlterOperation {
         AlterTableOperation::DropColumn { column_names, .. } => {
             AlterOperation::DropColumns(column_names.iter().map(ident).collect())
         }
+        AlterTableOperation::DropConstraint { .. } => AlterOperation::DropConstraint,
         _ => AlterOperation::Other,
     }
 }

@@ -122,10 +122,19 @@ impl Converter<'_> {
                 let bits = Some(text.clone()).filter(|t| t.chars().all(|c| matches!(c, '0' | '1')));
                 Literal::Bits(self.bits(text, bits, v)?)
             }
-            other => match other.clone().into_string() {
+            Value::SingleQuotedString(_)
+            | Value::EscapedStringLiteral(_)
+            | Value::UnicodeStringLiteral(_)
+            | Value::DollarQuotedString(_) => match v.value.clone().into_string() {
                 Some(text) => Literal::Text(text),
-                None => return self.refused("a constant that PostgreSQL does not have", v),
+                None => return self.refused("a constant without a text", v),
             },
+            // It is a constant of type bpchar, as the manual's grammar has it.
+            Value::NationalStringLiteral(_) => {
+                let e = Error::syntax("N'…' is not read").hint("Write '…'::bpchar, which is the same.");
+                return Err(self.at(e, v.span));
+            }
+            _ => return self.refused("a constant that PostgreSQL does not have", v),
         })
     }
 

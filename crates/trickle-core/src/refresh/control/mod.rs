@@ -121,14 +121,14 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
 /// statements before that change read other rows than statements after it. In a caller's session the
 /// statement also fails where a source has a temporary child, whose rows other sessions do not see. `None`:
 /// there is nothing to compare.
-pub(super) fn require_partitions(plan: &Plan) -> Option<Statement> {
+pub(super) fn require_sources(plan: &Plan) -> Option<Statement> {
     let callers = matches!(plan.transaction, Transaction::Callers { .. });
     let sources = plan.members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned || callers);
     let kept = plan.members.iter().filter(|_| callers).filter_map(|m| m.kept_by.as_ref());
     let kept = kept.flat_map(|k| &k.tables).map(|r| r.id);
     let read: BTreeSet<TableId> = sources.map(|s| s.relation.id).chain(kept).collect();
     let list: Vec<String> = read.iter().map(ToString::to_string).collect();
-    let text = format!("SELECT pgtrickle.require_partitions('{{{}}}')", list.join(","));
+    let text = format!("SELECT pgtrickle.require_sources('{{{}}}')", list.join(","));
     (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))
 }
 

@@ -61,7 +61,7 @@ impl Machine {
             if self.in_force.as_ref().is_some_and(|all| all.contains(&anew)) {
                 batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&planned(KEPT)) });
             }
-            batch.extend(control::require_partitions(&self.plan));
+            batch.extend(control::require_sources(&self.plan));
             batch.extend(self.plan.request.lease.map(control::hold_lease));
             batch.push(control::store_frontier(&json, &self.learnt()));
             if self.wrote() {
