@@ -199,6 +199,47 @@ fn functions_behind_the_names_of_a_query_may_be_replaced() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 
+const NAMED: &str = "
+    CREATE SCHEMA app; CREATE TEXT SEARCH DICTIONARY app.stop (TEMPLATE = pg_catalog.simple, ACCEPT = true);
+    CREATE TEXT SEARCH CONFIGURATION app.words (COPY = pg_catalog.simple);
+    CREATE TEXT SEARCH CONFIGURATION app.others (COPY = pg_catalog.simple);
+    ALTER TEXT SEARCH CONFIGURATION app.words ALTER MAPPING FOR asciiword WITH app.stop;
+    CREATE TYPE app.pt AS ENUM ('a', 'b', 'c', 'd'); CREATE TYPE app.cut AS (w text);
+    CREATE FUNCTION app.rank(app.pt) RETURNS int LANGUAGE sql IMMUTABLE STRICT RETURN ascii($1::text) / 2;
+    CREATE FUNCTION app.less(app.pt, app.pt) RETURNS bool LANGUAGE sql IMMUTABLE STRICT RETURN app.rank($1) < app.rank($2);
+    CREATE FUNCTION app.equal(app.pt, app.pt) RETURNS bool LANGUAGE sql IMMUTABLE STRICT RETURN app.rank($1) = app.rank($2);
+    CREATE FUNCTION app.order(app.pt, app.pt) RETURNS int LANGUAGE sql IMMUTABLE STRICT RETURN sign(app.rank($1) - app.rank($2))::int;
+    CREATE OPERATOR app.= (LEFTARG = app.pt, RIGHTARG = app.pt, FUNCTION = app.equal, HASHES, MERGES);
+    CREATE OPERATOR app.< (LEFTARG = app.pt, RIGHTARG = app.pt, FUNCTION = app.less);
+    CREATE TABLE t (id int PRIMARY KEY, m regconfig NOT NULL, p app.pt, r int, v int);
+    INSERT INTO t SELECT i, 'app.words', chr(97 + i % 4)::app.pt, i, i FROM generate_series(1, 12) i;
+    UPDATE t SET m = 'app.others' WHERE id % 2 = 0";
+
+const NAMED_QUERIES: [(&str, &str); 4] = [
+    ("searched", "SELECT id, to_tsvector(m, 'running ' || v)::text AS d FROM t"),
+    ("found", "SELECT id FROM t WHERE to_tsvector(m, 'running ' || v) @@ to_tsquery(m, 'running')"),
+    ("distinct", "SELECT v % 2 AS x, count(DISTINCT p) AS n FROM t GROUP BY v % 2"),
+    ("cut", "SELECT id, (ROW('running ' || v)::app.cut).w AS w FROM t"),
+];
+
+const RETAUGHT: [&str; 6] = [
+    "ALTER TEXT SEARCH CONFIGURATION app.words ALTER MAPPING FOR asciiword WITH english_stem",
+    "ALTER TEXT SEARCH DICTIONARY app.stop (ACCEPT = false)",
+    "CREATE TEXT SEARCH CONFIGURATION app.later (COPY = pg_catalog.simple); UPDATE t SET m = 'app.later'; \
+     ALTER TEXT SEARCH CONFIGURATION app.later ALTER MAPPING FOR asciiword WITH english_stem",
+    "CREATE OPERATOR CLASS app.by_x DEFAULT FOR TYPE app.pt USING btree AS OPERATOR 1 app.<, OPERATOR 3 app.=, \
+     FUNCTION 1 app.order(app.pt, app.pt)",
+    "CREATE OPERATOR CLASS app.hashed DEFAULT FOR TYPE app.pt USING hash AS OPERATOR 1 app.=, FUNCTION 1 app.rank(app.pt)",
+    "ALTER TYPE app.cut ALTER ATTRIBUTE w TYPE varchar(3)",
+];
+
+/// Catches altered code that rows name, or that PostgreSQL takes by itself: a text search configuration in a
+/// column, the operators by which values of a type are equal, and the length of an attribute.
+#[test]
+fn code_that_rows_or_types_choose_may_be_altered() {
+    newest_server(async |db| survive(db, NAMED, &NAMED_QUERIES, &RETAUGHT, 1).await);
+}
+
 /// When the owner alters the stream table, writers of its sources do not fail, and the next refresh restores
 /// the stream table.
 #[test]

@@ -46,8 +46,11 @@ const CASES: &[Case] = &[
          INSERT INTO n VALUES (1, '2020-01-01 01:02:03.4567', now(), '2020-02-02', '1 2', '3 4', '5', 6)",
         &[
             ("SELECT i, s::timestamp(0) AS a, z::timestamptz(1) AS b, z::time(1) AS c, d::timestamp AS e FROM n", DELTAS),
-            ("SELECT i, a, o, '1 2 3'::int2vector AS l FROM n", FULL),
-            ("SELECT x, m, a FROM n", FULL),
+            ("SELECT i, a, o, '1 2 3'::int2vector AS l FROM n", DELTAS),
+            ("SELECT i, a::text AS t, o::text AS u, o = '3' AS e FROM n", DELTAS),
+            ("SELECT o, count(*) AS n, min(i) AS i FROM n GROUP BY o", DELTAS),
+            ("SELECT i, a[1] AS x, o[0] AS y FROM n", FULL),
+            ("SELECT x, m, a FROM n", DELTAS),
             ("SELECT x, m FROM n", DELTAS),
             ("SELECT i, d - INTERVAL '90' DAY AS a, s + INTERVAL '1-2' YEAR TO MONTH AS b FROM n", DELTAS),
             ("SELECT i, (s - timestamp '2019-01-01')::interval day to minute AS a, (s - timestamp '2019-01-01')::interval hour AS b, s + INTERVAL '90' MINUTE AS c FROM n", DELTAS),

@@ -97,7 +97,8 @@ pub(crate) struct Code {
     /// The other objects that the values of the query depend on, except built-in ones, as
     /// `pgtrickle.objects_fingerprint` reads them. The kinds of objects are operators, casts, collations,
     /// text search configurations and dictionaries. Functions and operators that these objects, aggregates
-    /// or function bodies use are included, if the server records the dependency.
+    /// or function bodies use are included, if the server records the dependency. If rows can name text search
+    /// configurations or dictionaries, oid 0 stands for all of them.
     pub(crate) objects: Vec<String>,
     /// The fingerprint of these objects; `None` where the query depends on no such objects.
     pub(crate) objects_fingerprint: Option<String>,
@@ -119,7 +120,7 @@ const REACHED: &str = "
         SELECT unnest(ARRAY[y.typelem, y.typbasetype, y.typarray])
         UNION ALL SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range g WHERE y.oid IN (g.rngtypid, g.rngmultitypid)) part(oid)
-    WHERE part.oid >= 16384
+    WHERE part.oid >= 16384 OR part.oid IN ('regconfig'::regtype, 'regdictionary'::regtype)
 ), called(class, oid) AS (
     SELECT class, object FROM reads WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass)
     UNION SELECT d.refclassid, d.refobjid FROM type t JOIN pg_constraint n ON n.contypid = t.oid
@@ -145,6 +146,8 @@ const REACHED: &str = "
     UNION SELECT 'pg_ts_config'::regclass, c.oid FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
         WHERE c.oid >= 16384 AND current_setting('default_text_search_config')
             IN (pg_catalog.format('%I.%I', n.nspname, c.cfgname), quote_ident(c.cfgname))
+    UNION SELECT 'pg_ts_config'::regclass, 0 FROM type WHERE oid = 'regconfig'::regtype
+    UNION SELECT 'pg_ts_dict'::regclass, 0 FROM type WHERE oid IN ('regconfig'::regtype, 'regdictionary'::regtype)
     UNION SELECT d.refclassid, d.refobjid FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attgenerated = 'v'
         JOIN pg_attrdef e ON e.adrelid = a.attrelid AND e.adnum = a.attnum
         JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid

@@ -34,8 +34,9 @@ enum Outcome {
     Wrong(String),
 }
 
-/// Functions whose values are those of the transaction that asks. A refresh asks in a transaction of its own.
-const OF_A_TRANSACTION: &[&str] = &["txid_current_if_assigned", "pg_current_xact_id_if_assigned"];
+/// Calls whose values are those of the transaction that asks. A refresh asks in a transaction of its own.
+const OF_A_TRANSACTION: &[&str] =
+    &["txid_current_if_assigned", "pg_current_xact_id_if_assigned", "age(a_xid)"];
 
 /// Whether this run takes a subject. `TRICKLE_CATALOGUE` is `all`, a part of the list such as `3/60`, or a
 /// part of the names of subjects.

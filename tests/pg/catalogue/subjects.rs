@@ -33,7 +33,7 @@ SELECT format_type(c.castsource, NULL), format_type(c.casttarget, NULL) FROM pg_
 
 /// Aggregates whose result depends on the order of their rows.
 const ORDERED: &[&str] =
-    &["array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "xmlagg"];
+    &["array_agg", "string_agg", "json_agg", "json_agg_strict", "jsonb_agg", "jsonb_agg_strict", "xmlagg"];
 
 /// Reads all subjects from the server's catalogs.
 pub(super) async fn all(s: &Session) -> Vec<Subject> {

@@ -16,6 +16,9 @@ use trickle_core::types::{OtherType, Type};
 /// another type. The other case is a composite type. IS NULL tests the fields of a composite value and not
 /// the value itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
 ///
+/// An array type is the one that its element type names. The types int2vector and oidvector have elements as
+/// well, but their values are written otherwise.
+///
 /// A type of an extension counts as one whose equal values may be written differently, as citext values are.
 /// Where its equal values are in fact written alike, this costs a little.
 const TYPES: &str = "
@@ -50,7 +53,7 @@ WITH RECURSIVE wanted AS (
     SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
 )
 SELECT t.oid, {type},
-    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, b.ordered, b.hashable, t.typtype = 'e',
+    coalesce((SELECT e.oid FROM pg_type e WHERE e.oid = t.typelem AND e.typarray = t.oid), 0), b.ordered, b.hashable, t.typtype = 'e',
     t.typtype = 'd', t.typbasetype, {base},
     t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
     CASE WHEN t.typcollation <> 'default'::regcollation THEN (

@@ -700,7 +700,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(SELECT concat_ws(' ', t.oid, format_type(t.oid, NULL)) FROM unnest(types) t(oid)
         UNION ALL SELECT concat_ws(' ', e.enumtypid, e.oid, quote_literal(e.enumlabel)) FROM pg_enum e WHERE e.enumtypid = ANY (types)
-        UNION ALL SELECT concat_ws(' ', y.oid, string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid), ',' ORDER BY a.attnum))
+        UNION ALL SELECT concat_ws(' ', y.oid, string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid,
+                a.atttypmod, a.attcollation), ',' ORDER BY a.attnum))
             FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
             WHERE y.oid = ANY (types) GROUP BY y.oid
         ORDER BY 1);
@@ -708,8 +709,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, of the values of enums, and of the attributes of composite types.';
 
--- Code that the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains;
--- and their names.
+-- Code that the owners of types can have run where values of them are written, compared or converted: casts, conditions of domains, and
+-- default operator classes with all of their families; and their names.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -717,13 +718,20 @@ BEGIN
         (SELECT string_agg(concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext), ',' ORDER BY k.oid)
          FROM pg_cast k WHERE k.castsource = ANY (types) OR k.casttarget = ANY (types)),
         (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types) AND n.contypid <> 0),
+        (SELECT string_agg(concat_ws(' ', c.oid, c.opcfamily,
+                ARRAY(SELECT concat_ws(' ', o.amoplefttype, o.amoprighttype, o.amopstrategy, o.amopopr) FROM pg_amop o
+                    WHERE o.amopfamily = c.opcfamily ORDER BY 1),
+                ARRAY(SELECT concat_ws(' ', f.amproclefttype, f.amprocrighttype, f.amprocnum, f.amproc::oid) FROM pg_amproc f
+                    WHERE f.amprocfamily = c.opcfamily ORDER BY 1)), ',' ORDER BY c.oid)
+         FROM pg_opclass c WHERE c.opcdefault AND c.opcintype = ANY (types)),
         array_to_string(pgtrickle.type_names(types), ',')));
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
 
 -- Objects on which values rest beside types and the functions that a query calls: operators, casts, collations, text search, and what is
--- behind these and behind bodies of functions. They mean the same whoever owns them.
+-- behind these and behind bodies of functions. They mean the same whoever owns them. The oid 0 stands for all text search configurations, or
+-- dictionaries, but the server's own: a row may name any of them.
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN objects text[] NOT NULL DEFAULT '{}', ADD COLUMN objects_fingerprint text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects IS 'Operators, casts, collations, text search configurations and functions that its values rest on, beside the functions that it calls, but the server''s own, each by its catalog and oid.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects_fingerprint IS 'pgtrickle.objects_fingerprint of these objects when it was planned.';
@@ -741,11 +749,14 @@ BEGIN
                     FROM pg_cast k WHERE k.oid = o.oid)
                 WHEN 'pg_collation' THEN (SELECT concat_ws(' ', l.collnamespace::regnamespace, to_jsonb(l) - 'collowner')
                     FROM pg_collation l WHERE l.oid = o.oid)
-                WHEN 'pg_ts_config' THEN (SELECT concat_ws(' ', c.cfgnamespace::regnamespace, c.cfgname, c.cfgparser,
-                        string_agg(concat_ws(' ', m.maptokentype, m.mapseqno, m.mapdict), ',' ORDER BY m.maptokentype, m.mapseqno))
-                    FROM pg_ts_config c LEFT JOIN pg_ts_config_map m ON m.mapcfg = c.oid WHERE c.oid = o.oid GROUP BY c.oid)
-                WHEN 'pg_ts_dict' THEN (SELECT concat_ws(' ', d.dictnamespace::regnamespace, d.dictname, d.dicttemplate, d.dictinitoption)
-                    FROM pg_ts_dict d WHERE d.oid = o.oid)
+                WHEN 'pg_ts_config' THEN (SELECT string_agg(mapped, ',' ORDER BY mapped) FROM (
+                    SELECT concat_ws(' ', c.oid, c.cfgnamespace::regnamespace, c.cfgname, c.cfgparser,
+                        string_agg(concat_ws(' ', m.maptokentype, m.mapseqno, m.mapdict), ',' ORDER BY m.maptokentype, m.mapseqno)) AS mapped
+                    FROM pg_ts_config c LEFT JOIN pg_ts_config_map m ON m.mapcfg = c.oid
+                    WHERE c.oid = o.oid OR o.oid = 0 AND c.oid >= 16384 GROUP BY c.oid) configs)
+                WHEN 'pg_ts_dict' THEN (SELECT string_agg(concat_ws(' ', d.oid, d.dictnamespace::regnamespace, d.dictname, d.dicttemplate,
+                        d.dictinitoption), ',' ORDER BY d.oid)
+                    FROM pg_ts_dict d WHERE d.oid = o.oid OR o.oid = 0 AND d.oid >= 16384)
                 END), E'\n' ORDER BY class, o.oid) FROM o WHERE class NOT IN ('pg_proc', 'pg_type'))))
     );
 END

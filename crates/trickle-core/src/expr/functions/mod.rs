@@ -236,18 +236,20 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
 }
 
+/// Returns the entry of a function of PostgreSQL's own, by its name and the types of its arguments.
+fn entry_of(sig: &FuncSig) -> Option<&'static Entry> {
+    table().get(&*sig.name)?.iter().find(|e| {
+        e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
+    })
+}
+
 /// Returns the code that computes the value of a function; `None` for a function that is opaque or not built
 /// in.
 pub fn value_of(sig: &FuncSig) -> Option<Value> {
     if sig.schema.is_some() || !sig.form.is_empty() {
         return None;
     }
-    let entries = table().get(&*sig.name)?;
-    entries
-        .iter()
-        .find(|e| {
-            e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
-        })
+    entry_of(sig)
         .filter(|e| !(e.has(COMPARES) && sig.args.iter().any(Type::is_padded)))
         .and_then(|e| e.row.value)
 }
@@ -324,7 +326,7 @@ const OF_SETTINGS: &[&str] = &[
 /// Whether a STABLE function of PostgreSQL's own reads no more than settings, which each refresh sets to
 /// their values at creation. `age` of one argument reads the date.
 pub fn reads_settings_alone(sig: &FuncSig) -> bool {
-    let listed = || table().contains_key(&*sig.name) || OF_SETTINGS.contains(&&*sig.name);
+    let listed = || entry_of(sig).is_some() || OF_SETTINGS.contains(&&*sig.name);
     sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()
 }
 
