@@ -12,6 +12,7 @@ mod forms;
 mod limits;
 mod names;
 mod numbers;
+mod operators;
 mod script;
 mod source;
 mod tables;
@@ -229,6 +230,7 @@ fn reworded(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
     let tokens = forms::reworded(tokens);
+    operators::check(source, &tokens)?;
     let depth = limits::check(source, &tokens)?;
     Ok((numbers::join(source, tokens)?, depth))
 }
