@@ -229,8 +229,8 @@ fn quick_looks_ask_for_the_snapshot_alone() {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let before = to.sent();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            // One check each 45 ms, since a check may come a tenth of its period early, and the messages of
-            // each idle second.
+            // The limit is one look each 45 ms, plus the messages of each idle second. A look may come a
+            // tenth of its period (50 ms) early.
             let most = i64::try_from(seconds).unwrap() * (ROUND_TRIP * 1000 / 45 + IDLE_SECOND);
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= most, "{sent}, of {most}");

@@ -130,7 +130,10 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.objects_fingerprint",
         "tells that an operator, a cast, a collation or a text search configuration was altered",
     ),
-    ("function pgtrickle.types_fingerprint", "tells that a cast, a domain or a name of a type was altered"),
+    (
+        "function pgtrickle.types_fingerprint",
+        "tells that a cast, a domain, an operator class or a name of a type was altered",
+    ),
     ("function pgtrickle.without_grants", "takes all rights on a hidden table from others"),
     (
         "function pgtrickle.without_statistics",

@@ -211,18 +211,33 @@ const NAMED: &str = "
     CREATE FUNCTION app.order(app.pt, app.pt) RETURNS int LANGUAGE sql IMMUTABLE STRICT RETURN sign(app.rank($1) - app.rank($2))::int;
     CREATE OPERATOR app.= (LEFTARG = app.pt, RIGHTARG = app.pt, FUNCTION = app.equal, HASHES, MERGES);
     CREATE OPERATOR app.< (LEFTARG = app.pt, RIGHTARG = app.pt, FUNCTION = app.less);
-    CREATE TABLE t (id int PRIMARY KEY, m regconfig NOT NULL, p app.pt, r int, v int);
-    INSERT INTO t SELECT i, 'app.words', chr(97 + i % 4)::app.pt, i, i FROM generate_series(1, 12) i;
+    CREATE TYPE app.ps AS ENUM ('a', 'b', 'c', 'd');
+    CREATE FUNCTION app.rank(app.ps) RETURNS int LANGUAGE sql IMMUTABLE STRICT RETURN ascii($1::text) / 2;
+    CREATE FUNCTION app.less(app.ps, app.ps) RETURNS bool LANGUAGE sql IMMUTABLE STRICT RETURN ascii($1::text) / 2 < ascii($2::text) / 2;
+    CREATE FUNCTION app.equal(app.ps, app.ps) RETURNS bool LANGUAGE sql IMMUTABLE STRICT RETURN ascii($1::text) / 2 = ascii($2::text) / 2;
+    CREATE FUNCTION app.order(app.ps, app.ps) RETURNS int LANGUAGE sql IMMUTABLE STRICT
+        RETURN sign(ascii($1::text) / 2 - ascii($2::text) / 2)::int;
+    CREATE OPERATOR public.= (LEFTARG = app.ps, RIGHTARG = app.ps, FUNCTION = app.equal, HASHES, MERGES);
+    CREATE OPERATOR public.< (LEFTARG = app.ps, RIGHTARG = app.ps, FUNCTION = app.less);
+    CREATE OPERATOR CLASS app.sorted DEFAULT FOR TYPE app.ps USING btree AS OPERATOR 1 <, OPERATOR 3 =, FUNCTION 1 app.order(app.ps, app.ps);
+    CREATE OPERATOR CLASS app.hashed_too DEFAULT FOR TYPE app.ps USING hash AS OPERATOR 1 =, FUNCTION 1 app.rank(app.ps);
+    CREATE TABLE t (id int PRIMARY KEY, m regconfig NOT NULL, p app.pt, r int, v int, l text DEFAULT 'app.words', s app.ps DEFAULT 'b');
+    INSERT INTO t SELECT i, 'app.words', chr(97 + i % 4)::app.pt, i, i, 'app.words', chr(97 + i % 4)::app.ps FROM generate_series(1, 12) i;
     UPDATE t SET m = 'app.others' WHERE id % 2 = 0";
 
-const NAMED_QUERIES: [(&str, &str); 4] = [
+const NAMED_QUERIES: [(&str, &str); 6] = [
     ("searched", "SELECT id, to_tsvector(m, 'running ' || v)::text AS d FROM t"),
     ("found", "SELECT id FROM t WHERE to_tsvector(m, 'running ' || v) @@ to_tsquery(m, 'running')"),
-    ("distinct", "SELECT v % 2 AS x, count(DISTINCT p) AS n FROM t GROUP BY v % 2"),
+    ("spoken", "SELECT id, to_tsvector(l::regconfig, 'running ' || v)::text AS d FROM t"),
+    ("distinct", "SELECT v / 4 AS x, count(DISTINCT p) AS n FROM t GROUP BY v / 4"),
+    ("classed", "SELECT v / 4 AS x, count(DISTINCT s) AS n FROM t GROUP BY v / 4"),
     ("cut", "SELECT id, (ROW('running ' || v)::app.cut).w AS w FROM t"),
 ];
 
-const RETAUGHT: [&str; 6] = [
+const RETAUGHT: [&str; 7] = [
+    "CREATE OR REPLACE FUNCTION app.order(app.ps, app.ps) RETURNS int LANGUAGE sql IMMUTABLE STRICT \
+     RETURN sign(ascii($1::text) - ascii($2::text))::int; \
+     CREATE OR REPLACE FUNCTION app.equal(app.ps, app.ps) RETURNS bool LANGUAGE sql IMMUTABLE STRICT RETURN $1::text = $2::text",
     "ALTER TEXT SEARCH CONFIGURATION app.words ALTER MAPPING FOR asciiword WITH english_stem",
     "ALTER TEXT SEARCH DICTIONARY app.stop (ACCEPT = false)",
     "CREATE TEXT SEARCH CONFIGURATION app.later (COPY = pg_catalog.simple); UPDATE t SET m = 'app.later'; \

@@ -145,7 +145,7 @@ fn tables(choice: &mut Choice, unit: i64, calm: bool) -> Vec<Table> {
         }
         sources.sort_unstable();
         sources.dedup();
-        // From a hundredth of a unit to three units.
+        // A delta takes from a hundredth of a unit to one unit, a full refresh at most three units.
         let delta = unit as f64 / [100.0, 20.0, 5.0, 1.0][choice.below(if calm { 3 } else { 4 })];
         let full = (delta * [0.2, 2.0, 10.0][choice.below(3)]).min(3.0 * unit as f64);
         let definition = Definition {

@@ -31,7 +31,7 @@ pub const QUERIES: [(&str, &str); 22] = queries!(
 /// The number of bytes of the text from which the generator cuts comments.
 const TEXT: i32 = 2_000_000;
 
-/// The number of collected bytes from which rows are sent in a message.
+/// The number of bytes at which the collected rows are sent as one message.
 const MESSAGE: usize = 64 << 10;
 
 /// New orders with their items, as lines of COPY.

@@ -1,5 +1,5 @@
-//! Where to connect, and how: libpq's settings with their meaning, TLS by rustls, and errors that say what to
-//! try.
+//! The target of a connection and the way to it: libpq's settings with their meaning, TLS by rustls, and
+//! errors that say what to try.
 //!
 //! The value of a setting comes from the first of these places that has one: the connection string
 //! (`--database-url`, else `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults.

@@ -85,8 +85,8 @@ fn of_pairs(
     Ok(checks)
 }
 
-/// Makes a relation of NULLs of these types. Of one row, the rendering would put the values in place of the
-/// columns, so that collations of columns would become those of COLLATE clauses.
+/// Makes a relation of NULLs of these types. The relation has two rows. If it had one, the rendering would
+/// replace the columns by their values, and the collation of a column would become an explicit COLLATE.
 fn nulls(types: impl Iterator<Item = Type>) -> Rel {
     let columns: Vec<Column> = types.map(|ty| Column { label: "c".into(), ty, nullable: true }).collect();
     let row: Vec<Expr> = columns.iter().map(|c| Expr::null(c.ty.clone())).collect();

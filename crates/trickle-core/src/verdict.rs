@@ -23,6 +23,9 @@ pub enum Cause {
     Volatile,
     /// The construct does more than read: it writes or locks.
     Effect,
+    /// The value of the construct depends on the search path. Each refresh sets a search path of its own, so
+    /// the value would be another than the user's.
+    SearchPath,
     /// The value of the construct depends on the clock, the session or other facts that a function reads. The
     /// value may therefore change while all tables stay the same.
     Surroundings,
@@ -85,7 +88,13 @@ impl Reason {
                 format!("the query of a stream table has {}", self.construct),
                 "It does more than read, and the query runs whenever the table is refreshed.",
             ),
-            _ => return None,
+            Cause::SearchPath => (
+                format!("a stream table cannot be kept equal to {}", self.construct),
+                "Its value depends on the search path, and each refresh sets a search path of its own.",
+            ),
+            Cause::Construct | Cause::Surroundings | Cause::Source | Cause::Unread | Cause::Undecided => {
+                return None;
+            }
         };
         let e = Error::unsupported(message).detail(detail).hint(&self.help);
         Some(match self.span {

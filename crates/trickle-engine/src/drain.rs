@@ -119,7 +119,7 @@ impl<C: RefreshDriver> Trickle<C> {
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
         let held =
             t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        // No frontier counts the mark that a limit was reached, so a segment with that mark is not emptied.
+        // A segment that reached its limit is not emptied in place: no frontier counts its row of weight 0.
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }

@@ -97,8 +97,8 @@ pub(crate) struct Code {
     /// The other objects that the values of the query depend on, except built-in ones, as
     /// `pgtrickle.objects_fingerprint` reads them. The kinds of objects are operators, casts, collations,
     /// text search configurations and dictionaries. Functions and operators that these objects, aggregates
-    /// or function bodies use are included, if the server records the dependency. If rows can name text search
-    /// configurations or dictionaries, oid 0 stands for all of them.
+    /// or function bodies use are included, if the server records the dependency. If rows can name text
+    /// search configurations or dictionaries, oid 0 stands for all of them.
     pub(crate) objects: Vec<String>,
     /// The fingerprint of these objects; `None` where the query depends on no such objects.
     pub(crate) objects_fingerprint: Option<String>,
@@ -146,8 +146,14 @@ const REACHED: &str = "
     UNION SELECT 'pg_ts_config'::regclass, c.oid FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
         WHERE c.oid >= 16384 AND current_setting('default_text_search_config')
             IN (pg_catalog.format('%I.%I', n.nspname, c.cfgname), quote_ident(c.cfgname))
-    UNION SELECT 'pg_ts_config'::regclass, 0 FROM type WHERE oid = 'regconfig'::regtype
-    UNION SELECT 'pg_ts_dict'::regclass, 0 FROM type WHERE oid IN ('regconfig'::regtype, 'regdictionary'::regtype)
+    UNION SELECT 'pg_proc'::regclass, u.oid FROM type t JOIN pg_opclass c ON c.opcdefault AND c.opcintype = t.oid CROSS JOIN LATERAL (
+        SELECT f.amproc::oid FROM pg_amproc f WHERE f.amprocfamily = c.opcfamily
+        UNION ALL SELECT o.oprcode FROM pg_amop m JOIN pg_operator o ON o.oid = m.amopopr WHERE m.amopfamily = c.opcfamily) u(oid)
+        WHERE t.oid >= 16384 AND u.oid >= 16384
+    UNION SELECT class, 0 FROM (VALUES ('pg_ts_config'::regclass), ('pg_ts_dict')) any_of(class)
+        WHERE EXISTS (SELECT FROM type WHERE oid IN ('regconfig'::regtype, 'regdictionary'::regtype))
+            OR EXISTS (SELECT FROM relation r JOIN pg_rewrite w ON w.ev_class = r.oid
+                WHERE w.ev_action::text ~ pg_catalog.format(':resulttype (%s|%s) ', 'regconfig'::regtype::oid, 'regdictionary'::regtype::oid))
     UNION SELECT d.refclassid, d.refobjid FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attgenerated = 'v'
         JOIN pg_attrdef e ON e.adrelid = a.attrelid AND e.adnum = a.attnum
         JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid

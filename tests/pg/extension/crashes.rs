@@ -195,8 +195,8 @@ fn a_captured_write_whose_process_dies_never_was() {
     });
 }
 
-/// Lets a statement that changes all rows of a source die at each of `blocks`: terminated, or by three kinds
-/// of death.
+/// Ends a statement that changes all rows of a source, at each of `blocks` in four ways: by terminating it,
+/// and by each kind of death.
 async fn die_writing(
     server: &mut Server,
     blocks: &[&str],
@@ -235,8 +235,8 @@ const KEPT: [(&str, &str); 2] = [
     ("pairs", "SELECT a.id, b.id AS other, a.v, b.w FROM a JOIN b ON b.k = a.k"),
 ];
 
-/// Places at which a statement waits that writes a source of two IMMEDIATE stream tables: before the
-/// triggers, during the write of each stream table, after the triggers, and before the commit.
+/// The places at which a writer of a source waits, where two IMMEDIATE stream tables read the source: before
+/// the triggers, during the write of each stream table, after the triggers, and before the commit.
 const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(6)",
     "LOCK TABLE kept IN SHARE MODE",

@@ -39,7 +39,7 @@ const NEAR: &[(&str, &str)] = &[
     ),
 ];
 
-/// Greatest number of rows that one scan may read: rows of some hours, also of the other devices if the
+/// The greatest number of rows that one scan may read: some hours of one device, or of all devices if the
 /// server uses the index on the time.
 const MOST: f64 = 400.0;
 

@@ -18,7 +18,7 @@ pub enum Full {
 }
 
 /// Builds `n(now) − stored(n)`: the difference between the computed and the stored result of a node. The
-/// difference is right whatever changes its sources had.
+/// difference is right after any change of the node's sources.
 ///
 /// # Errors
 /// Those of [`Graph::add`].

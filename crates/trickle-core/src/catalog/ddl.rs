@@ -70,6 +70,12 @@ impl Ddl<'_> {
                 if !operations.iter().any(matters) {
                     return Ok(());
                 }
+                // Scripts that make tables anew drop the constraints of tables that may not exist.
+                let drops =
+                    |op: &AlterOperation| matches!(op, AlterOperation::DropConstraint) || !matters(op);
+                if operations.iter().all(drops) && self.table(&name).is_err() {
+                    return Ok(());
+                }
                 let mut def = self.table(&name)?;
                 operations.iter().try_for_each(|op| self.alter(&mut def, op))?;
                 self.catalog.add_table(def)
@@ -391,9 +397,10 @@ impl Ddl<'_> {
                 Ok(())
             }
             AlterOperation::DropConstraint => {
-                // The constraint may be any of these.
+                // The constraint may be a key, a foreign key or a NOT NULL.
                 def.keys.clear();
                 def.foreign_keys.clear();
+                def.columns.iter_mut().for_each(|c| c.nullable = true);
                 Ok(())
             }
             AlterOperation::Other => Ok(()),

@@ -199,7 +199,7 @@ pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> O
 
 /// The reason in the mark that a writer leaves whose session has a temporary child of a source.
 pub(crate) const TEMPORARY: &str =
-    "a session wrote that has a temporary child of it, whose rows no other session sees";
+    "a session with a temporary child of it wrote a source; no other session sees the child's rows";
 
 /// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
 /// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only

@@ -165,7 +165,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
         self.writers(buffer).into_iter().map(|w| self.function(w, buffer)).collect()
     }
 
-    /// Makes the trigger functions, and the triggers on the table and its partitions that call them. The
+    /// Makes the trigger functions, and the triggers that call them, on the table and on its partitions. The
     /// triggers fire under every `session_replication_role`, since every change counts.
     fn start(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = Vec::new();

@@ -3,7 +3,7 @@
 use super::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions, opaque};
 use crate::error::{Error, Result};
 use crate::types::{Datum, Type};
-use crate::values::{cast, compare, compare_as, unpadded};
+use crate::values::{cast, compare_as};
 use std::cmp::Ordering;
 
 /// Returns the value of `expr` over `row`.
@@ -228,19 +228,23 @@ fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
         _ => return None,
     };
     let ty = sig.args.first().unwrap_or(&Type::Unknown);
-    if let (Datum::Record(l), Datum::Record(r)) = (&unpadded(ty, a), &unpadded(ty, b)) {
-        return Some(compare_records(l, r, holds));
-    }
-    Some(Datum::Bool(holds(compare_as(ty, a, b))))
+    Some(match (a, b) {
+        (Datum::Record(l), Datum::Record(r)) => compare_records(ty, l, r, holds),
+        _ => Datum::Bool(holds(compare_as(ty, a, b))),
+    })
 }
 
-/// Compares rows field by field, from left to right. A NULL field leaves the result open, which gives NULL.
-fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
+/// Compares rows of type `ty` field by field, from left to right. A NULL field leaves the result open, which
+/// gives NULL.
+fn compare_records(ty: &Type, l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
+    // The type `record` itself has no fields.
+    let types = if let Type::Record(types) = ty { types } else { &[][..] };
+    let field = |i: usize| types.get(i).unwrap_or(&Type::Unknown);
     // `=` and `<>` compare all fields, since one difference decides the result. Other comparisons stop at the
     // first NULL.
     let equality = holds(Ordering::Less) == holds(Ordering::Greater);
     let mut unknown = false;
-    for (a, b) in l.iter().zip(r) {
+    for (i, (a, b)) in l.iter().zip(r).enumerate() {
         if a.is_null() || b.is_null() {
             if !equality {
                 return Datum::Null;
@@ -248,7 +252,7 @@ fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Dat
             unknown = true;
             continue;
         }
-        let order = compare(a, b);
+        let order = compare_as(field(i), a, b);
         if order.is_ne() {
             return Datum::Bool(holds(order));
         }

@@ -33,8 +33,8 @@ use std::sync::Arc;
 /// text. Plans that are worth running are far smaller.
 pub const MAX_NODES: usize = 1 << 16;
 
-/// The greatest sum of the operators' numbers of columns in an arena. The limit is needed because a join of
-/// thousands of tables has all columns of these tables.
+/// The greatest sum of the operators' numbers of columns in an arena. In a chain of joins, each join has the
+/// columns of all tables before it, so the sum grows with the square of the number of tables.
 pub const MAX_COLUMNS: usize = 1 << 21;
 
 /// The identifier of a node in a [`Graph`]. An operator has a greater identifier than each of its inputs.

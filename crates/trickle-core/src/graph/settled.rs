@@ -26,8 +26,8 @@ pub struct Unsettled {
     /// for rounding. Other values that depend on the last digits, such as texts, and filters by these digits
     /// are not recorded.
     pub rounded: ColSet,
-    /// The columns of [`Unsettled::values`] of which the elements are settled, but not their order. Such
-    /// columns are lists of values in the order in which the server read them.
+    /// The columns of [`Unsettled::values`] that are lists with settled elements in an unsettled order, the
+    /// order in which the server read the values.
     pub shuffled: ColSet,
     /// Whether the set of rows depends on an unsettled value.
     pub rows: bool,

@@ -253,7 +253,7 @@ impl Lowerer<'_> {
         let value = match unkept(name)? {
             Unkept::Time(None) => Expr::now(),
             Unkept::Time(Some(ty)) => Expr::now().cast(ty),
-            Unkept::Clock | Unkept::Random | Unkept::Surroundings => return None,
+            Unkept::Clock | Unkept::Random | Unkept::SearchPath | Unkept::Surroundings => return None,
         };
         self.timed = Some(self.timed(name, e));
         Some(value)
@@ -286,6 +286,11 @@ impl Lowerer<'_> {
             Some(Unkept::Time(_)) => {
                 let reason = self.timed(name, e);
                 self.note(reason);
+            }
+            Some(Unkept::SearchPath) => {
+                let construct = format!("the function {name}()");
+                let help = "Write the name of the schema instead.";
+                self.because(ReasonKind::Never, Cause::SearchPath, e, construct, help);
             }
             Some(Unkept::Surroundings) => self.stable(name, e),
             None => return false,

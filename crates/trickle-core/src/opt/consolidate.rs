@@ -33,8 +33,8 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
 }
 
 /// Whether the rows of the `i`-th input of `id` must be merged. One reason is that the operator of `id` needs
-/// merged rows. The other is that its readers need its rows merged or positive (`inherits`), and that its
-/// rows are so only if those of its input are.
+/// merged rows. The other is that readers of `id` need merged or positive rows (`inherits`), and `id` has
+/// such rows only if this input has them.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
         Rel::Reduce(_)

@@ -229,8 +229,7 @@ fn reworded(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
-    let tokens = forms::reworded(tokens);
-    operators::check(source, &tokens)?;
+    let tokens = forms::reworded(operators::join(tokens));
     let depth = limits::check(source, &tokens)?;
     Ok((numbers::join(source, tokens)?, depth))
 }

@@ -1,77 +1,114 @@
-//! Refuses operators that the tokeniser splits otherwise than PostgreSQL does, since the parts would mean other
-//! operators.
+//! Corrects the tokens of operators. The tokeniser splits some operators of several characters, such as `@@@`,
+//! and joins some neighbours, such as `>-` in `a>-1`.
 
-use super::Source;
-use crate::error::{Error, Result};
-use sqlparser::tokenizer::TokenWithSpan;
-use std::ops::Range;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 /// The characters of operators (PostgreSQL manual, Lexical Structure, Operators).
-const CHARACTERS: &str = "+-*/<>=~!@#%^&|`?";
+pub(super) const CHARACTERS: &str = "+-*/<>=~!@#%^&|`?";
 
 /// The characters with which an operator of several characters may end in `+` or `-`.
 const SPECIAL: &str = "~!@#%^&|`?";
 
-/// Fails unless each operator in the source is one token.
-pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
-    let text = source.text();
-    let mut run: Vec<Range<usize>> = Vec::new();
+/// Returns the tokens with each operator as one token, as PostgreSQL reads it.
+pub(super) fn join(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut joined: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut run: Vec<(TokenWithSpan, String)> = Vec::new();
     for t in tokens {
-        let Some(span) = source.span(t.span) else { continue };
-        let part = span.start..span.end;
-        let is_operator = !part.is_empty() && text[part.clone()].chars().all(|c| CHARACTERS.contains(c));
-        if !is_operator || run.last().is_some_and(|last| last.end != part.start) {
-            check_run(source, &run)?;
-            run.clear();
+        let text = operator(&t.token);
+        if text.is_none() || run.last().is_some_and(|(last, _)| last.span.end != t.span.start) {
+            end(&mut run, &mut joined);
         }
-        if is_operator {
-            run.push(part);
+        match text {
+            Some(text) => run.push((t, text)),
+            None => joined.push(t),
         }
     }
-    check_run(source, &run)
+    end(&mut run, &mut joined);
+    joined
 }
 
-/// Fails unless PostgreSQL has the same tokens as the tokeniser in a run of tokens without blanks in between.
-fn check_run(source: &Source, run: &[Range<usize>]) -> Result<()> {
-    let [first, .., last] = run else { return Ok(()) };
-    let mut rest = &source.text()[first.start..last.end];
-    for token in run {
-        let operator = &rest[..length(rest)];
-        if operator.len() != token.len() {
-            let message = format!("the operator {operator} is not implemented");
-            return Err(Error::unsupported(message).at(source.at(token.start)));
-        }
-        rest = &rest[operator.len()..];
+/// Returns the text of a token that has nothing but the characters of operators.
+fn operator(token: &Token) -> Option<String> {
+    if matches!(token, Token::Whitespace(_) | Token::Word(_) | Token::Number(..) | Token::EOF) {
+        return None;
     }
-    Ok(())
+    let text = token.to_string();
+    (!text.is_empty() && text.chars().all(|c| CHARACTERS.contains(c))).then_some(text)
 }
 
-/// Returns the length of the operator with which a run of operator characters begins. An operator ends in `+`
-/// or `-` only if it has one of the special characters, so that `a=-1` has two operators.
-fn length(run: &str) -> usize {
-    if run.contains(|c| SPECIAL.contains(c)) {
-        return run.len();
+/// Adds the tokens that PostgreSQL reads in a run of tokens without blanks in between.
+fn end(run: &mut Vec<(TokenWithSpan, String)>, joined: &mut Vec<TokenWithSpan>) {
+    let text: String = run.iter().map(|(_, text)| text.as_str()).collect();
+    let pieces = pieces(&text);
+    if pieces.iter().eq(run.iter().map(|(_, text)| text)) {
+        joined.extend(run.drain(..).map(|(t, _)| t));
+        return;
     }
-    run.trim_end_matches(['+', '-']).len().max(1)
+    let Some(mut start) = run.first().map(|(t, _)| t.span.start) else { return };
+    run.clear();
+    for piece in pieces {
+        let end = Location { column: start.column + piece.len() as u64, ..start };
+        joined.push(TokenWithSpan { token: token(piece), span: Span { start, end } });
+        start = end;
+    }
+}
+
+/// Splits a run of operator characters into operators. An operator of several characters ends in `+` or `-`
+/// only if it has one of the special characters, so that `a=-1` has two operators.
+fn pieces(mut run: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while !run.is_empty() {
+        let length = match run.contains(|c| SPECIAL.contains(c)) {
+            true => run.len(),
+            false => run.trim_end_matches(['+', '-']).len().max(1),
+        };
+        let (piece, rest) = run.split_at(length);
+        pieces.push(piece);
+        run = rest;
+    }
+    pieces
+}
+
+fn token(operator: &str) -> Token {
+    match Tokenizer::new(&PostgreSqlDialect {}, operator).tokenize().as_deref() {
+        Ok([one]) => one.clone(),
+        Ok(_) | Err(_) => Token::CustomBinaryOperator(operator.to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse_query;
+    use super::super::tests::rewritten;
+    use super::*;
 
     #[test]
     fn an_operator_is_one_token_as_in_postgresql() {
-        for (sql, operator) in [("SELECT a @@@ b", "@@@"), ("SELECT a ^-1", "^-")] {
-            let e = parse_query(sql).expect_err(sql);
-            assert!(e.message().contains(&format!("the operator {operator} ")), "{sql}: {e}");
-            assert!(e.span().is_some(), "{sql}");
-        }
-        for sql in [
-            "SELECT a=-1, a<-1, a->-1, a*-1, a- -1, a+-1, - -a, a@>b, a<@b, a#>>b, a<->b, a ~~* b, a !~ b, a@@b",
-            "SELECT *, t.*, count(*) FROM t WHERE a<>-1 AND a>=-b AND a ? 'x' AND a ?| b AND a #- b AND a || b",
-            "SELECT '@@@', \"%-\" FROM t -- ^-1",
+        for (run, operators) in [
+            ("@@@", "@@@"),
+            ("^-", "^-"),
+            ("=-", "= -"),
+            ("<>-+", "<> - +"),
+            ("->-", "-> -"),
+            ("->>-", "->> -"),
+            ("#>-", "#>-"),
+            ("-+", "- +"),
+            ("*-", "* -"),
+            ("<->", "<->"),
         ] {
-            parse_query(sql).expect(sql);
+            assert_eq!(pieces(run).join(" "), operators);
+        }
+        for (sql, spaced) in [
+            (
+                "SELECT a>-1, a<>-1, b>=-1, a=-1, a->-1, a*-1",
+                "SELECT a > -1, a <> -1, b >= -1, a = -1, a -> -1, a * -1",
+            ),
+            ("SELECT a-+b, -+a, a+-1, *, t.* FROM t", "SELECT a - +b, - +a, a + -1, *, t.* FROM t"),
+            ("SELECT a@@@b, a<->b", "SELECT a @@@ b, a <-> b"),
+            ("SELECT a=/**/b, a*/**/b, /***//**/ c", "SELECT a = b, a * b, c"),
+            ("SELECT '@@@', \"%-\" FROM t -- ^-1", "SELECT '@@@', \"%-\" FROM t"),
+        ] {
+            assert_eq!(rewritten(sql), rewritten(spaced), "{sql}");
         }
     }
 }

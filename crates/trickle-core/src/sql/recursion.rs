@@ -126,8 +126,8 @@ impl RenderContext<'_> {
     }
 }
 
-/// Makes PostgreSQL expect a tenth of the rows that it would otherwise expect in a round, which are ten times
-/// the rows of the base. The rows get a limit that is never reached, and whose value PostgreSQL does not know
+/// Makes PostgreSQL expect as many rows in a round as the base has. Otherwise it would expect ten times as
+/// many. The rows get a limit that is never reached, and whose value PostgreSQL does not know
 /// when it plans. For the few rows of a change, PostgreSQL then looks up the partners in an index, if there
 /// is one, and does not hash the whole side.
 fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {

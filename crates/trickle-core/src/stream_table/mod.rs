@@ -64,9 +64,9 @@ impl Options {
 /// The manner in which a stream table can be kept equal to a query.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// By deltas, which the compiled stream table makes.
+    /// Deltas keep it equal. The compiled stream table makes them.
     Incremental(Box<StreamTable>),
-    /// By a recompute in each refresh; the reasons, at least one, tell why deltas are impossible.
+    /// Each refresh recomputes the result. The reasons, at least one, tell why deltas are impossible.
     FullRefresh(Vec<Reason>),
 }
 

@@ -2,8 +2,8 @@
 //! text, and [`crate::lower`] and [`crate::catalog`] read it.
 //!
 //! The tree has PostgreSQL's syntax only: parsing refuses clauses of other databases. Names of columns and
-//! tables are not resolved. Trees of spellings with one meaning are equal, wherever they stand in a text; so
-//! are those of `CAST(a AS t)` and `a::t`.
+//! tables are not resolved. Two spellings of one meaning, such as `CAST(a AS t)` and `a::t`, have equal
+//! trees. The place in the text does not matter.
 
 mod call;
 mod expr;

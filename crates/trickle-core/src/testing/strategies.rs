@@ -84,8 +84,8 @@ impl<T: Clone + fmt::Debug> ValueTree for Shrinking<T> {
         self.value.clone()
     }
 
-    /// Goes on to a smaller value. Where the present value was itself a smaller one, it failed too, so the
-    /// smaller values are now those of the present value.
+    /// Goes on to a smaller value. If the present value came from shrinking, the test failed with it too, so
+    /// its own smaller values are tried next.
     fn simplify(&mut self) -> bool {
         if self.larger.take().is_some() || self.untried.is_none() {
             self.untried = Some((self.smaller)(&self.value).into());

@@ -43,7 +43,7 @@ pub(crate) fn unpadded(ty: &Type, value: &Datum) -> Datum {
             let nested = items.iter().any(|item| matches!(item, Datum::Array(_)));
             Datum::Array(all(items, if nested { ty } else { element }))
         }
-        (Type::Record(types), Datum::Record(fields)) => {
+        (Type::Record(types), Datum::Record(fields)) if types.len() == fields.len() => {
             Datum::Record(types.iter().zip(&**fields).map(|(ty, field)| unpadded(ty, field)).collect())
         }
         _ => value.clone(),

@@ -16,8 +16,8 @@ use trickle_core::types::{OtherType, Type};
 /// another type. The other case is a composite type. IS NULL tests the fields of a composite value and not
 /// the value itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
 ///
-/// An array type is the one that its element type names. The types int2vector and oidvector have elements as
-/// well, but their values are written otherwise.
+/// An array type is the one that its element type names as its array type (`typarray`). The types int2vector
+/// and oidvector have elements as well, but their values are written otherwise.
 ///
 /// A type of an extension counts as one whose equal values may be written differently, as citext values are.
 /// Where its equal values are in fact written alike, this costs a little.

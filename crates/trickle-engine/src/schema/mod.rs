@@ -173,9 +173,10 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
 /// The row of a table that does not exist gets an oid that no table has. All rows get such oids first, since
 /// a new oid may be the old oid of another table.
 ///
-/// A role that was let in could have written any name into its row. So a table counts as the stream table
-/// only if its own guard says so, and only the owner of the table can make this guard. Guards of version 0.1
-/// do not name their stream table.
+/// The catalog of a dump may have any name in the row of a stream table. So a table counts as the stream
+/// table only if its own guard says so. Only the owner of the table can make this guard, and roles with the
+/// right TRIGGER, whose code all writers of the table run anyway. Guards of version 0.1 do not name their
+/// stream table.
 ///
 /// A stream table that was renamed before the dump is found by its guard if the catalog's owner owns the
 /// table. Only the catalog's owner can make a guard on such a table.

@@ -693,8 +693,9 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
 
--- The names of types, of the values of those that are enums, and of the attributes of those that are composite: queries name all of them.
--- Of attributes all stand in one text, since whole values show one that came, too.
+-- The names of types, of the values of those that are enums, and of the attributes of those that are composite, with their types: queries name
+-- all of them. Of attributes all stand in one text, since whole values show one that came, too. Another text for each type has its default
+-- operator classes and everything in the families of these: they decide which values are equal, and in which order they come.
 CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -704,13 +705,20 @@ BEGIN
                 a.atttypmod, a.attcollation), ',' ORDER BY a.attnum))
             FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
             WHERE y.oid = ANY (types) GROUP BY y.oid
+        UNION ALL SELECT concat_ws(' ', t.oid, 'classes', (
+            SELECT string_agg(concat_ws(' ', c.oid, c.opcfamily,
+                ARRAY(SELECT concat_ws(' ', o.amoplefttype, o.amoprighttype, o.amopstrategy, o.amopopr) FROM pg_amop o
+                    WHERE o.amopfamily = c.opcfamily ORDER BY 1),
+                ARRAY(SELECT concat_ws(' ', f.amproclefttype, f.amprocrighttype, f.amprocnum, f.amproc::oid) FROM pg_amproc f
+                    WHERE f.amprocfamily = c.opcfamily ORDER BY 1)), ',' ORDER BY c.oid)
+            FROM pg_opclass c WHERE c.opcdefault AND c.opcintype = t.oid)) FROM unnest(types) t(oid)
         ORDER BY 1);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, of the values of enums, and of the attributes of composite types.';
+COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, of the values of enums, and of the attributes of composite types, and the default operator classes of types.';
 
--- Code that the owners of types can have run where values of them are written, compared or converted: casts, conditions of domains, and
--- default operator classes with all of their families; and their names.
+-- Code that the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains;
+-- and their names and operator classes.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -718,12 +726,6 @@ BEGIN
         (SELECT string_agg(concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext), ',' ORDER BY k.oid)
          FROM pg_cast k WHERE k.castsource = ANY (types) OR k.casttarget = ANY (types)),
         (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types) AND n.contypid <> 0),
-        (SELECT string_agg(concat_ws(' ', c.oid, c.opcfamily,
-                ARRAY(SELECT concat_ws(' ', o.amoplefttype, o.amoprighttype, o.amopstrategy, o.amopopr) FROM pg_amop o
-                    WHERE o.amopfamily = c.opcfamily ORDER BY 1),
-                ARRAY(SELECT concat_ws(' ', f.amproclefttype, f.amprocrighttype, f.amprocnum, f.amproc::oid) FROM pg_amproc f
-                    WHERE f.amprocfamily = c.opcfamily ORDER BY 1)), ',' ORDER BY c.oid)
-         FROM pg_opclass c WHERE c.opcdefault AND c.opcintype = ANY (types)),
         array_to_string(pgtrickle.type_names(types), ',')));
 END
 $$;

@@ -405,7 +405,8 @@ impl SchedulerState {
         }
     }
 
-    /// Gives the group to an idle refresher or to a new one; false if there is none.
+    /// Gives the group to an idle refresher, or else to a new one. Returns false if no refresher can be
+    /// started, or if the group has too many stream tables for a job.
     fn ask(&mut self, lease: Lease, due: &Due) -> bool {
         let Some(job) = Job::new(lease, due) else { return false };
         let work = (lease, due.clone(), Instant::now());

@@ -58,8 +58,8 @@ const OPERATOR: u16 = 32;
 const SET: u16 = 64;
 /// Whether the function is a window function.
 const WINDOW: u16 = 128;
-/// Whether the code that computes the function compares values. The trailing blanks of `char(n)` count for
-/// the code, so the function is opaque over such values.
+/// Whether the code of the value compares texts with their trailing blanks. Over `char(n)`, where the blanks
+/// do not count, the function is therefore opaque.
 const COMPARES: u16 = 256;
 
 /// Makes a row of a function whose value the evaluator can compute.
@@ -264,8 +264,8 @@ pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
-/// The STABLE functions of PostgreSQL's own that are not in the table and that read no more than settings and
-/// the definitions of types. Casts that are written as functions are among them.
+/// The STABLE functions of PostgreSQL's own that are not in the table with their types, and that read no more
+/// than settings and the definitions of types. Casts that are written as functions are among them.
 const OF_SETTINGS: &[&str] = &[
     "anytextcat",
     "array_to_json",
@@ -297,6 +297,8 @@ const OF_SETTINGS: &[&str] = &[
     "jsonb_to_record",
     "jsonb_to_recordset",
     "jsonb_to_tsvector",
+    "length",
+    "make_timestamptz",
     "money",
     "numeric",
     "pg_char_to_encoding",
@@ -306,11 +308,16 @@ const OF_SETTINGS: &[&str] = &[
     "pg_input_is_valid",
     "phraseto_tsquery",
     "plainto_tsquery",
+    "quote_literal",
     "quote_nullable",
     "textanycat",
+    "time",
+    "timestamp",
+    "timestamptz",
     "timestamptz_mi_interval",
     "timestamptz_pl_interval",
     "timetz",
+    "timezone",
     "to_tsquery",
     "to_tsvector",
     "ts_headline",

@@ -12,6 +12,8 @@ pub(crate) enum Unkept {
     Clock,
     /// The value differs from call to call, or the call has effects besides its value.
     Random,
+    /// The value depends on the search path, and each refresh sets a search path of its own.
+    SearchPath,
     /// The value depends on the session, the server or the moment.
     Surroundings,
 }
@@ -41,6 +43,11 @@ pub(crate) fn unkept(name: &str) -> Option<Unkept> {
         | "pg_notify"
         | "pg_advisory_lock"
         | "pg_try_advisory_lock" => Unkept::Random,
+        "current_schema" | "current_schemas" | "to_regclass" | "to_regcollation" | "to_regoper"
+        | "to_regoperator" | "to_regproc" | "to_regprocedure" | "to_regtype" | "to_regtypemod" => {
+            Unkept::SearchPath
+        }
+        _ if name.starts_with("pg_") && name.ends_with("_is_visible") => Unkept::SearchPath,
         "current_time"
         | "localtime"
         | "statement_timestamp"
@@ -50,8 +57,6 @@ pub(crate) fn unkept(name: &str) -> Option<Unkept> {
         | "current_role"
         | "current_catalog"
         | "current_database"
-        | "current_schema"
-        | "current_schemas"
         | "current_setting"
         | "pg_backend_pid"
         | "inet_client_addr"

@@ -87,6 +87,8 @@ fn every_construct_that_is_not_kept_says_so() {
     for (sql, what, kind) in [
         ("SELECT id FROM a LIMIT (SELECT 1)", "LIMIT", NotYet),
         ("SELECT id FROM a FOR UPDATE", "FOR UPDATE", Never),
+        ("SELECT current_schema AS s FROM a", "current_schema()", Never),
+        ("SELECT id FROM a WHERE current_schemas(true) IS NULL", "current_schemas()", Never),
         ("SELECT (SELECT GROUPING(a.k)) FROM a GROUP BY ROLLUP (k)", "GROUPING()", NotYet),
         ("SELECT 'x'::text AS x FROM a GROUP BY CUBE (x)", "a constant as key", NotYet),
         ("SELECT 1 AS x FROM a GROUP BY CUBE (id, k, v, t, id + 1, k + 1, v + 1)", "128 sets", NotYet),

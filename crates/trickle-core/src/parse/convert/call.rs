@@ -8,9 +8,26 @@ use crate::parse::forms::{self, form_name, form_over_query, form_parts, json_agg
 use crate::parse::source::extent;
 use crate::syntax::{Argument, Arguments, Call, Expr, Form, FormPart, Node};
 use sqlparser::ast::{
-    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    self, DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, OrderByExpr, Spanned,
 };
+
+/// Converts a call without parentheses that the parser crate takes for a column.
+pub(super) fn bare(name: &ast::Ident) -> Option<Node> {
+    let is = |called: &&str| name.quote_style.is_none() && name.value.eq_ignore_ascii_case(called);
+    let called = ["current_role", "current_schema"].into_iter().find(is)?;
+    Some(Node::Call(Box::new(Call {
+        name: word(called, extent(name.span)),
+        computed_by: None,
+        args: Arguments::List(Vec::new()),
+        distinct: false,
+        order_by: Vec::new(),
+        within_group: Vec::new(),
+        filter: None,
+        treats_nulls: false,
+        over: None,
+    })))
+}
 
 impl Converter<'_> {
     pub(super) fn function(&self, f: &Function, e: &Ast) -> Result<Node> {

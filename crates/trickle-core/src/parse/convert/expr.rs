@@ -1,6 +1,7 @@
 //! Converts expressions.
 
 use super::Converter;
+use super::call::bare;
 use super::names::{ident, object_name, type_name};
 use super::operators::unary;
 use crate::error::Result;
@@ -13,8 +14,8 @@ impl Converter<'_> {
     pub(super) fn expr(&self, e: &Ast) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match self.node(e) {
             Ok(node) => {
-                // Places of chains follow from those of their parts, since the parser crate walks a whole
-                // tree for its place.
+                // The place of a chain is computed from the places of its parts. The parser crate would walk
+                // the whole tree for each place.
                 let extent = match &node {
                     Node::Binary { left, right, .. } | Node::IsDistinct { left, right, .. } => {
                         left.extent.union(right.extent)
@@ -51,7 +52,7 @@ impl Converter<'_> {
     fn node(&self, e: &Ast) -> Result<Node> {
         Ok(match e {
             Ast::Nested(inner) => Node::Nested(self.boxed(inner)?),
-            Ast::Identifier(name) => Node::Name(vec![ident(name)]),
+            Ast::Identifier(name) => bare(name).unwrap_or_else(|| Node::Name(vec![ident(name)])),
             Ast::CompoundIdentifier(names) => Node::Name(names.iter().map(ident).collect()),
             Ast::Value(v) => Node::Literal(self.literal(v)?),
             Ast::BinaryOp { left, op, right } => self.binary(e, left, op, right)?,

@@ -27,8 +27,8 @@ impl Converter<'_> {
         Ok(Node::Binary { left: self.boxed(left)?, op, right: self.boxed(right)? })
     }
 
-    /// Converts `left op ANY (right)`. An operator that the parser crate does not read there is in a mark
-    /// around the right side.
+    /// Converts `left op ANY (right)`. The parser crate does not read every operator before ANY. The name of
+    /// such an operator comes as the name of a call around the right side.
     pub(super) fn quantified(
         &self,
         left: &Expr,

@@ -129,9 +129,10 @@ impl Converter<'_> {
                 Some(text) => Literal::Text(text),
                 None => return self.refused("a constant without a text", v),
             },
-            // It is a constant of type bpchar, as the manual's grammar has it.
+            // The server reads such a constant as one of type bpchar.
             Value::NationalStringLiteral(_) => {
-                let e = Error::syntax("N'…' is not read").hint("Write '…'::bpchar, which is the same.");
+                let e = Error::unsupported("N'…' is not implemented")
+                    .hint("Write '…'::bpchar, which is the same.");
                 return Err(self.at(e, v.span));
             }
             _ => return self.refused("a constant that PostgreSQL does not have", v),

@@ -7,7 +7,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
 /// Returns the collation of a domain. The tree has room for one identifier only. This identifier contains
-/// both the schema and the name, each behind a mark.
+/// both the schema and the name, each behind the character `MARK`.
 pub(in crate::parse) fn collation(written: &Ident) -> ObjectName {
     let parts = written.value.strip_prefix(MARK).and_then(|both| both.split_once(MARK));
     match parts {

@@ -3,6 +3,7 @@
 
 use super::reader::Reader;
 use super::{Edit, name, word};
+use crate::parse::operators::CHARACTERS;
 use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
@@ -165,7 +166,7 @@ impl Reader<'_> {
         let op = self.words[last].1.token.to_string();
         let known =
             ["=", "<>", "!=", "<", ">", "<=", ">=", "~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*"];
-        let symbol = op.chars().all(|c| "+-*/<>=~!@#%^&|`?".contains(c));
+        let symbol = op.chars().all(|c| CHARACTERS.contains(c));
         (symbol && !known.contains(&op.as_str())).then_some((last, op))
     }
 

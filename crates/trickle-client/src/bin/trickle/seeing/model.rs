@@ -202,8 +202,8 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Makes the model from the engine's answers. A stream table is behind by at most the age of its data,
-    /// and by at most the time since a read last found that it showed all changes. So a change of a moment
-    /// ago does not make a stream table late whose data is old.
+    /// and by at most the time since a read last found that it showed all changes. So a stream table with old
+    /// data does not count as far behind because of a change that was committed a moment ago.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],
