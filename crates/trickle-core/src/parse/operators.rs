@@ -1,5 +1,5 @@
-//! Corrects the tokens of operators. The tokeniser splits some operators of several characters, such as `@@@`,
-//! and joins some neighbours, such as `>-` in `a>-1`.
+//! Corrects the tokens of operators. The tokeniser splits some operators of several characters, such as
+//! `@@@`, and joins some neighbours, such as `>-` in `a>-1`.
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};

@@ -43,10 +43,7 @@ pub(crate) fn unkept(name: &str) -> Option<Unkept> {
         | "pg_notify"
         | "pg_advisory_lock"
         | "pg_try_advisory_lock" => Unkept::Random,
-        "current_schema" | "current_schemas" | "to_regclass" | "to_regcollation" | "to_regoper"
-        | "to_regoperator" | "to_regproc" | "to_regprocedure" | "to_regtype" | "to_regtypemod" => {
-            Unkept::SearchPath
-        }
+        "current_schema" | "current_schemas" => Unkept::SearchPath,
         _ if name.starts_with("pg_") && name.ends_with("_is_visible") => Unkept::SearchPath,
         "current_time"
         | "localtime"
