@@ -73,10 +73,11 @@ impl Ddl<'_> {
                 // Scripts that make tables anew drop the constraints of tables that may not exist.
                 let drops =
                     |op: &AlterOperation| matches!(op, AlterOperation::DropConstraint) || !matters(op);
-                if operations.iter().all(drops) && self.table(&name).is_err() {
+                let known = self.table(&name);
+                if operations.iter().all(drops) && known.is_err() {
                     return Ok(());
                 }
-                let mut def = self.table(&name)?;
+                let mut def = known?;
                 operations.iter().try_for_each(|op| self.alter(&mut def, op))?;
                 self.catalog.add_table(def)
             }

@@ -111,7 +111,7 @@ fn operators_with_a_schema_and_odd_identifiers() {
 
 /// Catches a view whose text is stored with marks of rewriting and read as a text of a person.
 #[test]
-fn a_view_of_a_script_may_have_any_syntax() {
+fn a_view_of_a_script_may_have_rewritten_syntax() {
     for body in [
         "SELECT id FROM ONLY a",
         "SELECT JSON_OBJECT('k': k) AS o FROM a",
