@@ -14,6 +14,7 @@ mod deaths;
 mod follow;
 mod interleaved;
 mod objects;
+mod partitions;
 mod restored;
 mod rights;
 mod roles;

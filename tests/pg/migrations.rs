@@ -267,11 +267,17 @@ const KINDS: &[(&str, &[Kind])] = &[
             Kind(
                 "attach a table",
                 "CREATE TABLE p3 (id int NOT NULL, v int); INSERT INTO p3 VALUES (21, 1); ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)",
+                AnewByProgram,
+            ),
+            Kind("detach a partition", "ALTER TABLE p DETACH PARTITION p2", AnewByProgram),
+            Kind(
+                "detach a partition while others write",
+                "ALTER TABLE p DETACH PARTITION p2 CONCURRENTLY",
                 Anew,
             ),
-            Kind("detach a partition", "ALTER TABLE p DETACH PARTITION p2", Anew),
-            Kind("drop a partition", "DROP TABLE p2", Anew),
-            Kind("empty a partition", "TRUNCATE p2", Anew),
+            Kind("drop a partition", "DROP TABLE p2", AnewByProgram),
+            Kind("empty a partition", "TRUNCATE p2", AnewByProgram),
+            Kind("empty all partitions", "TRUNCATE p", Anew),
         ],
     ),
 ];

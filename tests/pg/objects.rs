@@ -114,10 +114,12 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.view_text",
         "gives the text of a view, and a random one where it would have to wait",
     ),
+    ("function pgtrickle.new_partitions", "tells the new partitions of a source, if their rows are a delta"),
     (
-        "function pgtrickle.empty_partitions",
-        "tells the new partitions of a source that hold no row, and so change no result",
+        "function pgtrickle.leaving_partitions",
+        "tells whether the rows of a partition that leaves a source are a delta",
     ),
+    ("function pgtrickle.takes_rows_of", "tells whether a buffer has room for the rows of a partition"),
     (
         "function pgtrickle.has_temporary_child",
         "tells a trigger or a refresh that its session has a child of the table that no other session sees",

@@ -5,16 +5,18 @@
 //! ([`crate::locks`]). Submodules describe the objects in the catalog (`stored`), remove them (`removal`),
 //! and make them again for another version of the catalog (`versions`).
 
+mod partitions;
 mod removal;
 mod stored;
 mod versions;
 
+pub use partitions::Leaving;
+pub(crate) use partitions::{adopt, left, let_go, sources_of};
 pub(crate) use removal::{hold_off, release, remove, switch_off};
 pub(crate) use stored::{fresh, note_segments, read, table_by_oid, with_children};
 pub(crate) use versions::stop;
 pub use versions::{leave_extension, renew};
 
-use crate::catalog::PgCatalog;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use removal::unmark;
@@ -127,40 +129,6 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Lets readers of table `$1` keep plans that were made before the table got the partitions `$2`, since the
-/// plans still read the same table. A reader that another session refreshes at the moment is skipped, and
-/// planned again later.
-const ADOPTED: &str = "
-UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
-    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END)
-WHERE d.source_relid = $1 AND d.pgt_id IN (
-    SELECT r.pgt_id FROM pgtrickle.pgt_dependencies r JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
-    WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
-    FOR UPDATE OF r SKIP LOCKED)";
-
-/// Captures the changes of empty partitions that a table got in this transaction. A partition without a row
-/// changes no result. Waits for no other session.
-pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
-    let doing = "capture the changes of a new partition";
-    let fail = |e| Error::server(doing, e);
-    let row = t.query_one("SELECT pgtrickle.empty_partitions($1)", &[&source]).await.map_err(fail)?;
-    let Some(came) = row.get::<Option<Vec<u32>>>(0) else { return Ok(()) };
-    let text = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-         WHERE c.oid = ANY ($1 || $2::oid) ORDER BY c.oid = $2, c.oid";
-    let rows = t.query(text, &[&came, &source]).await.map_err(fail)?;
-    let mut names: Vec<(String, String)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
-    let Some((schema, name)) = names.pop() else { return Ok(()) };
-    let Some(table) = table_by_oid(&**t, &mut PgCatalog::new(), &schema, &name).await? else { return Ok(()) };
-    let Some(c) = read(&**t, &table).await? else { return Ok(()) };
-    let buffer = knowing(t, c.buffer).await?;
-    let names: Vec<Qualified> =
-        names.into_iter().map(|(schema, name)| Qualified::new(schema, name)).collect();
-    make(t, table.id, &c.mode.source().adopt(&buffer, &names), doing).await?;
-    require_known(t, &buffer).await?;
-    t.execute(ADOPTED, &[&source, &came]).await.map_err(fail)?;
-    note(t, &buffer, c.mode, &c.attnums).await
-}
-
 /// Whether the rows of a buffer still fit its table after an ALTER TABLE. The rows fit if the table only got
 /// columns, or if every property that its triggers rely on is unchanged.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
@@ -226,7 +194,7 @@ pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) 
 }
 
 async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -> Result<()> {
-    let buffer = knowing(t, with_children(t, buffer).await?).await?;
+    let buffer = knowing(t, with_children(t, buffer).await?, &[]).await?;
     let table = buffer.table().clone();
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
     require_known(t, &buffer).await?;

@@ -1,8 +1,8 @@
 //! Follows ALTER and DROP at once, where the server reports these by event triggers. Elsewhere the next
 //! refresh follows them.
 
-use crate::capture;
-use crate::db::RefreshDriver;
+use crate::capture::{self, Leaving};
+use crate::db::{RefreshDriver, Transaction};
 use crate::drop::{forget, release_sources};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
@@ -83,18 +83,62 @@ impl<C: RefreshDriver> Trickle<C> {
         }
         self.db().execute(RENAMED, &[&tables.to_vec()]).await.map_err(fail)?;
         for row in self.db().query(OTHER_PARTITIONS, &[&tables.to_vec()]).await.map_err(fail)? {
-            let t = self.db_mut().transaction().await.map_err(fail)?;
-            match capture::adopt(&t, row.get(0)).await {
-                Ok(()) => t.commit().await.map_err(fail)?,
-                Err(e) => {
-                    t.rollback().await.map_err(fail)?;
-                    let why = format!("a new partition has its readers computed anew: {}", e.message());
-                    self.progress.say(&why);
-                }
+            let source = row.get(0);
+            if let Err(e) = self.in_one(async |t| capture::adopt(t, source).await).await {
+                let why = format!("a new partition has its readers computed anew: {}", e.message());
+                self.progress.say(&why);
             }
         }
         let rows = self.db().query(BROKEN, &[&tables.to_vec(), &functions.to_vec()]).await.map_err(fail)?;
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
+    }
+
+    /// Writes the rows of partitions that a command is about to take from captured tables to their buffers.
+    /// Returns these tables, for [`Trickle::partitions_left`]. The caller has checked that the user may run
+    /// the command.
+    ///
+    /// # Errors
+    /// Errors of the server.
+    pub async fn partitions_leave(&mut self, partitions: &[u32], how: Leaving) -> Result<Vec<u32>> {
+        self.in_one(async |t| {
+            let mut followed = Vec::new();
+            for source in capture::sources_of(t, partitions, how).await? {
+                if capture::let_go(t, source, partitions, how).await? {
+                    followed.push(source);
+                }
+            }
+            Ok(followed)
+        })
+        .await
+    }
+
+    /// Ends after the command what [`Trickle::partitions_leave`] began before it, for these tables. Where this
+    /// fails, their readers are marked for a recompute.
+    ///
+    /// # Errors
+    /// Errors of the server while it leaves the marks.
+    pub async fn partitions_left(&mut self, sources: &[u32], partitions: &[u32], how: Leaving) -> Result<()> {
+        for source in sources {
+            let followed = self.in_one(async |t| capture::left(t, *source, partitions, how).await).await;
+            if let Err(e) = followed {
+                let why = format!("a partition went, which could not be followed: {}", e.message());
+                capture::rebuild_readers(self.db(), *source, &why).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `work` in a transaction, which is rolled back if `work` fails.
+    async fn in_one<T>(&mut self, work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        let fail = |e| Error::server("follow a partition", e);
+        let t = self.db_mut().transaction().await.map_err(fail)?;
+        match work(&t).await {
+            Ok(done) => t.commit().await.map(|()| done).map_err(fail),
+            Err(e) => {
+                t.rollback().await.map_err(fail)?;
+                Err(e)
+            }
+        }
     }
 
     /// Plans a stream table again where a relation or function that it relies on was altered. Suspends the

@@ -1,15 +1,17 @@
 //! Follows DDL in the transaction that runs it. Event triggers find out whether a command concerns a stream
 //! table, and call the engine only in that case. The event triggers run as the superuser who created the
-//! extension. An error of the engine lets the user's command go on, since the next refresh finds the same
-//! change without an event trigger.
+//! extension. The rows of a partition that goes are read before the command, by a hook, since event triggers
+//! come too late for them. An error of the engine lets the user's command go on, since the next refresh finds
+//! the same change by itself.
 
 use crate::api::attempt;
 use crate::gucs;
 use crate::inside::done;
-use crate::unsafe_pg::{Acting, ServerConnection};
+use crate::raise::raise;
+use crate::unsafe_pg::{Acting, ServerConnection, catalog_owner};
 use pgrx::prelude::*;
 use trickle_core::catalog::TableId;
-use trickle_engine::{Error, Result, Trickle};
+use trickle_engine::{Error, Leaving, Result, Trickle};
 
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -133,6 +135,34 @@ fn follow_alters(tables: &[u32], functions: &[u32]) {
 fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     let _acting = Acting::begin(owner);
     quietly(async |t| t.follow(id).await)
+}
+
+/// Partitions that a command takes from captured tables, whose buffers have the rows as deleted.
+pub(crate) struct Left {
+    partitions: Vec<u32>,
+    how: Leaving,
+    sources: Vec<u32>,
+}
+
+/// Follows a command that is about to take partitions from their parents, which the user may do. Returns
+/// `None` where no captured table has the rows of the partitions as changes.
+pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving) -> Option<Left> {
+    let _acting = Acting::begin(catalog_owner()?.to_u32());
+    let sources = quietly(async |t| t.partitions_leave(&partitions, how).await)?;
+    (!sources.is_empty()).then_some(Left { partitions, how, sources })
+}
+
+/// Ends after the command what [`partitions_leave`] began before it. An error fails the command, since the
+/// buffers have rows as deleted, and not even a mark could be left.
+pub(crate) fn partitions_left(left: &Left) {
+    let Some(owner) = catalog_owner() else { return };
+    let _acting = Acting::begin(owner.to_u32());
+    let work = async |t: &mut Trickle<ServerConnection>| {
+        t.partitions_left(&left.sources, &left.partitions, left.how).await
+    };
+    if let Err(e) = done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
+        raise(&e);
+    }
 }
 
 /// Runs `work`, and turns its error into a warning, so that the user's command goes on. Errors of input,

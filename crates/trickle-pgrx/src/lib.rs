@@ -23,6 +23,7 @@ pub extern "C-unwind" fn _PG_init() {
     gucs::define();
     unsafe_pg::reserve_settings();
     unsafe_pg::watch_statements();
+    unsafe_pg::watch_commands();
     if unsafe_pg::note_preloading() {
         workers::register();
     }

@@ -301,7 +301,7 @@ fn an_empty_partition_costs_its_readers_nothing() {
     });
 }
 
-/// The partitions that pg_partman makes ahead are empty; those that it drops are not.
+/// The partitions that pg_partman makes ahead are empty, and the rows of those that it drops are a delta.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_of_pg_partman_are_followed_at_no_cost() {
@@ -313,12 +313,12 @@ fn partitions_of_pg_partman_are_followed_at_no_cost() {
         run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
         run(&s, EVENTS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('sums', '{SUMS}', NULL)")).await;
-        for (change, anew) in MAINTENANCE {
+        for change in MAINTENANCE {
             let before = count(&s, ANEW).await;
             run(&s, change).await;
             refresh(&s, "sums").await;
             assert_equal(&s, "sums", SUMS).await;
-            assert_eq!(count(&s, ANEW).await > before, anew, "{change}");
+            assert_eq!(count(&s, ANEW).await, before, "{change}");
         }
     });
 }

@@ -128,9 +128,9 @@ fn changes_before_an_extension_update_are_applied_after_it() {
 const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     FOREACH f IN ARRAY ARRAY['require_owner(oid[])', 'hand_to_owner(bigint)', 'hand_over()', 'without_grants(oid)', 'require_keeper()',
         'let_in_owners(oid[])', 'without_statistics()', 'stop_keeping(bigint)', 'immediate_fingerprint(bigint)', 'is_at_work()',
-        'is_key(oid)', 'never_null(oid)', 'relied(oid, int2[])', 'still_serves(oid, int2[], text[], text)', 'relied_now(oid, text[], text[])', 'has_other_partitions(oid, oid[])', 'children(oid)', 'numbers(oid, text[])', 'column_names(oid)',
+        'is_key(oid)', 'never_null(oid)', 'relied(oid, int2[], oid[])', 'still_serves(oid, int2[], text[], text)', 'relied_now(oid, text[], text[], oid[])', 'has_other_partitions(oid, oid[])', 'children(oid)', 'numbers(oid, text[])', 'column_names(oid)',
         'held_columns(jsonb)', 'misfit(oid, int2[], text[], oid[], text[])', 'columns_now(oid, int2[], oid[])', 'row_security(oid, oid)',
-        'row_security(oid, oid[], oid)', 'safe_path(text[], oid)', 'safe_path(jsonb, oid)', 'types_fingerprint(oid[])', 'objects_fingerprint(text[])', 'empty_partitions(oid)', 'view_text(oid)', 'merge_may_have_moved(oid)', 'triggers_fingerprint(oid, oid[])', 'fingerprint(oid, int2, oid[])', 'require_sources(oid[])', 'has_temporary_child(oid)',
+        'row_security(oid, oid[], oid)', 'safe_path(text[], oid)', 'safe_path(jsonb, oid)', 'types_fingerprint(oid[])', 'objects_fingerprint(text[])', 'new_partitions(oid, bigint)', 'leaving_partitions(oid, oid[], bigint)', 'takes_rows_of(oid[], bigint, oid)', 'view_text(oid)', 'merge_may_have_moved(oid)', 'triggers_fingerprint(oid, oid[])', 'fingerprint(oid, int2, oid[])', 'require_sources(oid[])', 'has_temporary_child(oid)',
         'child_misfit(oid, text[], oid[])', 'lost_key(oid, oid[], text[])', 'is_safe_path(text[])', 'type_names(oid[])', 'rights_of(bigint)', 'pairing_key(oid, bool)', 'take_lease(oid, text, bigint, interval)',
         'give_lease(oid, bigint)', 'forget()'] LOOP
         EXECUTE format('ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.%s', f);

@@ -197,6 +197,25 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
+    /// Makes the trigger functions know that partitions leave the table. The buffer must have the partitions
+    /// that stay; `detached` are those that leave and stay tables, which lose their triggers. The rows of the
+    /// buffer stay.
+    fn let_go(&self, buffer: &Buffer, detached: &[Qualified]) -> Vec<Statement> {
+        let mut made = self.redirect(buffer);
+        for writer in self.writers(buffer) {
+            // PostgreSQL itself drops the triggers that it repeated on the partition.
+            let own = detached.iter().filter(|_| !writer.for_each_row);
+            made.extend(own.map(|table| drop_trigger(buffer, table, writer.event)));
+        }
+        made
+    }
+
+    /// Makes the trigger again that marks a TRUNCATE of a partition, after [`Buffer::ignore_truncate`].
+    fn heed_truncate(&self, buffer: &Buffer, partition: &Qualified) -> Vec<Statement> {
+        let writers = self.writers(buffer).into_iter().filter(|w| w.event == TriggerEvent::Truncate);
+        writers.flat_map(|w| trigger(&w, partition, buffer)).collect()
+    }
+
     /// Stops capture and drops the buffer with all its rows. Objects that are already gone are no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);
@@ -265,10 +284,25 @@ fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2
 
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {
     // When the parent's trigger is dropped, PostgreSQL drops the triggers that it made on the partitions.
-    let of = |table: &Qualified| {
-        EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, e))))
-    };
+    let of = |table: &Qualified| EVENTS.map(|e| drop_trigger(buffer, table, e));
     buffer.captured().flat_map(of).collect()
+}
+
+fn drop_trigger(buffer: &Buffer, table: &Qualified, event: TriggerEvent) -> Statement {
+    dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, event)))
+}
+
+impl Buffer {
+    /// Returns the statements that write all rows of a partition to the buffer, as changes of the source. The
+    /// weight is 1 for a partition that comes, and −1 for one that goes. The caller has locked the partition.
+    pub fn rows_of(&self, partition: &Qualified, weight: i64) -> Vec<Statement> {
+        insert(self, trigger::all_rows(self, weight, partition))
+    }
+
+    /// Returns the statement that drops the trigger which marks a TRUNCATE of a partition.
+    pub fn ignore_truncate(&self, partition: &Qualified) -> Statement {
+        drop_trigger(self, partition, TriggerEvent::Truncate)
+    }
 }
 
 fn drop_functions(buffer: &Buffer) -> Vec<Statement> {

@@ -56,10 +56,15 @@ pub(super) fn by_other_names(buffer: &Buffer, event: TriggerEvent) -> Vec<Statem
 
 /// Returns every row of a transition table, each with the weight `w`.
 fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
+    all_rows(buffer, w, &Qualified::bare(from.clone()))
+}
+
+/// Returns every row of a table that has the columns of the source, each with the weight `w`.
+pub(super) fn all_rows(buffer: &Buffer, w: i64, from: &Qualified) -> SetExpr {
     let alias = Ident::fixed("r");
     SetExpr::Select(Box::new(Select {
         items: items(w, image(buffer, &alias)),
-        from: vec![FromItem::relation(Qualified::bare(from.clone()), alias)],
+        from: vec![FromItem::relation(from.clone(), alias)],
         ..Select::default()
     }))
 }

@@ -46,9 +46,9 @@ WITH RECURSIVE tree(oid) AS (
 SELECT n.nspname, c.relname, c.relkind = 'p' FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' ORDER BY c.oid <> $1, c.oid";
 
-/// All partitions and children of a table, and those among them that have partitions.
+/// All partitions and children of table `$1` without `$2`, and those among them that have partitions.
 const KNOWN: &str = "SELECT t.known, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (t.known) AND c.relkind = 'p' ORDER BY 1) \
-     FROM (SELECT pgtrickle.children($1)) t(known)";
+     FROM (SELECT ARRAY(SELECT unnest(pgtrickle.children($1)) EXCEPT SELECT unnest($2::oid[]) ORDER BY 1)) t(known)";
 
 /// Reads from the catalog how the changes of a table are captured. Returns `None` where the catalog has no
 /// buffer of the table.
@@ -114,9 +114,10 @@ pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result
     Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
 
-/// Returns the buffer with triggers that list all present partitions and children of its table.
-pub(super) async fn knowing(t: &Transaction<'_>, buffer: Buffer) -> Result<Buffer> {
-    let row = t.query_one(KNOWN, &[&buffer.table().id.0]).await;
+/// Returns the buffer with triggers that list all present partitions and children of its table, except for
+/// partitions that leave it in this transaction.
+pub(super) async fn knowing(t: &Transaction<'_>, buffer: Buffer, leaving: &[u32]) -> Result<Buffer> {
+    let row = t.query_one(KNOWN, &[&buffer.table().id.0, &leaving]).await;
     let row = row.map_err(|e| Error::server("read the partitions of a table", e))?;
     Ok(buffer.knowing(Children { all: row.get(0), partitioned: row.get(1) }))
 }
@@ -145,14 +146,26 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
 /// Describes a buffer in the catalog just after its triggers were made, with the present definition of the
 /// source.
 pub(super) async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
+    note_without(t, buffer, mode, attnums, &[]).await
+}
+
+/// Does the same as [`note`], with the definition that the source will have without the partitions `leaving`.
+pub(super) async fn note_without(
+    t: &Transaction<'_>,
+    buffer: &Buffer,
+    mode: Mode,
+    attnums: &[i16],
+    leaving: &[u32],
+) -> Result<()> {
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     let paired: Vec<i64> =
         buffer.paired_by().iter().filter_map(|c| attnums.get(*c)).map(|n| i64::from(*n)).collect();
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
          schema_fingerprint, triggers_fingerprint, relied, paired, children) \
-         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1), \
-         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[], pgtrickle.children($1)) \
+         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1, 32767::int2, $8), pgtrickle.triggers_fingerprint($1, $8), \
+         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[], $8), $7::int2[], \
+         ARRAY(SELECT unnest(pgtrickle.children($1)) EXCEPT SELECT unnest($8::oid[]) ORDER BY 1)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
@@ -165,6 +178,7 @@ pub(super) async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnu
             &stored(buffer, attnums),
             &buffer.limit(),
             &paired,
+            &leaving,
         ],
     )
     .await

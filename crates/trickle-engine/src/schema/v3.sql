@@ -431,10 +431,30 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'The triggers of a buffer, as if some partitions or children of its table were not there.';
 
--- The partitions that one command has brought a table in this transaction, where they hold no row, belong to its owner, and all is as its
--- triggers were made for without them; NULL where anything else of the table changed. An attached table is locked until the end of the transaction, and one that was
--- made in it nobody else sees: what has no page has no row. Locks the buffer, unless somebody else has it.
-CREATE FUNCTION pgtrickle.empty_partitions(source oid) RETURNS oid[] LANGUAGE plpgsql STRICT
+-- Whether the rows of these tables may be listed as changes of a partitioned table. The list is exact in a transaction that sees all that
+-- others committed, while the tables are locked. The buffer has room for it, and it has no more than `most` bytes.
+CREATE FUNCTION pgtrickle.takes_rows_of(tables oid[], most bigint, source oid) RETURNS bool LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bytes bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed'
+        OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND (c.relkind NOT IN ('r', 'p') OR c.relrowsecurity))
+    THEN
+        RETURN false;
+    END IF;
+    bytes := (SELECT sum(pg_table_size(c.oid)) FROM pg_class c WHERE c.oid = ANY (tables) AND c.relkind = 'r');
+    RETURN coalesce(bytes, 0) <= most AND EXISTS (SELECT FROM pgtrickle.pgt_buffers b WHERE b.source_relid = source AND coalesce(bytes, 0)
+        + pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', source, b.segments->-1->>'number'))) < b.limit_bytes);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.takes_rows_of(oid[], bigint, oid) IS 'Whether the rows of these tables may be listed as changes of a partitioned table.';
+
+-- The partitions that one command has brought a table in this transaction, where they belong to its owner, and all is as its triggers
+-- were made for without them; NULL where anything else of the table changed. An attached table is locked until the end of the
+-- transaction, and one that was made in it nobody else sees. Their rows are to be listed as changes; partitions without a page have none.
+-- A statement that wrote the table before the command was followed has left a mark. Locks the buffer, unless somebody else has it.
+CREATE FUNCTION pgtrickle.new_partitions(source oid, most bigint) RETURNS oid[] LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now oid[] := pgtrickle.children(source);
@@ -444,19 +464,45 @@ BEGIN
     SELECT * INTO b FROM pgtrickle.pgt_buffers WHERE source_relid = source AND capture = 'ON' FOR NO KEY UPDATE SKIP LOCKED;
     came := ARRAY(SELECT unnest(now) EXCEPT SELECT unnest(b.children) ORDER BY 1);
     IF b.children <@ now AND came <> '{}'
-        AND (SELECT bool_and(c.relispartition AND c.relkind IN ('r', 'p') AND c.relowner = p.relowner AND pg_relation_size(c.oid) IS NOT DISTINCT FROM 0)
+        AND (SELECT bool_and(c.relispartition AND c.relkind IN ('r', 'p') AND c.relowner = p.relowner)
             FROM pg_class p, pg_class c WHERE p.oid = source AND c.oid = ANY (came))
         AND (SELECT count(*) = 1 AND min(age(h.xmin)) <= 0 FROM pg_inherits h WHERE h.inhrelid = ANY (came) AND h.inhparent <> ALL (came))
         AND pgtrickle.fingerprint(source, 32767::int2, came) = b.schema_fingerprint
         AND pgtrickle.triggers_fingerprint(source, came) = b.triggers_fingerprint
         AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = source AND m.pgt_id IS NULL)
+        AND (NOT EXISTS (SELECT FROM unnest(came) c(oid) WHERE pg_relation_size(c.oid) > 0) OR pgtrickle.takes_rows_of(came, most, source))
     THEN
         RETURN came;
     END IF;
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions that one command has brought a table in this transaction; NULL where anything else of it changed.';
+COMMENT ON FUNCTION pgtrickle.new_partitions(oid, bigint) IS 'The partitions that one command has brought a table in this transaction; NULL where anything else of it changed, or their rows are too many.';
+
+-- Those of these partitions that belong to a table, with all below them, where their rows may be listed as changes, since all of their
+-- changes were captured; NULL where this is not so. The caller has locked them. Locks the buffer, unless somebody else has it.
+CREATE FUNCTION pgtrickle.leaving_partitions(source oid, partitions oid[], most bigint) RETURNS oid[] LANGUAGE plpgsql STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    leaving oid[];
+    b pgtrickle.pgt_buffers;
+BEGIN
+    SELECT * INTO b FROM pgtrickle.pgt_buffers WHERE source_relid = source AND capture = 'ON' FOR NO KEY UPDATE SKIP LOCKED;
+    leaving := ARRAY(SELECT p.oid FROM unnest(partitions) p(oid) WHERE p.oid = ANY (b.children)
+        UNION SELECT c.oid FROM unnest(partitions) p(oid) CROSS JOIN LATERAL unnest(pgtrickle.children(p.oid)) c(oid) WHERE p.oid = ANY (b.children)
+        ORDER BY 1);
+    IF leaving <> '{}' AND leaving <@ b.children
+        AND pgtrickle.takes_rows_of(leaving, most, source)
+        AND pgtrickle.fingerprint(source) = b.schema_fingerprint
+        AND pgtrickle.triggers_fingerprint(source) = b.triggers_fingerprint
+        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = source AND m.pgt_id IS NULL)
+    THEN
+        RETURN leaving;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.leaving_partitions(oid, oid[], bigint) IS 'Those of these partitions that belong to a table, where their rows may be listed as its changes; NULL where they may not.';
 
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 
@@ -466,13 +512,14 @@ COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions tha
 --    without a trigger by ALTER TABLE of a table alone, which makes another version of the definition and another file; VACUUM FULL,
 --    CLUSTER and TRUNCATE make another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
 -- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL.
-CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+-- All as if the tables in `without` were not its partitions.
+CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[], without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
 BEGIN
     RETURN (
         WITH RECURSIVE whole(oid) AS (
-            SELECT relation UNION SELECT h.inhrelid FROM whole JOIN pg_inherits h ON h.inhparent = whole.oid
+            SELECT relation UNION SELECT h.inhrelid FROM whole JOIN pg_inherits h ON h.inhparent = whole.oid AND h.inhrelid <> ALL (without)
         ), tree AS (
             -- Rows of a temporary child are in no stream table.
             SELECT w.oid FROM whole w
@@ -504,7 +551,7 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'The properties of these columns of a relation that their reader relies on.';
+COMMENT ON FUNCTION pgtrickle.relied(oid, int2[], oid[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
 -- Whether these properties are still so, for a reader. TRIGGERS were made once, and rely on the keys that there were then. A PLAN is made
 -- again from the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. A FORMER PLAN is made
@@ -533,16 +580,16 @@ $$;
 COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], text) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
 
 -- The properties that a reader of these columns relies on from now on; its plan rests on no more keys and columns without NULL than were
--- noted `before`, where they were.
-CREATE FUNCTION pgtrickle.relied_now(relation oid, columns text[], before text[]) RETURNS text[] LANGUAGE plpgsql STABLE PARALLEL SAFE
+-- noted `before`, where they were. The tables in `without` are not to be its partitions from now on.
+CREATE FUNCTION pgtrickle.relied_now(relation oid, columns text[], before text[], without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now text[] := pgtrickle.relied(relation, pgtrickle.numbers(relation, columns));
+    now text[] := pgtrickle.relied(relation, pgtrickle.numbers(relation, columns), without);
 BEGIN
     RETURN CASE WHEN before IS NULL THEN now ELSE now[1:3] || before[4:5] END;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[]) IS 'The properties that a reader of these columns relies on from now on.';
+COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[], oid[]) IS 'The properties that a reader of these columns relies on from now on.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN keeps_plan bool NOT NULL DEFAULT false;
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan rests on no more keys and columns without NULL than relied has: it goes on from rows that need not have those that came since.';
 

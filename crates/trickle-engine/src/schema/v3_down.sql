@@ -68,7 +68,7 @@ ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns, DROP COLUMN keeps_plan;
 DROP FUNCTION pgtrickle.column_names(oid);
-DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], text), pgtrickle.relied_now(oid, text[], text[]), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
+DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], text), pgtrickle.relied_now(oid, text[], text[], oid[]), pgtrickle.relied(oid, int2[], oid[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 
 -- Guarantees of the server for every row that a relation shows.
@@ -257,7 +257,7 @@ END
 $$;
 -- == End of that ======================================================================================================
 
-DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]), pgtrickle.view_text(oid);
+DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.new_partitions(oid, bigint), pgtrickle.leaving_partitions(oid, oid[], bigint), pgtrickle.takes_rows_of(oid[], bigint, oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]), pgtrickle.view_text(oid);
 
 DO $$
 DECLARE

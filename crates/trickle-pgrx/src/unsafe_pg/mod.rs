@@ -3,6 +3,7 @@
 //! processes and shared memory, may also run outside transactions. SAFETY comments name their conditions.
 
 mod board;
+mod commands;
 mod copy;
 mod entries;
 mod plan;
@@ -14,12 +15,13 @@ mod tests;
 mod values;
 
 pub(crate) use board::{Admission, AtWork, Board, Hire, Job, Next, PLACES};
+pub(crate) use commands::watch_commands;
 pub(crate) use plan::Plan;
 pub(crate) use process::{
     Acting, Limit, Scheduled, is_preloaded, is_wait_limited, note_preloading, reserve_settings,
 };
 pub(crate) use report::raise;
-pub(crate) use rights::{is_at_work, watch_statements};
+pub(crate) use rights::{catalog_owner, is_at_work, watch_statements};
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};

@@ -171,7 +171,7 @@ const WRITES: pg_sys::AclMode =
     (pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE) as pg_sys::AclMode;
 
 /// Properties of a relation from `pg_class`.
-struct Class {
+pub(super) struct Class {
     name: String,
     schema: pg_sys::Oid,
     owner: pg_sys::Oid,
@@ -179,7 +179,7 @@ struct Class {
 }
 
 impl Class {
-    fn of(relation: pg_sys::Oid) -> Option<Class> {
+    pub(super) fn of(relation: pg_sys::Oid) -> Option<Class> {
         use pg_sys::SysCacheIdentifier::RELOID;
         // SAFETY: there is a transaction; the row is the cache's until it is released, and the values taken
         // from it are copied.
@@ -198,7 +198,7 @@ impl Class {
     }
 
     /// Whether the current role has the rights of the relation's owner.
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         // SAFETY: there is a transaction.
         unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), self.owner) }
     }
@@ -415,7 +415,7 @@ fn stream_table(id: i64) -> Option<pg_sys::Oid> {
 ///
 /// # Safety
 /// They must be of this kind.
-unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
+pub(super) unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
     // SAFETY: a list that is not null has so many elements.
     (0..unsafe { pg_sys::list_length(list) }).map(move |i| unsafe { pg_sys::list_nth(list, i) }.cast())
 }

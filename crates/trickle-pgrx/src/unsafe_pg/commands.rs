@@ -1,0 +1,160 @@
+//! Commands that take the rows of a partition from its parent: DROP TABLE, DETACH PARTITION and TRUNCATE. A
+//! hook sees them before the server runs them, while the rows can still be read.
+
+use super::rights::{Class, is_at_work, nodes};
+use crate::follow::{Left, partitions_leave, partitions_left};
+use pgrx::pg_sys;
+use std::ffi::c_char;
+use trickle_engine::Leaving;
+
+/// The hook that was installed before ours, which ours calls.
+static mut NEXT: pg_sys::ProcessUtility_hook_type = None;
+
+/// Installs the hook that looks at each command.
+pub(crate) fn watch_commands() {
+    // SAFETY: the server is loading the library, in its one thread. A hook that was installed before is still
+    // called.
+    unsafe {
+        NEXT = pg_sys::ProcessUtility_hook;
+        pg_sys::ProcessUtility_hook = Some(command);
+    }
+}
+
+unsafe extern "C-unwind" {
+    /// The server's own way to run a command. The function of this name in pgrx would take errors apart and
+    /// make them anew.
+    fn standard_ProcessUtility(
+        statement: *mut pg_sys::PlannedStmt,
+        text: *const c_char,
+        read_only_tree: bool,
+        context: pg_sys::ProcessUtilityContext::Type,
+        params: pg_sys::ParamListInfo,
+        environment: *mut pg_sys::QueryEnvironment,
+        receiver: *mut pg_sys::DestReceiver,
+        completion: *mut pg_sys::QueryCompletion,
+    );
+}
+
+/// Runs a command; called by the server. Errors of the command pass through.
+unsafe extern "C-unwind" fn command(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    receiver: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the next hook was set as the library was loaded, and gets the arguments of this call. The
+    // command is the server's, which keeps it until the call ends.
+    unsafe {
+        let left = before(statement);
+        let next = NEXT.unwrap_or(standard_ProcessUtility);
+        next(statement, text, read_only_tree, context, params, environment, receiver, completion);
+        after(left);
+    }
+}
+
+/// Follows the partitions that the command takes. Returns null where it takes none; otherwise the value
+/// belongs to the current memory context, since an error of the command passes by this code.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
+    // SAFETY: the caller guarantees it.
+    match unsafe { partitions_of((*statement).utilityStmt) }.and_then(|(p, how)| partitions_leave(p, how)) {
+        Some(left) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(left),
+        None => std::ptr::null_mut(),
+    }
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn after(left: *mut Left) {
+    // SAFETY: the value was made by `before` in this call of the hook, in a memory context that lives as long
+    // as the command.
+    if let Some(left) = unsafe { left.as_ref() } {
+        partitions_left(left);
+    }
+}
+
+/// Returns the partitions whose rows a command takes, where the current role owns them, and the parent from
+/// which a partition is detached. Another role may be refused by the server, and must not lock tables before
+/// that.
+///
+/// # Safety
+/// The node must be a command as the parser makes it.
+unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<(Vec<u32>, Leaving)> {
+    // SAFETY: a node holds its own kind, and its lists hold nodes of the kinds that their names say.
+    unsafe {
+        let mut parent = std::ptr::null_mut();
+        let (names, how): (Vec<*mut pg_sys::RangeVar>, Leaving) = match (*node).type_ {
+            pg_sys::NodeTag::T_DropStmt => {
+                let drop = node.cast::<pg_sys::DropStmt>();
+                if (*drop).removeType != pg_sys::ObjectType::OBJECT_TABLE {
+                    return None;
+                }
+                let named = nodes::<pg_sys::List>((*drop).objects);
+                (named.map(|name| pg_sys::makeRangeVarFromNameList(name)).collect(), Leaving::Dropped)
+            }
+            pg_sys::NodeTag::T_TruncateStmt => {
+                let truncate = node.cast::<pg_sys::TruncateStmt>();
+                (nodes::<pg_sys::RangeVar>((*truncate).relations).collect(), Leaving::Emptied)
+            }
+            pg_sys::NodeTag::T_AlterTableStmt => {
+                let alter = node.cast::<pg_sys::AlterTableStmt>();
+                parent = (*alter).relation;
+                let steps = nodes::<pg_sys::AlterTableCmd>((*alter).cmds);
+                let detached = steps.filter_map(|step| detached(step));
+                (detached.collect(), Leaving::Detached)
+            }
+            _ => return None,
+        };
+        if names.is_empty() || !may_follow() || !parent.is_null() && own(parent).is_none() {
+            return None;
+        }
+        let own = names.into_iter().filter_map(|name| own(name));
+        let partitions = own.filter(|p| pg_sys::get_rel_relispartition(*p)).map(|p| p.to_u32());
+        let partitions: Vec<u32> = partitions.collect();
+        (!partitions.is_empty()).then_some((partitions, how))
+    }
+}
+
+/// Returns the partition that a step of ALTER TABLE detaches at once.
+///
+/// # Safety
+/// The step must be as the parser makes it.
+unsafe fn detached(step: *mut pg_sys::AlterTableCmd) -> Option<*mut pg_sys::RangeVar> {
+    // SAFETY: the definition of such a step names a partition.
+    unsafe {
+        if (*step).subtype != pg_sys::AlterTableType::AT_DetachPartition {
+            return None;
+        }
+        let what = (*step).def.cast::<pg_sys::PartitionCmd>();
+        (!(*what).concurrent).then_some((*what).name)
+    }
+}
+
+/// Whether commands are followed here: somebody else runs them, in a transaction that may write, in a
+/// database that has the extension.
+fn may_follow() -> bool {
+    // SAFETY: the variable belongs to this process, and the name outlives the call.
+    unsafe {
+        pg_sys::IsTransactionState()
+            && !pg_sys::XactReadOnly
+            && pg_sys::get_extension_oid(c"pg_trickle".as_ptr(), true) != pg_sys::InvalidOid
+            && !is_at_work()
+    }
+}
+
+/// Returns the relation of this name if the current role owns it.
+///
+/// # Safety
+/// The name must be as the parser makes it.
+unsafe fn own(name: *mut pg_sys::RangeVar) -> Option<pg_sys::Oid> {
+    // SAFETY: there is a transaction. The name is resolved as the command will resolve it.
+    let relation = unsafe {
+        let lock = pg_sys::NoLock as pg_sys::LOCKMODE;
+        let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
+        pg_sys::RangeVarGetRelidExtended(name, lock, missing_ok, None, std::ptr::null_mut())
+    };
+    Class::of(relation).filter(Class::is_own).map(|_| relation)
+}
