@@ -1,5 +1,6 @@
 //! Ring 4: real servers judge the engine's plans and its evaluator. A test runs on every installed PostgreSQL
-//! (`each_server`), on one that changes each day (`todays_server`), or on the newest (`newest_server`).
+//! (`each_server`), on a server that changes each day (`todays_server`), or on the newest server
+//! (`newest_server`).
 
 #![allow(
     clippy::unwrap_used,
@@ -8,6 +9,7 @@
     clippy::print_stdout,
     reason = "a helper of a test fails as a test does, and says what it counted"
 )]
+#![expect(clippy::too_many_lines, reason = "a test tells one story, in the order in which it happens")]
 
 mod agreed;
 mod apart;

@@ -1,5 +1,5 @@
-//! A refresher: the core's agenda over the model of a database. Its state, and the way it notes the end of a
-//! refresh, are the core's own. Mutants put faults in between.
+//! A refresher: the core's agenda over the model of a database. Its state is the core's own. The core's code
+//! also notes the end of each refresh. Mutants cause faults in some steps.
 
 use crate::database::Database;
 use crate::mutants::Mutant;
@@ -18,15 +18,15 @@ pub(crate) struct Daemon {
     mutant: Option<Mutant>,
     agenda: Agenda,
     pub(crate) dag: Dag,
-    /// The version of the catalog that `dag` and `groups` were made from. `on_the_way` counts, for each
-    /// stream table, its own group and the groups that it waits for.
+    /// The version of the catalog from which `dag` and `groups` were made. For each stream table,
+    /// `on_the_way` counts its own group and the groups for which it waits.
     epoch: Option<u64>,
     pub(crate) groups: Vec<Vec<TableId>>,
     pub(crate) on_the_way: BTreeMap<TableId, i64>,
     looked: Option<i64>,
     reload: i64,
-    /// When each stream table was last started or looked at, or was in no state to be, on a clock that nobody
-    /// sets.
+    /// For each stream table, the last time at which the refresher started or examined it, or could not start
+    /// it. The times are of a clock that nobody sets.
     pub(crate) seen: BTreeMap<TableId, i64>,
 }
 
@@ -107,7 +107,8 @@ impl Daemon {
         self.on_the_way = db.catalog.keys().map(way).collect();
     }
 
-    /// Builds a graph in which sources in other groups count as base tables, so that nobody waits for them.
+    /// Builds a graph in which sources in other groups are no stream tables, so that no reader waits for
+    /// them.
     fn cut(&self, db: &Database) -> Dag {
         let of = |id: TableId| self.groups.iter().position(|g| g.contains(&id));
         let name = |id: TableId| id.to_string().into();
@@ -119,13 +120,13 @@ impl Daemon {
         Dag::build(nodes).expect("sources are older than their readers")
     }
 
-    /// Returns how many groups are at work.
+    /// Returns the number of groups that are being refreshed.
     fn running(&self) -> usize {
         let running = |id: &TableId| self.tasks().get(id).is_some_and(|t| t.status.running);
         self.groups.iter().filter(|g| g.iter().any(running)).count()
     }
 
-    /// Returns the groups that are due and have changes; mutants return others.
+    /// Returns the groups that are due and have changes. With some mutants, it returns other groups.
     fn ready(&self, most: usize, wall: Time) -> Vec<Due> {
         let mut due = self.agenda.ready(wall);
         let future = |id: &TableId| self.tasks()[id].status.last_start.is_some_and(|s| s > wall);
@@ -140,8 +141,8 @@ impl Daemon {
         due
     }
 
-    /// Finds the groups that are due and have something to do, and when to look again. The groups count as
-    /// running from then on.
+    /// Finds the groups that are due and have changes, and the time of the next look. From then on the groups
+    /// count as running.
     pub(crate) fn look(
         &mut self,
         db: &Database,
@@ -180,7 +181,8 @@ impl Daemon {
         if self.is(Mutant::StartedWithoutRefresh) && now % 7 == 0 {
             due.clear();
         }
-        // These mutants leave out groups that stay due, so their time to wake would be at once.
+        // These mutants leave out groups that stay due. With these groups the next time to wake would be at
+        // once.
         let wake = match self.mutant {
             Some(Mutant::FutureWaited | Mutant::LeastGroupFirst) => None,
             _ => self.agenda.wake(wall),
@@ -188,7 +190,8 @@ impl Daemon {
         (due, wake)
     }
 
-    /// Looks whether due stream tables have changes, and at all others that are looked at as often.
+    /// Examines whether due stream tables have changes, together with all stream tables that are examined as
+    /// often.
     fn look_at(&mut self, db: &Database, due: &[Due], wall: Time) {
         let look = self.agenda.look(due);
         let has = |id: &TableId| db.has_changes(*id) || self.is(Mutant::NoLook);
@@ -201,12 +204,12 @@ impl Daemon {
         &mut self.agenda.tasks.get_mut(&id).expect("it is known").status
     }
 
-    /// Returns the clock by which durations are measured.
+    /// Returns the time of the clock that measures durations.
     fn clock(&self, wall: Time, now: i64) -> Duration {
         Duration::from_millis(if self.is(Mutant::ClockMeasures) { wall.0 } else { now } as u64)
     }
 
-    /// Notes how a refresh ended.
+    /// Notes the outcome of a refresh.
     pub(crate) fn ended(&mut self, due: &Due, outcome: Outcome, wall: Time, now: i64) {
         self.agenda.ended(due, outcome, wall, self.clock(wall, now));
         if self.is(Mutant::LaterIsAPeriodLater) {
@@ -217,7 +220,7 @@ impl Daemon {
         }
     }
 
-    /// Returns when the refresher last read the catalog.
+    /// Returns the time at which the refresher last read the catalog.
     pub(crate) fn looked(&self) -> Option<i64> {
         self.looked
     }
@@ -225,7 +228,8 @@ impl Daemon {
     /// Returns the period in force of a stream table whose refreshes take up to `longest`.
     pub(crate) fn period(&self, id: TableId, longest: i64) -> Option<i64> {
         let own = match self.tasks().get(&id)?.schedule.as_ref()? {
-            // The gaps of a cron schedule differ: clocks are set, and 60 may be no multiple of the step.
+            // The intervals of a cron schedule differ, because clocks are set and 60 may be no multiple of
+            // the step.
             Schedule::Cron(c) => c.gap() * 2,
             _ => *self.periods().get(&id)?,
         };
@@ -237,7 +241,7 @@ fn millis(ms: i64) -> Duration {
     Duration::from_millis(ms.max(0) as u64)
 }
 
-/// Returns the settings as a mutant has them.
+/// Returns the settings with the fault of a mutant.
 fn mistaken(mut options: Options, mutant: Option<Mutant>) -> Options {
     match mutant {
         Some(Mutant::NoLimit | Mutant::LeastGroupFirst) => options.max_concurrent = usize::MAX,

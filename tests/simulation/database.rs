@@ -1,10 +1,10 @@
-//! A model of a database, as far as refreshes can tell. Transactions have ids and snapshots as PostgreSQL
-//! makes them, and the rows of tables record their writers. There are also buffers of captured changes, and
-//! the catalog of stream tables.
+//! A model of a database, limited to the facts that a refresh can observe. Transactions have ids and
+//! snapshots as PostgreSQL makes them, and each row of a table records the transaction that wrote it. The
+//! model also has change buffers and the catalog of stream tables.
 //!
-//! Tables are never shortened: a table is the list of its changes, and its contents under a snapshot are
-//! their sum. So the contents that a table *should* have can be computed exactly, at any time and for any
-//! frontier.
+//! A table is the list of the changes of all transactions that were not rolled back. Its contents under a
+//! snapshot are the sum of the changes that the snapshot shows. So the contents that a table *should* have
+//! can be computed exactly, for any time and any frontier.
 
 use crate::lease::Lease;
 use crate::mutants::Mutant;
@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::{Command, Frontier, Snapshot, Xid};
 
-/// A row. Each change of a base table has a row of its own, so a bag says which changes are in it and how
-/// often.
+/// The number of a row. Each change of a source has a row of its own, so a bag shows which changes it
+/// contains, and how often.
 pub(crate) type Row = u32;
 
-/// Rows with weights, none of which is 0.
+/// Rows with weights. No weight is 0.
 pub(crate) type Bag = BTreeMap<Row, i64>;
 
-/// Returns the row that makes a stream table more than a sum. Its weight is the product of the sizes of the
-/// first and the last source. Its delta is right only if it reads the one source under the same snapshot as
-/// the window of the other.
+/// Returns the row by which a stream table is more than the sum of its sources. The weight of this row is the
+/// product of the sizes of the first and the last source. A delta of this row is right only if the delta
+/// reads the one source under the same snapshot as the window of the other.
 pub(crate) fn pairs_of(id: TableId) -> Row {
     PAIRS + id.0
 }
@@ -57,7 +57,7 @@ pub(crate) struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) definition: Definition,
-    /// Version of the query; it changes with each change of the query.
+    /// The version of the query. Each change of the query changes the version.
     pub(crate) version: u32,
     pub(crate) state: State,
     /// The transaction that last wrote this entry.
@@ -82,7 +82,7 @@ pub(crate) struct Database {
     pub(crate) mutant: Option<Mutant>,
     next: Xid,
     running: BTreeSet<Xid>,
-    /// The least transaction id above all that have ended.
+    /// The least transaction id that is greater than the ids of all ended transactions.
     ended: Xid,
     /// When each transaction committed.
     pub(crate) commits: BTreeMap<Xid, i64>,
@@ -92,11 +92,12 @@ pub(crate) struct Database {
     /// Holder of the lock that keeps other refreshes from a stream table.
     pub(crate) locks: BTreeMap<TableId, u64>,
     rows: Row,
-    /// Version of the set of stream tables and their definitions; it changes with each change of them.
+    /// The version of the set of stream tables and their definitions. Each change of the set or of a
+    /// definition changes the version.
     pub(crate) epoch: u64,
     /// Number of the next command of each transaction.
     pub(crate) commands: BTreeMap<Xid, Command>,
-    /// Stream tables whose query raises an error, and until when it does.
+    /// The stream tables whose query raises an error, each with the time at which the errors end.
     pub(crate) raising: BTreeMap<TableId, i64>,
     pub(crate) lease: Lease,
 }
@@ -125,7 +126,8 @@ impl Database {
         self.mutant == Some(mutant)
     }
 
-    /// Assigns an id to a transaction; the `skipped` ids before it went to transactions of other databases.
+    /// Assigns an id to a transaction. The `skipped` ids before this id belong to transactions of other
+    /// databases.
     pub(crate) fn assign(&mut self, skipped: u64) -> Xid {
         self.next += skipped;
         let xid = self.next;
@@ -141,8 +143,8 @@ impl Database {
         *next - 1
     }
 
-    /// Builds a snapshot as the server does: the own transaction counts for xmin but is not listed, and may
-    /// lie below xmax.
+    /// Builds a snapshot as the server does. The id of the session's own transaction counts for xmin but is
+    /// not listed, and may be less than xmax.
     pub(crate) fn snapshot(&self, own: Option<Xid>) -> Snapshot {
         let listed = self.running.iter().copied().filter(|x| Some(*x) != own && *x < self.ended);
         Snapshot::new(self.ended, listed)
@@ -182,7 +184,8 @@ impl Database {
         }
     }
 
-    /// Writes a change of a row of its own, as a statement of a transaction does, with its capture.
+    /// Writes a new row with weight `w` to a table and to its change buffer, as a statement of a transaction
+    /// does.
     pub(crate) fn write(&mut self, table: TableId, xid: Xid, cmin: Command, w: i64) -> Row {
         self.rows += 1;
         let change = Change { xid, cmin, row: self.rows, w };
@@ -198,8 +201,8 @@ impl Database {
         self.buffers.entry(table).or_default().push(change);
     }
 
-    /// Truncates a table in a transaction of its own, unless an open transaction has written to it. The
-    /// buffer tells that it happened, not which rows left.
+    /// Truncates a table in a transaction of its own, unless an open transaction has written to the table.
+    /// The change buffer shows that the table was truncated, but not the deleted rows.
     pub(crate) fn truncate(&mut self, table: TableId, now: i64) {
         let open = |c: &Change| self.running.contains(&c.xid);
         if self.tables.get(&table).is_some_and(|t| t.iter().any(open)) {
@@ -214,7 +217,7 @@ impl Database {
         self.commit(xid, now);
     }
 
-    /// Returns the sum of the changes of a table that are seen.
+    /// Returns the sum of those changes of a table for which `seen` returns true.
     pub(crate) fn contents(&self, table: TableId, seen: impl Fn(Xid, Command) -> bool) -> Bag {
         let mut bag = Bag::new();
         for c in self.tables.get(&table).into_iter().flatten().filter(|c| seen(c.xid, c.cmin)) {
@@ -223,19 +226,20 @@ impl Database {
         bag
     }
 
-    /// Returns the contents of a table that all sessions see.
+    /// Returns the contents of a table after all committed transactions.
     pub(crate) fn committed(&self, table: TableId) -> Bag {
         self.contents(table, |xid, _| self.commits.contains_key(&xid))
     }
 
-    /// Whether a statement sees the changes of a transaction: those that its snapshot shows and that were
-    /// committed, and its own transaction's.
+    /// Whether a statement sees the changes of a transaction. A statement sees the changes of its own
+    /// transaction, and those of each committed transaction that its snapshot shows.
     pub(crate) fn shows(&self, snapshot: &Snapshot, own: Option<Xid>, xid: Xid) -> bool {
         Some(xid) == own || (snapshot.sees(xid) && self.commits.contains_key(&xid))
     }
 
-    /// Returns how many shown changes of a source a frontier has not counted, and whether a mark among them
-    /// says that they are not all.
+    /// Returns the number of shown changes in a source's buffer that a frontier has not counted. The second
+    /// result says whether a mark is among them. A mark says that the buffer does not have all changes of the
+    /// source.
     pub(crate) fn pending(
         &self,
         source: TableId,
@@ -247,7 +251,7 @@ impl Database {
         rows.fold((0, false), |(n, cut), c| (n + i64::from(c.w != 0), cut || c.w == 0))
     }
 
-    /// Whether a stream table has anything to do, as a look at buffers and catalog finds.
+    /// Whether a stream table has work to do, by its change buffers and its catalog entry.
     pub(crate) fn has_changes(&self, id: TableId) -> bool {
         let Some(entry) = self.catalog.get(&id) else { return false };
         let Some((_, frontier)) = entry.state.frontier.as_ref().filter(|_| !entry.state.must_rebuild) else {
@@ -259,9 +263,9 @@ impl Database {
         })
     }
 
-    /// Empties the buffer of a source if every reader has counted all of it. A reader that is about to be
-    /// rebuilt needs nothing of the buffer. If its refresh already runs, however, its snapshot may not show
-    /// the changes that the other readers have counted.
+    /// Empties the buffer of a source if every reader has counted all of its changes. A reader that must be
+    /// recomputed needs no changes of the buffer. If the refresh of such a reader already runs, however, its
+    /// snapshot may not show the changes that the other readers have counted.
     pub(crate) fn drain(&mut self, source: TableId) {
         let readers = self.catalog.iter().filter(|(_, e)| e.definition.sources.contains(&source));
         let mut counted: Vec<Option<Frontier>> = Vec::new();
@@ -294,7 +298,7 @@ impl Database {
         }
     }
 
-    /// Counts an error in the catalog for a failed refresh, and suspends the stream table after too many.
+    /// Counts an error in the catalog for a failed refresh. Suspends the stream table after `most` errors.
     pub(crate) fn note_failure(&mut self, id: TableId, most: u32) {
         let writer = self.assign(0);
         if let Some(entry) = self.catalog.get_mut(&id) {
@@ -308,8 +312,8 @@ impl Database {
         self.commit(writer, i64::MAX);
     }
 
-    /// Changes an entry of the catalog for a user, if no open transaction has written it; returns whether it
-    /// did.
+    /// Changes an entry of the catalog for a user, unless an open transaction has written the entry. Returns
+    /// whether the entry was changed.
     pub(crate) fn alter(&mut self, id: TableId, change: impl FnOnce(&mut Entry)) -> bool {
         let writer = self.assign(0);
         self.epoch += 1;
@@ -332,7 +336,7 @@ pub(crate) fn add(bag: &mut Bag, row: Row, w: i64) {
     }
 }
 
-/// Returns how many rows of base tables a bag has.
+/// Returns the number of source rows in a bag.
 pub(crate) fn size(bag: &Bag) -> i64 {
     bag.range(..PAIRS).map(|(_, w)| w).sum()
 }

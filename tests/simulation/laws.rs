@@ -1,4 +1,4 @@
-//! The laws that hold in every run, and how they are checked.
+//! The laws that hold in every run, and their checks.
 
 use crate::daemon::{Daemon, graph};
 use crate::database::{Bag, Database, add, defined, pairs_of};
@@ -112,8 +112,9 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns the contents that a stream table must have under a frontier. Sources that are refreshed together
-/// with it count as they must be; other sources count as they are.
+/// Returns the contents that a stream table must have under a frontier. For a source that is refreshed
+/// together with the stream table, the contents are computed by this law too. The contents of other sources
+/// are the committed rows below the frontier.
 fn expected(
     db: &Database,
     id: TableId,
@@ -137,7 +138,7 @@ fn expected(
     bag
 }
 
-/// Compares two bags; returns the law that a difference breaks, and the rows that differ.
+/// Compares two bags. Returns the law that a difference breaks, and a text about the rows that differ.
 fn difference(db: &Database, wanted: &Bag, found: &Bag) -> Option<(Law, String)> {
     let mut surplus = found.clone();
     for (row, w) in wanted {
@@ -158,8 +159,8 @@ fn difference(db: &Database, wanted: &Bag, found: &Bag) -> Option<(Law, String)>
     Some((law, format!("{what} has the weight {f} and should have {w}; {} rows differ", surplus.len())))
 }
 
-/// Returns the law that a just committed stream table breaks: its contents must be those that its frontier
-/// denotes.
+/// Returns the law that a stream table breaks whose refresh was just committed. Its contents must be the
+/// contents that its frontier denotes.
 pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>) -> Option<(Law, String)> {
     let (_, frontier) = db.catalog.get(&id)?.state.frontier.as_ref()?;
     let wanted = expected(db, id, frontier, together, &mut BTreeMap::new());
@@ -168,7 +169,7 @@ pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>
     Some((law, format!("in {id}, under {frontier}: {detail}")))
 }
 
-/// Returns the contents of every stream table as if it were computed at this moment.
+/// Returns the contents of every stream table as computed from the present contents of its sources.
 pub(crate) fn present(db: &Database) -> BTreeMap<TableId, Bag> {
     let mut all: BTreeMap<TableId, Bag> = BTreeMap::new();
     for id in graph(db).order().iter().copied() {
@@ -180,7 +181,7 @@ pub(crate) fn present(db: &Database) -> BTreeMap<TableId, Bag> {
     all
 }
 
-/// Returns how long ago the oldest change was committed that a stream table does not show.
+/// Returns the time since the commit of the oldest change that a stream table does not show.
 pub(crate) fn lag(db: &Database, id: TableId, present: &Bag, now: i64) -> i64 {
     let mut missing = present.clone();
     for (row, w) in db.committed(id) {
@@ -206,15 +207,15 @@ pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
     None
 }
 
-/// Returns how long a stream table may go without being looked at, if a refresh takes `longest`: its period
-/// in force, then its turn. `None` means that it has no schedule.
+/// Returns the longest time for which a stream table may be left unexamined, if a refresh takes `longest`.
+/// This time is the stream table's period in force and then its turn. `None` means that it has no schedule.
 pub(crate) fn patience(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> Option<i64> {
     Some(daemon.period(id, longest)? + turn(daemon, scenario, id, longest))
 }
 
-/// Returns how long a due stream table may wait, in milliseconds. The groups on the way are its own and the
-/// groups that it waits for. Each of them takes the rest of a running refresh, its turn in the queue of all
-/// groups, and the refresh itself. The time until the refresher looks comes on top.
+/// Returns how long a due stream table may wait, in milliseconds. It waits for its own group and for the
+/// groups of its sources. Each of these groups takes the rest of a running refresh, its turn in the queue of
+/// all groups, and its own refresh. The time until the refresher looks for due stream tables is added.
 pub(crate) fn turn(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> i64 {
     let on_the_way = daemon.on_the_way.get(&id).copied().unwrap_or(1);
     let queue = daemon.groups.len().div_ceil(scenario.options.max_concurrent) as i64;

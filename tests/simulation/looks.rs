@@ -1,4 +1,5 @@
-//! Refreshers in a run: when they look, which refreshes they start, and the laws of both.
+//! The refreshers in a run: the times of their looks for due stream tables, the refreshes that they start,
+//! and the laws of both.
 
 use crate::daemon::Daemon;
 use crate::laws::{self, Law};
@@ -8,15 +9,15 @@ use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Due, Schedule};
 
 impl Seat {
-    /// Returns how much longer a stream table may wait because the clock was set back by less than its
-    /// period.
+    /// Returns the additional time that a stream table may wait because the clock was set back by less than
+    /// its period.
     fn set_back_for(&self, period: Option<i64>) -> i64 {
         period.filter(|_| self.set_back).unwrap_or(0)
     }
 }
 
 impl Run {
-    /// Ends a refresher. Its refreshes stand still until the server notices.
+    /// Ends a refresher. The refreshes of the refresher stand still until the server notices its end.
     pub(crate) fn down(&mut self, seat: usize, linger: i64) {
         self.seats[seat].daemon = None;
         self.seats[seat].looks += 1;
@@ -87,7 +88,7 @@ impl Run {
     }
 
     fn check_limit(&mut self, seat: usize) {
-        // Groups that became one while both were at work count as one.
+        // Two groups that became one group while both were refreshed count as one.
         let disturbed = self.seats[seat].disturbed;
         let own =
             |w: &&Work| matches!(w.owner, Owner::Daemon(s, _) if s == seat) && w.refresh.started > disturbed;
@@ -155,13 +156,13 @@ impl Run {
         }
     }
 
-    /// Returns the duration of the longest refresh so far, counting those that still run.
+    /// Returns the duration of the longest refresh so far. Refreshes that still run count too.
     fn longest(&self) -> i64 {
         let running = self.works.values().map(|w| self.now - w.refresh.started);
         running.chain([self.longest]).max().unwrap_or(0)
     }
 
-    /// Checks that no scheduled stream table was passed over for longer than the laws allow.
+    /// Checks that each scheduled stream table was started within the time that the laws allow.
     fn check_starving(&mut self, seat: usize) {
         let longest = self.longest();
         let it = &self.seats[seat];
@@ -206,7 +207,7 @@ impl Run {
         }
     }
 
-    /// Checks the lag of all stream tables, while only load is in the way.
+    /// Checks the lag of all stream tables, while load is the only cause of lag.
     pub(crate) fn sample(&mut self) {
         if self.is_quiet {
             return;
@@ -227,8 +228,8 @@ impl Run {
             else {
                 continue;
             };
-            // A source in another group counts as fresh for its reader if it was refreshed at most the jitter
-            // earlier.
+            // A source in another group counts as fresh for its reader even if it was refreshed earlier, up
+            // to the jitter.
             let jitter = daemon.period(*id, longest).unwrap_or(0) as f64 * self.scenario.options.jitter;
             let most = patience + jitter as i64 * groups + longest;
             let lag = laws::lag(&self.db, *id, bag, self.now);
@@ -243,7 +244,7 @@ impl Run {
         }
     }
 
-    /// Whether the run is over. Once all have had the time to come to rest, checks that all stream tables are
+    /// Whether the run is over. After all refreshers had time to finish, checks that all stream tables are
     /// right.
     pub(crate) fn finish(&mut self) -> bool {
         let longest = self.longest();
@@ -265,7 +266,8 @@ impl Run {
             self.breaks(law, detail);
         }
         for (id, (n, taken, best)) in self.spent.clone() {
-            // The cost model tries strategies that it does not know, and a first fill has one strategy alone.
+            // The cost model tries strategies whose cost it does not know. A first fill has only one
+            // strategy.
             let table = self.scenario.tables.iter().find(|t| t.id == id);
             let once = table.map_or(0.0, |t| t.costs[0].max(t.costs[1]));
             if self.scenario.calm && n >= 10 && taken > best * 2.0 + once * 6.0 {

@@ -1,14 +1,14 @@
 //! The scheduler, the cost model and the frontier under a simulated clock, over a model of a database.
-//! Graphs, durations, failures, restarts and clocks are random, and the laws of [`laws`] are checked at each
+//! Graphs, durations, failures, restarts and clocks are random. The laws of [`laws`] are checked at each
 //! step.
 //!
-//! Only this test catches bugs that need a *sequence* of events. Examples are a table that is never free when
-//! its reader looks, a change that is dropped between two readers, and a refresher that acts after it lost
-//! the lease.
+//! Only this test catches bugs that need a *sequence* of events. One example is a table that is never free
+//! when its reader wants to be refreshed. Others are a change that is dropped between two readers, and a
+//! refresher that acts after it lost the lease.
 //!
-//! A run is determined by its seed. A run that breaks a law is made smaller and printed with its trace.
-//! `TRICKLE_SEED=n` runs one seed alone, `TRICKLE_SIMULATE=n` runs n seeds. The simulation stands here, and
-//! not in the core's `testing`, since it needs only the core's public items.
+//! The seed determines a run. A run that breaks a law is made smaller, and is printed with its trace.
+//! `TRICKLE_SEED=n` runs one seed alone, and `TRICKLE_SIMULATE=n` runs n seeds. The simulation needs only
+//! public items of the core, so it is not part of the core's `testing`.
 
 #![allow(
     clippy::unwrap_used,
@@ -63,7 +63,7 @@ fn shrink(mut scenario: Scenario, mutant: Option<Mutant>, law: Law) -> Scenario 
     }
 }
 
-/// Describes the smallest run found that breaks the law, with its trace.
+/// Describes the smallest run that was found to break the law, with its trace.
 fn report(seed: u64, mutant: Option<Mutant>, violation: &Violation) -> String {
     let small = shrink(Scenario::of(seed), mutant, violation.law);
     let told = run::run(&small, mutant, true);
@@ -99,10 +99,11 @@ fn all_laws_hold_in_every_run() {
     }
 }
 
-/// Number of runs within which a mutant must be noticed, and number of runs that show which laws notice it.
+/// Number of runs within which some law must notice a mutant. Number of runs that are all used to find the
+/// laws that notice the mutant.
 const ENOUGH: (u64, u64) = (1_500, 100);
 
-/// Laws that no mutant can break: the simulation runs the core's own machine.
+/// Laws that no mutant can break, since the simulation runs the core's own machine.
 const WITHOUT_MUTANT: &[Law] = &[Law::MachineUnderstands];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Wrong schedulers, frontiers and protocols. The simulation must notice every one.
+//! Wrong schedulers, frontiers and protocols. The simulation must notice each of them.
 
 /// One fault that is put into the scheduler, the frontier or the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub(crate) enum Mutant {
     ReadLater,
     /// No lock keeps refreshes apart, the snapshot is taken early, and the last writer is not checked.
     NoMutualExclusion,
-    /// Changes that a rolled back refresh fed to its readers stay.
+    /// Changes that a refresh wrote for its readers stay although the refresh was rolled back.
     AbortedFeedsStay,
-    /// A full refresh that replaces a table does not tell the readers in other groups.
+    /// A full refresh that replaces a table leaves no mark for the readers in other groups.
     ReplacedUntold,
     /// A buffer is emptied as soon as one reader has counted it.
     DrainedByOneReader,
-    /// A buffer is emptied under a reader that is being rebuilt.
+    /// A buffer is emptied although a reader is being recomputed.
     DrainIgnoresRebuilds,
     /// A refresher that lost the lease may commit.
     NoFence,
@@ -33,7 +33,7 @@ pub(crate) enum Mutant {
     NoBackoff,
     /// Waits after errors grow without a cap.
     EndlessBackoff,
-    /// Missed runs are made up for, one by one.
+    /// A refresher that missed several runs does all of them later, one by one.
     MissedRunsQueued,
     /// More refreshes run at a time than are allowed.
     NoLimit,
@@ -49,14 +49,14 @@ pub(crate) enum Mutant {
     RunningIgnored,
     /// Due stream tables are refreshed whether or not anything changed.
     NoLook,
-    /// A stream table whose last start lies in the future of a clock that was set back is not started before
-    /// that time.
+    /// The clock was set back, so that the last start of a stream table lies in its future. The stream table
+    /// is not started before that time.
     FutureWaited,
-    /// Durations of refreshes are read from a clock that can be set meanwhile.
+    /// Durations of refreshes are read from a clock that can be set in the meantime.
     ClockMeasures,
-    /// A refresher counts a refresh as started though it failed to start it.
+    /// A refresher counts a refresh as started although it failed to start the refresh.
     StartedWithoutRefresh,
-    /// The dearest strategy is always chosen.
+    /// The strategy with the greatest cost is always chosen.
     DearestWay,
 }
 

@@ -1,5 +1,5 @@
-//! The plan of a refresh that the machine gets: members, sources, and programs whose statements name their
-//! own task.
+//! The plan of a refresh for the machine: members, sources, and programs whose statements name their own
+//! task.
 
 use crate::database::{Bag, Database, OID, SYSTEM, add, pairs_of, size};
 use crate::mutants::Mutant;
@@ -14,7 +14,7 @@ use trickle_core::refresh::{
     Windows, Yield,
 };
 
-/// A program with one statement, whose text is its task.
+/// A program with one statement. The text of the statement is the name of its task.
 #[derive(Debug)]
 struct Does {
     id: TableId,
@@ -40,7 +40,7 @@ fn relation(id: TableId) -> Relation {
     Relation { id, schema: "s".into(), name: id.to_string().into() }
 }
 
-/// Returns the strategy that a mutant forces, whatever the cost model says.
+/// Returns the strategy that a mutant forces, if any, in place of the strategy of the cost model.
 fn forced(db: &Database, scenario: &Scenario, id: TableId) -> Option<Force> {
     let table = scenario.tables.iter().find(|t| t.id == id).filter(|_| db.is(Mutant::DearestWay))?;
     Some(if table.costs[1] > table.costs[0] { Force::Full } else { Force::Incremental })

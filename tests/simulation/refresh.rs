@@ -1,6 +1,6 @@
 //! A refresh: the core's own machine, whose statements the model database answers by their kind. The SQL
-//! texts are for PostgreSQL and are tested there. Their meaning (locks, snapshot, counts, windows, frontier)
-//! is done here.
+//! texts are for PostgreSQL, and tests with PostgreSQL cover them. This module carries out their meaning:
+//! locks, snapshot, counts, windows and frontier.
 
 use crate::database::{Bag, Change, Database, OID, SYSTEM, State, add, defined};
 use crate::mutants::Mutant;
@@ -14,9 +14,9 @@ use trickle_core::refresh::{Answer, Kind, Machine, Outcome, Statement, Value};
 
 /// The result of sending a batch.
 pub(crate) enum Sent {
-    /// The outcome is there after so many milliseconds.
+    /// The outcome arrives after this number of milliseconds.
     After(i64),
-    /// The batch waits for a lock that somebody else holds.
+    /// The batch waits for a lock of another session.
     Waits,
 }
 
@@ -26,7 +26,8 @@ pub(crate) struct Refresh {
     pub(crate) id: u64,
     pub(crate) machine: Machine,
     pub(crate) members: Vec<TableId>,
-    /// Holder of its locks: the refresh itself, or the user's transaction that it runs in.
+    /// The holder of the refresh's locks: the refresh itself, or the user's transaction in which the refresh
+    /// runs.
     pub(crate) holder: u64,
     pub(crate) within: bool,
     pub(crate) fence: Option<u64>,
@@ -40,9 +41,10 @@ pub(crate) struct Refresh {
     taken: f64,
     /// The stream tables that the last batch committed.
     pub(crate) committed: Vec<TableId>,
-    /// Since when the refresh has waited for a lock.
+    /// The time since which the refresh waits for a lock.
     pub(crate) waits: Option<i64>,
-    /// Milliseconds that the chosen strategies took, and that the best ones would have taken.
+    /// The milliseconds that the chosen strategies took, and the milliseconds that the best strategies would
+    /// have taken.
     pub(crate) spent: (f64, f64),
 }
 
@@ -78,7 +80,7 @@ impl Refresh {
         }
     }
 
-    /// Takes the next batch.
+    /// Makes `batch` the batch that runs next.
     pub(crate) fn load(&mut self, batch: Vec<Statement>) {
         (self.batch, self.at, self.taken) = (batch, 0, 0.0);
         self.outcome = Outcome::default();
@@ -101,7 +103,7 @@ impl Refresh {
         self.release(db);
     }
 
-    /// Runs the batch up to its end, an error, or a lock that it has to wait for.
+    /// Runs the batch up to its end, an error, or a lock of another session.
     pub(crate) fn send(&mut self, db: &mut Database, scenario: &Scenario, now: i64) -> Sent {
         while let Some(statement) = self.batch.get(self.at).cloned() {
             let luck = |what| thrown(scenario.seed, &[self.id, statement.step as u64, what]) % 10_000;
@@ -120,7 +122,7 @@ impl Refresh {
                     return Sent::Waits;
                 }
                 Ok(Some(_)) if breaks => {
-                    // The statement took effect, but its client never learns of it.
+                    // The statement took effect, but its client never receives the result.
                     self.roll_back(db);
                     self.outcome.error = Some(error("08006"));
                     break;
@@ -137,13 +139,13 @@ impl Refresh {
         Sent::After((self.taken as i64).max(1))
     }
 
-    /// Gives up waiting for a lock.
+    /// Ends the wait for a lock with an error.
     pub(crate) fn time_out(&mut self) {
         self.waits = None;
         self.outcome.error = Some(error("55P03"));
     }
 
-    /// Runs one statement; `None` if it has to wait.
+    /// Runs one statement. Returns `None` if the statement has to wait.
     fn run(
         &mut self,
         db: &mut Database,
@@ -215,7 +217,7 @@ impl Refresh {
                 Some(_) if state.must_rebuild => Value::text("redefined"),
                 Some(_) => Value::Null,
             };
-            // In every other run a stream table with readers is watched, so a full refresh writes only the
+            // In every other run a stream table with readers is watched. A full refresh then writes only the
             // differences, and the readers get these as changes. In the other runs the readers are
             // recomputed.
             let is_read = || db.catalog.values().any(|e| e.definition.sources.contains(&id));
@@ -277,18 +279,18 @@ impl Refresh {
         let mut windows: BTreeMap<TableId, Bag> = BTreeMap::new();
         let mut rows = 0;
         for source in changed.iter().filter(|_| strategy == "delta") {
-            let mut bag = Bag::new();
-            for c in db.buffers.get(source).into_iter().flatten() {
+            let seen = |c: &&Change| {
                 let shown = db.shows(windowed, Some(xid), c.xid);
-                if shown && c.w != 0 && window(&low, &high).contains(c.xid, c.cmin) {
-                    add(&mut bag, c.row, c.w);
-                    rows += 1;
-                }
+                shown && c.w != 0 && window(&low, &high).contains(c.xid, c.cmin)
+            };
+            let bag = windows.entry(*source).or_default();
+            for c in db.buffers.get(source).into_iter().flatten().filter(seen) {
+                add(bag, c.row, c.w);
+                rows += 1;
             }
-            windows.insert(*source, bag);
         }
         let table = scenario.tables.iter().find(|t| t.id == id);
-        // A source that was emptied or replaced has no changes to compute a delta from.
+        // A delta cannot be computed over a source that was emptied or replaced.
         let replaced = |c: &Change| {
             c.w == 0 && db.shows(windowed, Some(xid), c.xid) && window(&low, &high).contains(c.xid, c.cmin)
         };
@@ -297,10 +299,8 @@ impl Refresh {
         if db.raising.get(&id).is_some_and(|until| now < *until) {
             return Err(error("P0001"));
         }
-        if scenario.faults.0 > 0
-            && strategy == "delta"
-            && thrown(scenario.seed, &[self.id, 5]).is_multiple_of(40)
-        {
+        let throws = || thrown(scenario.seed, &[self.id, 5]).is_multiple_of(40);
+        if scenario.faults.0 > 0 && strategy == "delta" && throws() {
             return Err(error("22012"));
         }
         let shown = |x: Xid, _: Command| db.shows(read, Some(xid), x);
@@ -329,8 +329,8 @@ impl Refresh {
         Ok(vec![vec![count(|w| *w > 0), Value::Int8(0), count(|w| *w < 0)]])
     }
 
-    /// Lets the true time of a strategy pass. Returns the time that the machine learns, in microseconds, as
-    /// if a unit were a second.
+    /// Lets the true time of a strategy pass. Returns the time that the machine learns, in microseconds. One
+    /// unit of the run counts as one second.
     fn take(
         &mut self,
         scenario: &Scenario,
@@ -353,7 +353,8 @@ impl Refresh {
         (ms * 1e6 / scenario.unit as f64) as u64
     }
 
-    /// Stores frontier and models, unless another transaction wrote the catalog's rows since the snapshot.
+    /// Stores frontier and cost models, unless another transaction wrote the catalog's rows since the
+    /// snapshot.
     fn store(&self, db: &mut Database, s: &Statement) -> Result<(), ServerError> {
         let text = |i: usize| s.params.get(i).and_then(Value::as_text).unwrap_or_default();
         let stored = Frontier::from_json(text(0)).map_err(|_| error("22P02"))?;

@@ -20,7 +20,7 @@ pub(crate) enum Do {
     Write(usize, usize),
     Within(usize),
     End(usize),
-    /// A refresher looks, unless it has planned another look since.
+    /// A refresher looks for due stream tables, unless it has planned another look since then.
     Look(usize, u64),
     Up(usize),
     /// The outcome of a batch arrives.
@@ -53,25 +53,27 @@ pub(crate) struct Work {
     pub(crate) stored: bool,
 }
 
-/// The place of a refresher, which may be empty, and the clock of its machine.
+/// The place of a refresher and the clock of its machine. The place may be empty.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) ahead: i64,
-    /// Whether that clock was set back, which can make a period last twice as long.
+    /// Whether the clock was ever set back. A period can then last twice as long.
     pub(crate) set_back: bool,
     pub(crate) stalled: i64,
     pub(crate) looks: u64,
     pub(crate) fence: Option<u64>,
-    /// When its clock, its machine or its task last changed.
+    /// The time at which the clock, the machine or the task of the refresher last changed.
     pub(crate) disturbed: i64,
-    /// When a table last failed for this refresher, and how many errors it had then.
+    /// For each stream table whose last refresh failed here: the time of the failure, and its number of
+    /// errors then.
     pub(crate) failed: BTreeMap<TableId, (i64, u32)>,
-    /// When a table was last started and then refreshed.
+    /// The time at which the last refresh of each stream table started, if that refresh succeeded.
     pub(crate) started: BTreeMap<TableId, i64>,
-    /// When a refresh of a table ended because another session was in its way.
+    /// For each stream table whose last refresh met another session's lock or change: the time at which that
+    /// refresh ended.
     pub(crate) later: BTreeMap<TableId, i64>,
-    /// Until when a table had an excuse for not being started.
+    /// For each stream table, the last time at which it had an excuse for not being started.
     pub(crate) excused: BTreeMap<TableId, i64>,
 }
 
@@ -84,7 +86,8 @@ pub(crate) struct Run {
     pub(crate) now: i64,
     pub(crate) seats: Vec<Seat>,
     pub(crate) works: BTreeMap<u64, Work>,
-    /// Open transactions of users, with their ids.
+    /// The open transactions of users, with their transaction ids. The tables that are refreshed together
+    /// with a table, as planned when the refresh began. The key is the holder of the locks with the table.
     pub(crate) open: BTreeMap<usize, Option<Xid>>,
     queue: BTreeMap<(i64, u64), Do>,
     queued: u64,
@@ -99,7 +102,7 @@ pub(crate) struct Run {
     pub(crate) refreshes: u64,
     /// Refreshes that a refresher left behind when it died.
     pub(crate) orphans: Vec<u64>,
-    /// Whether users and faults have gone.
+    /// Whether the users have stopped and the faults have ended.
     pub(crate) is_quiet: bool,
     pub(crate) broken: Option<Violation>,
     pub(crate) trace: Option<Vec<String>>,
@@ -200,7 +203,7 @@ impl Run {
         Time(self.scenario.start.0 + self.now + self.seats[seat].ahead)
     }
 
-    /// Runs one step; returns whether the run is over.
+    /// Runs one step, and returns whether the run is over.
     fn happens(&mut self, what: Do) -> bool {
         match what {
             Do::Event(i) => {
@@ -233,8 +236,8 @@ impl Run {
         false
     }
 
-    /// Adds a stream table to the catalog. The refresher fills it at the beginning of the run, a user later
-    /// on.
+    /// Adds a stream table to the catalog. At the beginning of the run the refresher fills the stream table,
+    /// and later on a user fills it.
     fn create(&mut self, i: usize) {
         let table = self.scenario.tables[i].clone();
         let exists = |s: &TableId| s.0 < 10 || self.db.catalog.contains_key(s);
@@ -264,7 +267,7 @@ impl Run {
         }
     }
 
-    /// Removes users, faults and all else that is in the way.
+    /// Stops users, faults and everything else that hinders refreshes.
     fn calm_down(&mut self) {
         self.say(|_| "everybody leaves".into());
         self.is_quiet = true;
@@ -293,7 +296,8 @@ pub(crate) fn holder(i: usize) -> u64 {
     1_000_000 + i as u64
 }
 
-/// Returns the groups in which these stream tables are refreshed, with all that must agree with them.
+/// Returns the groups in which these stream tables are refreshed. With `all`, the groups of their sources are
+/// included.
 pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<Vec<TableId>> {
     let dag = graph(db);
     let wanted: BTreeSet<TableId> = wanted.iter().copied().filter(|id| db.catalog.contains_key(id)).collect();
@@ -303,7 +307,7 @@ pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<V
     within.filter(|g| !g.is_empty()).collect()
 }
 
-/// Returns how the core's agenda counts a failure: as one to try again later, or as an error.
+/// Returns how the core's agenda counts a failure: as a refresh to try again later, or as an error.
 pub(crate) fn how(kind: FailureKind) -> Outcome {
     match kind {
         FailureKind::Busy | FailureKind::Conflict | FailureKind::Connection => Outcome::Later,

@@ -1,12 +1,12 @@
-//! The events of a run, as data: drawn from a seed, and made smaller by leaving parts out.
+//! The events of a run, as data. A seed determines the events, and a smaller run leaves parts of them out.
 
 use std::time::Duration;
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Options, Schedule, Time};
 use trickle_core::testing::Choice;
 
-/// Returns a random number that depends only on the seed and on its purpose. So a run that leaves something
-/// out is otherwise as before.
+/// Returns a random number that depends only on the seed and on its purpose. So a run that leaves out one
+/// part has the same random numbers for the other parts.
 pub(crate) fn thrown(seed: u64, what: &[u64]) -> u64 {
     what.iter().fold(seed ^ 0x9E37_79B9_7F4A_7C15, |h, n| {
         let h = (h ^ n).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -27,17 +27,18 @@ pub(crate) struct Definition {
 pub(crate) struct Table {
     pub(crate) id: TableId,
     pub(crate) definition: Definition,
-    /// Milliseconds of a delta, of a full refresh, and of each changed row in a delta.
+    /// The milliseconds that a delta takes, that a full refresh takes, and that each changed row adds to a
+    /// delta.
     pub(crate) costs: [f64; 3],
-    /// When the table is created; 0 means before the run.
+    /// The time at which the table is created. The time 0 means before the run.
     pub(crate) created: i64,
 }
 
-/// An event at a time. Times are milliseconds since the start of the run.
+/// An event of a run. Times are milliseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A transaction. It writes at some times after its beginning, may refresh a stream table in between, and
-    /// ends.
+    /// A transaction. It writes at some times after its beginning, may refresh a stream table between its
+    /// writes, and ends.
     Transaction {
         writes: Vec<(i64, TableId, i64)>,
         refresh: Option<(i64, TableId)>,
@@ -53,14 +54,14 @@ pub(crate) enum Event {
         linger: i64,
         down: i64,
     },
-    /// The server restarts; all open transactions are lost.
+    /// The server restarts, and all open transactions are lost.
     Restart,
     /// The clock of a refresher's machine is set.
     Jump {
         daemon: usize,
         by: i64,
     },
-    /// A refresher's machine stands still.
+    /// A refresher's machine stands still for a while.
     Stall {
         daemon: usize,
         length: i64,
@@ -75,7 +76,7 @@ pub(crate) enum Event {
     Resume(TableId),
     /// A user refreshes a stream table by hand.
     Refresh(TableId),
-    /// A user changes the schedule, or the query so that it has one source less.
+    /// A user changes the schedule of a stream table.
     Reschedule(TableId, Option<Schedule>),
     Redefine(TableId),
     /// A user drops a stream table that has no readers.
@@ -90,7 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) start: Time,
     /// The unit of time of this run, in milliseconds: a second, a minute or an hour.
     pub(crate) unit: i64,
-    /// When the users stop. After that, all stream tables must become quiet and right.
+    /// The time at which the users stop. After that time, all stream tables must become right and have
+    /// nothing left to do.
     pub(crate) length: i64,
     pub(crate) tables: Vec<Table>,
     pub(crate) options: Options,
@@ -99,14 +101,16 @@ pub(crate) struct Scenario {
     pub(crate) daemons: usize,
     /// Duration of a lease; `None` if the refreshers have no lease.
     pub(crate) lease: Option<i64>,
-    /// How many of 10,000 statements meet a broken connection, and how many a serialization failure.
+    /// The number of statements among 10,000 that meet a broken connection, and the number that meet a
+    /// serialization failure.
     pub(crate) faults: (u64, u64),
-    /// Whether only writers disturb the refreshers; the times of the laws then hold without excuses.
+    /// Whether only writers disturb the refreshers. The times that the laws demand then hold without
+    /// exceptions.
     pub(crate) calm: bool,
     pub(crate) events: Vec<(i64, Event)>,
 }
 
-/// Two nights in which clocks in Berlin are set, and an ordinary hour.
+/// The start of two nights in which clocks in Berlin are set, and of an ordinary hour.
 const STARTS: [i64; 3] = [1_774_738_800_000, 1_792_879_200_000, 1_780_300_800_000];
 
 fn period(choice: &mut Choice, unit: i64) -> Option<Schedule> {
@@ -225,7 +229,7 @@ impl Scenario {
             jitter: [0.0, 0.1, 0.3][choice.below(3)],
         };
         let faults = if calm || choice.one_in(2) { (0, 0) } else { (60, 100) };
-        // There is so much to write, and refreshes take so long, that some stream table always waits.
+        // The writes are so many, and the refreshes take so long, that some stream table always waits.
         let busy = calm && choice.one_in(5);
         let mut scenario = Scenario {
             seed,
@@ -259,7 +263,7 @@ impl Scenario {
         scenario
     }
 
-    /// Makes all stream tables due at all times, to be refreshed one after the other.
+    /// Makes all stream tables due at all times, and lets only one refresh run at a time.
     fn load(&mut self) {
         self.options.max_concurrent = 1;
         for (i, t) in self.tables.iter_mut().enumerate() {
@@ -271,7 +275,7 @@ impl Scenario {
         }
     }
 
-    /// Returns scenarios that each leave out one part of this one.
+    /// Returns smaller scenarios. Each of them leaves out one part of this scenario.
     pub(crate) fn smaller(&self) -> Vec<Scenario> {
         let mut all = Vec::new();
         for i in (0..self.tables.len()).rev() {

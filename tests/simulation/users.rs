@@ -1,5 +1,5 @@
-//! Actions of users in a run, and events of the server: transactions, changes of the catalog, restarts,
-//! clocks that are set.
+//! Actions of users in a run, and events of the server. These are transactions, changes of the catalog,
+//! restarts, and changes of clocks.
 
 use crate::run::{Do, Owner, Run, Work, holder};
 use crate::scenario::Event;
@@ -41,12 +41,12 @@ impl Run {
         }
     }
 
-    /// Whether a user's transaction runs a refresh; it can do nothing else meanwhile.
+    /// Whether a user's transaction runs a refresh. During the refresh the transaction can do nothing else.
     fn is_busy(&self, i: usize) -> bool {
         self.works.values().any(|w| matches!(w.owner, Owner::Transaction(t) if t == i))
     }
 
-    /// Ends a user's transaction, but not while it refreshes.
+    /// Ends a user's transaction, unless it runs a refresh.
     pub(crate) fn end(&mut self, i: usize) {
         if self.is_busy(i) {
             self.at(self.now + self.scenario.unit / 10, Do::End(i));
@@ -135,20 +135,24 @@ impl Run {
                     }
                 });
             }
-            Event::Drop(id) => {
-                let read = self.db.catalog.values().any(|e| e.definition.sources.contains(&id));
-                if !read && !self.db.locks.contains_key(&id) {
-                    self.disturb();
-                    self.db.catalog.remove(&id);
-                    self.db.epoch += 1;
-                    self.suspended.remove(&id);
-                    self.failures.remove(&id);
-                    self.db.tables.remove(&id);
-                    self.db.buffers.remove(&id);
-                }
-            }
+            Event::Drop(id) => self.forget(id),
             _ => {}
         }
+    }
+
+    /// Drops a stream table that has no readers and is not being refreshed.
+    fn forget(&mut self, id: TableId) {
+        let read = self.db.catalog.values().any(|e| e.definition.sources.contains(&id));
+        if read || self.db.locks.contains_key(&id) {
+            return;
+        }
+        self.disturb();
+        self.db.catalog.remove(&id);
+        self.db.epoch += 1;
+        self.suspended.remove(&id);
+        self.failures.remove(&id);
+        self.db.tables.remove(&id);
+        self.db.buffers.remove(&id);
     }
 
     fn suspend(&mut self, id: TableId) {
@@ -158,7 +162,8 @@ impl Run {
         }
     }
 
-    /// Resumes a stream table, after the transaction that holds its row in the catalog has ended.
+    /// Resumes a stream table. If a transaction holds the stream table's row in the catalog, resumes it after
+    /// that transaction.
     pub(crate) fn resume(&mut self, id: TableId) {
         let held = self.db.locks.get(&id).is_some_and(|h| *h >= holder(0));
         let exists = self.db.catalog.contains_key(&id);
@@ -171,7 +176,7 @@ impl Run {
         self.disturb();
     }
 
-    /// Restarts the server: all open transactions are gone, and refreshers connect anew.
+    /// Restarts the server. All open transactions end, and the refreshers connect again.
     fn restart(&mut self) {
         for i in self.open.clone().into_keys() {
             match self.own(i) {

@@ -1,4 +1,4 @@
-//! Refreshes at work in a run: how they begin, how their batches are answered, how they end.
+//! Refreshes that run: their beginnings, the answers to their batches, and their ends.
 
 use crate::daemon::graph;
 use crate::laws::{self, Law};
@@ -12,8 +12,8 @@ use trickle_core::refresh::{Failure, FailureKind, Outcome, Report, Step};
 use trickle_core::schedule::{Due, Outcome as End};
 
 impl Run {
-    /// Begins to refresh these stream tables, each group by itself; with `all`, also the stream tables that
-    /// they read.
+    /// Begins to refresh these stream tables, each group by itself. With `all`, also refreshes the stream
+    /// tables that they read.
     pub(crate) fn begin(&mut self, owner: Owner, wanted: &[TableId], all: bool) {
         let rest = groups(&self.db, wanted, all);
         self.next_group(owner, rest, false);
@@ -41,7 +41,7 @@ impl Run {
         self.answered(id);
     }
 
-    /// Gives the machine the outcome of its batch, and does its next step.
+    /// Gives the machine the outcome of its batch. Then does the next step of the machine.
     pub(crate) fn answered(&mut self, id: u64) {
         let Some(mut work) = self.works.remove(&id) else { return };
         match work.owner {
@@ -236,7 +236,7 @@ impl Run {
         }
     }
 
-    /// Ends a refresh whose groups are all done, or one of which failed.
+    /// Ends a refresh. All of its groups were refreshed, or one of them failed.
     fn over(&mut self, owner: Owner, end: End, stored: bool) {
         let Owner::Daemon(seat, due) = owner else { return };
         let calm = self.scenario.calm;
@@ -265,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Rolls back the transaction of a client that is gone, as the server does.
+    /// Rolls back the transaction of a client that has gone, as the server does.
     pub(crate) fn gone(&mut self, id: u64) {
         if let Some(mut work) = self.works.remove(&id) {
             work.refresh.roll_back(&mut self.db);

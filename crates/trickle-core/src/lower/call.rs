@@ -128,6 +128,18 @@ impl Lowerer<'_> {
         if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
             return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
         }
+        self.by_signature(f, list, e, cx)
+    }
+
+    /// Calls a function that the catalog describes.
+    fn by_signature<'q>(
+        &mut self,
+        f: &'q Call,
+        list: Vec<&'q Ast>,
+        e: &'q Ast,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
+        let (schema, name) = f.name.qualified();
         let args = self.exprs(list.iter().copied(), cx)?;
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let sig = match self.signature(schema.as_deref(), &name, &types) {

@@ -11,8 +11,8 @@ use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::rel::SetCall;
 use crate::syntax::{
-    BinaryOperator, Case, Expr as Ast, Ident, Literal, NamedWindow, Node, Operator, Place, Select, Test,
-    TypeName, UnaryOperator,
+    BinaryOperator, Case, Expr as Ast, Ident, Literal, NamedWindow, Node, Operator, Place, Query, Select,
+    Test, TypeName, UnaryOperator,
 };
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
@@ -218,23 +218,12 @@ impl Lowerer<'_> {
             },
             Node::IsDistinct { left, right, negated } => self.is_distinct(left, right, *negated, cx),
             Node::Between { operand, low, high, negated } => {
-                let (v, l, h) = (self.expr(operand, cx)?, self.expr(low, cx)?, self.expr(high, cx)?);
-                let (ge, le) = (self.compare(">=", v.clone(), l)?, self.compare("<=", v, h)?);
-                let both = Expr::and([ge, le]);
+                let both = self.between(operand, low, high, cx)?;
                 Ok(if *negated { both.negated() } else { both })
             }
-            Node::InList { operand, list, negated } => {
-                let left = self.exprs(row(operand), cx)?;
-                let rows = list
-                    .iter()
-                    .map(|item| self.list_row(item, left.len(), cx))
-                    .collect::<Result<Vec<_>>>()?;
-                self.in_list(left, rows, *negated)
-            }
+            Node::InList { operand, list, negated } => self.among(operand, list, *negated, cx),
             Node::InQuery { operand, query, negated } => {
-                let lhs = self.exprs(row(operand), cx)?;
-                let kind = SubqueryForm::Compare { lhs, op: "=".to_owned(), all: false };
-                let value = self.subquery(query, kind, e, cx)?;
+                let value = self.in_query(operand, query, e, cx)?;
                 Ok(if *negated { value.negated() } else { value })
             }
             Node::Exists { query, negated } => {
@@ -274,6 +263,42 @@ impl Lowerer<'_> {
             | Node::Position { .. }
             | Node::Builtin { .. } => self.special(e, cx),
         }
+    }
+
+    fn between<'q>(
+        &mut self,
+        operand: &'q Ast,
+        low: &'q Ast,
+        high: &'q Ast,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
+        let (v, l, h) = (self.expr(operand, cx)?, self.expr(low, cx)?, self.expr(high, cx)?);
+        let (ge, le) = (self.compare(">=", v.clone(), l)?, self.compare("<=", v, h)?);
+        Ok(Expr::and([ge, le]))
+    }
+
+    fn in_query<'q>(
+        &mut self,
+        operand: &'q Ast,
+        query: &'q Query,
+        e: &'q Ast,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
+        let lhs = self.exprs(row(operand), cx)?;
+        let kind = SubqueryForm::Compare { lhs, op: "=".to_owned(), all: false };
+        self.subquery(query, kind, e, cx)
+    }
+
+    fn among<'q>(
+        &mut self,
+        operand: &'q Ast,
+        list: &'q [Ast],
+        negated: bool,
+        cx: &mut ClauseContext<'q>,
+    ) -> Result<Expr> {
+        let left = self.exprs(row(operand), cx)?;
+        let rows: Result<Vec<_>> = list.iter().map(|item| self.list_row(item, left.len(), cx)).collect();
+        self.in_list(left, rows?, negated)
     }
 
     pub(super) fn name(&mut self, names: &[Ident], cx: &mut ClauseContext<'_>) -> Result<Expr> {

@@ -67,6 +67,37 @@ impl Lowerer<'_> {
         Ok(scope)
     }
 
+    /// Returns the condition of a join, and the scope of the joined items.
+    fn constraint(&mut self, join: &AstJoin, left: Scope, right: Scope) -> Result<(On, Scope)> {
+        let both = self.side_by_side(left.clone(), right.clone(), &join.table)?;
+        let (terms, scope) = match &join.constraint {
+            Constraint::On(e) => {
+                let (terms, asked) = self.on(e, &both)?;
+                return Ok((On { terms, asked }, both));
+            }
+            Constraint::Using { columns, alias } => {
+                let names: Vec<String> = columns.iter().map(Ident::folded).collect();
+                let (terms, scope) = self.merged(join.side, &names, left, right, &join.table)?;
+                match alias {
+                    None => (terms, scope),
+                    Some(alias) => {
+                        let merged = scope.star[..names.len()].to_vec();
+                        let item = Item::of(Arc::from(alias.folded()), merged);
+                        let named = Scope { star: Vec::new(), items: vec![item] };
+                        (terms, self.side_by_side(scope, named, &join.table)?)
+                    }
+                }
+            }
+            Constraint::Natural => {
+                let shared = left.star.iter().filter(|l| right.star.iter().any(|r| r.name == l.name));
+                let names: Vec<String> = shared.map(|l| l.name.to_string()).collect();
+                self.merged(join.side, &names, left, right, &join.table)?
+            }
+            Constraint::None => (Vec::new(), both),
+        };
+        Ok((On { terms, asked: Vec::new() }, scope))
+    }
+
     /// Joins one more item to the factors from `start` on.
     fn join(&mut self, join: &AstJoin, left: Scope, start: &mut Start, build: &mut Build) -> Result<Scope> {
         let (side, constraint) = (join.side, &join.constraint);
@@ -96,38 +127,7 @@ impl Lowerer<'_> {
             middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
             start.reach(middle.0);
         }
-        let both = self.side_by_side(left.clone(), right.clone(), &join.table)?;
-        let mut asked = Vec::new();
-        let (on, scope) = match constraint {
-            Constraint::On(e) => {
-                let (on, later) = self.on(e, &both)?;
-                asked = later;
-                (on, both)
-            }
-            Constraint::Using { columns, alias } => {
-                let names: Vec<String> = columns.iter().map(Ident::folded).collect();
-                let (on, scope) = self.merged(side, &names, left, right, &join.table)?;
-                match alias {
-                    None => (on, scope),
-                    Some(alias) => {
-                        let merged = scope.star[..names.len()].to_vec();
-                        let item = Item::of(Arc::from(alias.folded()), merged);
-                        let named = Scope { star: Vec::new(), items: vec![item] };
-                        (on, self.side_by_side(scope, named, &join.table)?)
-                    }
-                }
-            }
-            Constraint::Natural => {
-                let names: Vec<String> = left
-                    .star
-                    .iter()
-                    .filter(|l| right.star.iter().any(|r| r.name == l.name))
-                    .map(|l| l.name.to_string())
-                    .collect();
-                self.merged(side, &names, left, right, &join.table)?
-            }
-            Constraint::None => (Vec::new(), both),
-        };
+        let (On { terms: on, asked }, scope) = self.constraint(join, left, right)?;
         if side == Side::Inner {
             build.conjuncts.extend(on);
             build.later.extend(asked);

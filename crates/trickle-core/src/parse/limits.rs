@@ -124,16 +124,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
             depth.links = depth.links.max(group.links());
         }
         if depth.groups > GROUPS || depth.operators > OPERATORS || depth.links > LINKS {
-            let e = Error::too_complex("the query nests too deeply, or chains too many operators")
-                .detail(format!(
-                    "At most {GROUPS} parentheses may be open, {OPERATORS} operators and {LINKS} ANDs, ORs or UNIONs \
-                     follow each other."
-                ))
-                .hint("Split the expression, or use IN (…) or = ANY (ARRAY[…]) for long lists.");
-            return Err(match source.span(t.span) {
-                Some(span) => e.at(span),
-                None => e,
-            });
+            return Err(too_deep(source, t));
         }
     }
     // Groups that are never closed count as nested in each other.
@@ -145,6 +136,20 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
         depth.links = depth.links.max(whole.links());
     }
     Ok(depth)
+}
+
+/// Returns the error for the token that exceeds a limit.
+fn too_deep(source: &Source, token: &TokenWithSpan) -> Error {
+    let e = Error::too_complex("the query nests too deeply, or chains too many operators")
+        .detail(format!(
+            "At most {GROUPS} parentheses may be open, {OPERATORS} operators and {LINKS} ANDs, ORs or UNIONs \
+             follow each other."
+        ))
+        .hint("Split the expression, or use IN (…) or = ANY (ARRAY[…]) for long lists.");
+    match source.span(token.span) {
+        Some(span) => e.at(span),
+        None => e,
+    }
 }
 
 fn close(open: &mut Vec<Group>) {

@@ -160,7 +160,7 @@ fn reads_clock() -> Advice {
     }
 }
 
-/// Advises on window functions that each refresh computes anew for all rows.
+/// Advises on window functions that each refresh recomputes for all rows.
 fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
     let mut names: Vec<String> = Vec::new();
     for source in table.changing() {

@@ -1,5 +1,5 @@
 //! Results: tables and text for people, one JSON document for programs. All output is written to standard
-//! output at once, at the end, so that a failure leaves no half of a result. The exception is the plan of
+//! output at once, at the end, so that a failure leaves no incomplete result. The exception is the plan of
 //! `trickle apply`, which is shown before its steps are taken.
 
 use crate::failure::Failure;

@@ -22,16 +22,16 @@ pub(crate) struct Source {
 
 impl Source {
     /// Reads the query, if one was given.
-    pub(crate) fn read(self) -> Result<Option<Typed>, Failure> {
-        Ok(match (self.query, self.file) {
-            (Some(text), _) => Some(Typed::new("query", text)),
-            (None, Some(path)) => Some(Typed::of_file(&path)?),
+    pub(crate) fn read(&self) -> Result<Option<Typed>, Failure> {
+        Ok(match (&self.query, &self.file) {
+            (Some(text), _) => Some(Typed::new("query", text.clone())),
+            (None, Some(path)) => Some(Typed::of_file(path)?),
             (None, None) => None,
         })
     }
 }
 
-/// A query, under the name by which messages call the query.
+/// A query, with the name that messages use for it.
 pub(crate) struct Typed {
     files: [SqlFile; 1],
     /// The comments before the query, if the query comes from a file.

@@ -1,5 +1,5 @@
-//! Measures the cost of capture for writers. The same statements run on a table without capture, on a table
-//! with an expert's triggers, and on one table for each kind of trickle's triggers.
+//! Measures the cost of capture for writers. The same statements run on several tables: one without capture,
+//! one with an expert's triggers, and one for each kind of trickle's triggers.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! Measures one cell of the matrix. The same changes are applied for all methods of refreshing a result, the
-//! methods take turns, and all results are compared with the query.
+//! Measures one cell of the matrix. All methods of refreshing a result get the same changes, and take turns.
+//! All results are compared with the query.
 
 use super::scenario::{CAPTURED, Hand, Scenario, TABLES};
 use crate::failure::Failure;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use trickle_client::{Refreshed, Sent};
 use trickle_core::refresh::Phases;
 
-/// One cell of the matrix. The first cycle counts apart from the others, since in it caches are cold and
-/// statements are not yet planned.
+/// One cell of the matrix. The first cycle counts apart from the others, since its caches are cold and its
+/// statements are not planned yet.
 pub(crate) struct Cell {
     pub(crate) scenario: &'static str,
     pub(crate) rows: u32,

@@ -21,7 +21,7 @@ pub(crate) struct Scenario {
     /// make.
     pub(super) facts: &'static str,
     pub(super) tables: &'static str,
-    /// The condition for the products that each cycle changes, too; `:cycle` is the number of the cycle.
+    /// The condition for the products that each cycle also changes; `:cycle` is the number of the cycle.
     /// `None` if no product changes.
     pub(super) products: Option<&'static str>,
 }

@@ -224,7 +224,7 @@ fn show(plan: &Plan, output: &mut Output) {
     }
 }
 
-/// Describes what a step drops, for people.
+/// Describes, for people, the objects that a step drops.
 fn lost(step: &Step) -> String {
     match step.loses.as_deref() {
         None | Some([]) => step.name.clone(),

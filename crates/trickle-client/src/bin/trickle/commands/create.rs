@@ -158,14 +158,15 @@ impl From<Mode> for RefreshMode {
     }
 }
 
-impl Run for Create {
-    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+impl Create {
+    /// Returns the stream table that the arguments and the headers of the query's text describe, and the mode
+    /// that they name. An argument wins over a header.
+    fn wanted(&self, typed: &Typed) -> Result<(NewStreamTable, Option<Mode>), Failure> {
         let name = Name::parse(&self.name)?;
-        let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
         typed.require_known_headers()?;
         let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
         let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
-        let said = self.schedule.or_else(|| typed.header("schedule"));
+        let said = self.schedule.clone().or_else(|| typed.header("schedule"));
         let schedule = said.map(|s| schedule_of(&s)).transpose().map_err(trickle_client::Error::from)?;
         let said = typed.header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose();
         let consistency = self.diamond_consistency.or(said.map_err(trickle_client::Error::from)?);
@@ -187,6 +188,14 @@ impl Run for Create {
             settings: None,
             agreed: None,
         };
+        Ok((new, mode))
+    }
+}
+
+impl Run for Create {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
+        let (new, mode) = self.wanted(&typed)?;
         let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();
         meter.begin(format!("creating {}", new.name));

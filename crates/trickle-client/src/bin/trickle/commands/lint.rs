@@ -68,7 +68,7 @@ impl Run for Lint {
 /// The SQLSTATE of a table that is not defined.
 const UNKNOWN_TABLE: &str = "42P01";
 
-/// Adds the advice to name a file with tables, for a finding about a run without such a file.
+/// Adds, to a finding of a run without a file with tables, the advice to name such a file.
 fn without_schema(f: &mut Finding) {
     let help = "No tables were given: pg_dump --schema-only writes them to a file for --schema.";
     f.help = Some(f.help.take().map_or_else(|| help.to_owned(), |h| format!("{h} {help}")));
@@ -139,8 +139,8 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
     Ok(match &query.result {
         Compiled::Wrong(e) => vec![place.error(files, e)],
         Compiled::FullRefresh(reasons) => {
-            // If the header asks for mode full, the query gets the asked mode, so the finding is only advice.
-            // If the header asks for deltas, the finding is an error.
+            // If the header asks for mode full, the query gets the mode that it asks for, so the finding is
+            // only advice. If the header asks for deltas, the finding is an error.
             let (severity, asked) = match query.header("mode").and_then(|(m, _)| Mode::of_header(m).ok()) {
                 Some(Mode::Full) => (Severity::Advice, None),
                 Some(Mode::Differential) => (Severity::Error, Some("mode differential asks for deltas.")),

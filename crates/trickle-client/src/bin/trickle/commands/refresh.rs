@@ -65,8 +65,8 @@ impl Run for Refresh {
     }
 }
 
-/// Returns the time of each phase: the time of this stream table, plus the time that the run spent once for
-/// all of its stream tables.
+/// Returns the time of each phase. It is the time of this stream table, plus the time that the run spent once
+/// for all of its stream tables.
 fn phases(r: &Refreshed) -> [(&'static str, Duration); 5] {
     let (own, shared) = (&r.report.phases, &r.shared);
     let of = |phase: fn(&Phases) -> u64| Duration::from_micros(phase(own).saturating_add(phase(shared)));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 use trickle_client::{Activity, Mode};
-use trickle_client::{Name, Status as Standing, Trickle};
+use trickle_client::{Name, SourceStatus, Status as Standing, Trickle};
 use trickle_core::catalog::TableKind;
 use trickle_core::schedule::Schedule;
 
@@ -194,6 +194,17 @@ pub(super) fn one_line(s: &Standing) -> String {
     format!("{}: {}, {}, schedule {}, pending {pending}\n", s.name, s.mode, s.status, schedule(s))
 }
 
+/// Describes how the changes of a source are captured.
+fn capture_of(source: &SourceStatus) -> String {
+    match source.pending_changes {
+        _ if source.kind == TableKind::View => "looked through to the tables that it reads".to_owned(),
+        Some(n) if source.captured => format!("captured, {n} pending"),
+        None if source.captured => "captured".to_owned(),
+        _ if source.held => format!("not captured until trickle enable {}", source.name),
+        _ => "not captured".to_owned(),
+    }
+}
+
 /// Describes the problems of a stream table. `full`, for a stream table that the user named, adds the other
 /// facts.
 fn remarks(s: &Standing, full: bool) -> String {
@@ -241,19 +252,8 @@ fn remarks(s: &Standing, full: bool) -> String {
         line("owner", &s.owner);
         line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
         for source in &s.sources {
-            let capture = match source.pending_changes {
-                _ if source.kind == TableKind::View => {
-                    "looked through to the tables that it reads".to_owned()
-                }
-                Some(n) if source.captured => format!("captured, {n} pending"),
-                None if source.captured => "captured".to_owned(),
-                _ if source.held => format!("not captured until trickle enable {}", source.name),
-                _ => "not captured".to_owned(),
-            };
-            line(
-                &format!("reads {} {}", source.kind.name().to_lowercase().replace('_', " "), source.name),
-                &capture,
-            );
+            let kind = source.kind.name().to_lowercase().replace('_', " ");
+            line(&format!("reads {kind} {}", source.name), &capture_of(source));
         }
         line("query", s.query.trim());
     }

@@ -131,8 +131,8 @@ pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duratio
     Ok(took)
 }
 
-/// Writes one turn of the people who use the shop: new orders, changed and returned items, new customers,
-/// sometimes a new price or a customer who moves. Returns the number of written rows.
+/// Writes one turn of the people who use the shop. These are new orders, changed and returned items, new
+/// customers, and sometimes a new price or a customer who moves. Returns the number of written rows.
 pub(crate) async fn write(client: &Client, sizes: &Sizes, turn: i32) -> Result<u64> {
     let Sizes { customers, products, orders, items } = sizes;
     let (order, item) = (orders + turn * 10, items + turn * 30);

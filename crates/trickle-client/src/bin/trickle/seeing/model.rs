@@ -13,8 +13,8 @@ use trickle_core::catalog::TableKind;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_engine::health::OpenTransaction;
 
-/// The number of periods after which a stream table that is behind counts as late: one period until the
-/// refresher looks at the stream table, and one for the refresh.
+/// The number of periods after which a stream table that is behind counts as late. One period passes until
+/// the refresher looks at the stream table, and one is for the refresh.
 const LATE: u32 = 2;
 
 /// The shortest time for which a stream table must be behind to count as late, however short its period is.
@@ -201,9 +201,9 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Makes the model from the engine's answers. A stream table is behind by at most the age of its data,
-    /// and by at most the time since a read last found that it showed all changes. So a stream table with old
-    /// data does not count as far behind because of a change that was committed a moment ago.
+    /// Makes the model from the engine's answers. Two times limit how far a stream table is behind: the age
+    /// of its data, and the time since a read last found that it showed all changes. So a stream table with
+    /// old data does not count as far behind because of a change that was committed a moment ago.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],
