@@ -1,9 +1,9 @@
-//! Ring 2: the case files. `TRICKLE_BLESS=1` rewrites their snapshots, `TRICKLE_CASE=part of a name` runs
-//! some of them, and `TRICKLE_SQL=directory` writes the SQL of each case to that directory.
+//! Ring 2: the case files. `TRICKLE_BLESS=1` rewrites their snapshots. `TRICKLE_CASE=part of a name` runs
+//! some of them. `TRICKLE_SQL=directory` writes the SQL of each case to that directory.
 //!
-//! Only this ring catches an evaluator that agrees with the rules and not with SQL, because each case says
-//! which rows must come out. Only this ring also catches a plan or a statement that changed though no result
-//! did.
+//! Each case states the rows of its results. So only this ring catches an evaluator that agrees with the
+//! rules but not with SQL. Only this ring also catches a plan or a statement that changed although no result
+//! changed.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 use trickle_core::testing::Case;
 
-/// Runs a case; returns its deviation as an error.
+/// Runs a case. Returns an error that describes the deviation of the case, if any.
 fn holds(name: &str, file: &Path, bless: bool, written: Option<&Path>) -> Result<(), String> {
     let text = std::fs::read_to_string(file).unwrap();
     let case = Case::parse(&text)?;
@@ -33,7 +33,7 @@ fn holds(name: &str, file: &Path, bless: bool, written: Option<&Path>) -> Result
     let refused = |m: &BTreeMap<String, String>| ["verdict", "error"].map(|name| m.contains_key(name));
     match case.stale(&found) {
         None => Ok(()),
-        // The author of a case decides its kind of outcome, and a run never changes it.
+        // The author of a case decides which kind of outcome it has. A run never changes that kind.
         Some(_) if bless && refused(&case.snapshots) == refused(&found) => {
             std::fs::write(file, Case::with_snapshots(&text, &found)).unwrap();
             Ok(())

@@ -1,6 +1,7 @@
-//! How plans grow with their queries. Only this test catches a rule that copies its input's delta. Results
-//! stay right then, and so does every small case, while each level of nesting doubles the statement. The
-//! assertions are about work, never about time: operators of the delta and bytes of its text.
+//! The growth of plans with their queries. Only this test catches a rule that copies the delta of its input.
+//! With such a rule all results stay right, and so does every small case, but each level of nesting doubles
+//! the statement. The assertions are about work and never about time: the operators of the delta, and the
+//! bytes of its text.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails as a test does")]
 
@@ -18,7 +19,8 @@ fn verdict(sql: &str) -> Verdict {
     compile(sql, &MemoryCatalog::from_ddl(DDL).unwrap(), &Options::new("public", "result")).unwrap()
 }
 
-/// Returns the number of operators of the delta when all sources changed, and the bytes of its text.
+/// Returns the number of operators of the delta when all sources changed, and the number of bytes of its
+/// text.
 fn size(table: &StreamTable) -> (usize, usize) {
     let all = table.graph().props(table.query()).sources.clone();
     let (graph, roots) = table.delta(&all).unwrap();
@@ -27,7 +29,7 @@ fn size(table: &StreamTable) -> (usize, usize) {
     (graph.reachable_from(&roots).len(), statements.iter().map(|s| print(s).text.len()).sum())
 }
 
-/// Joins `count` parts, each made from its number (from 1), with `between` between them.
+/// Makes `count` parts, each from its number (from 1). Joins the parts with `between` between them.
 fn parts(count: usize, between: &str, part: impl Fn(usize) -> String) -> String {
     (1..=count).map(part).collect::<Vec<_>>().join(between)
 }
@@ -82,7 +84,7 @@ fn grows(query: fn(usize) -> String, from: usize, times: f64) {
         2 * from,
         query(2)
     );
-    // The text of an operator over n columns grows with n.
+    // The length of the text of an operator grows with the number of its columns.
     let most = large.0 * (600 + 100 * from);
     assert!(large.1 <= most, "{} operators in {} bytes: {}", large.0, large.1, query(2));
 }
@@ -101,7 +103,7 @@ fn subqueries_side_by_side_pair_at_most() {
     grows(exists, 6, 4.0);
 }
 
-/// No query passes the limit, which is far above the queries that people write.
+/// No delta has more operators than the limit. Queries that people write have far fewer operators.
 #[test]
 fn what_is_too_large_is_said() {
     for (query, n) in [
@@ -124,7 +126,7 @@ fn what_is_too_large_is_said() {
     assert!(verdict(&scalars(40)).incremental().is_none());
 }
 
-/// Writes a query in which each level reads the one before it twice.
+/// Writes a query with several levels. Each level reads the level before it twice.
 fn doubled(n: usize, body: &str) -> String {
     let ctes = (1..=n).fold("WITH q0 AS (SELECT a, b FROM t)".to_owned(), |mut sql, i| {
         write!(sql, ", q{i} AS ({})", body.replace("{q}", &format!("q{}", i - 1))).unwrap();
@@ -137,7 +139,7 @@ fn inside_each_other(n: usize, form: &str) -> String {
     format!("SELECT {} AS x FROM t", (0..n).fold("a".to_owned(), |e, _| form.replace("{e}", &e)))
 }
 
-/// Even a short text whose plan would fill any memory has a verdict.
+/// The plan of a short text may need more memory than a machine has. Even such a text gets a verdict.
 #[test]
 fn what_doubles_at_every_level_is_bounded() {
     for body in [

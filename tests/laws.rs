@@ -1,10 +1,10 @@
-//! Ring 1: the delta law and its companions over random plans, states and changes.
+//! Ring 1: the delta law and related laws over random plans, states and changes.
 //!
-//! The bugs that each test alone can catch:
+//! Each test alone can catch some bugs:
 //! - `random_*`: a rule that is wrong for some nesting;
 //! - `tiny_*`: a rule that is wrong for a rare combination of NULLs and duplicates;
-//! - `coverage`: a generator that no longer reaches some combination;
-//! - `mutants`: laws that no longer notice a fault.
+//! - `coverage`: a generator that never draws some combination;
+//! - `mutants`: laws that do not notice a fault.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,12 +36,12 @@ use trickle_core::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, 
 /// The random triples (plan, state, change) of a run.
 const TRIPLES: Seeds = Seeds { setting: "TRICKLE_LAWS", short: 60_000 };
 
-/// Runs `check` for the numbers below `n`; see [`for_seeds`].
+/// Runs `check` for the numbers below `n`, as [`for_seeds`] does.
 fn for_each(n: usize, check: impl Fn(u64) -> Result<(), String> + Sync) {
     for_seeds(&(0..n as u64).collect::<Vec<_>>(), check);
 }
 
-/// Runs `check` for these seeds on all cores; panics with the first failure.
+/// Runs `check` for these seeds on all cores. Panics with the first failure.
 fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let failure: Mutex<Option<(u64, String)>> = Mutex::new(None);
@@ -145,8 +145,8 @@ fn random_plans_have_the_properties_they_claim() {
     });
 }
 
-/// Checks the affected keys, by which a table with a key is looked up, and the rows that they show. Most
-/// samples have no such key, so the test counts those that do.
+/// Checks the affected keys of a table with a key, and the rows that a lookup by these keys shows. Most
+/// samples have no such table, so the test counts the samples with one.
 #[test]
 fn affected_keys_and_their_rows_are_the_change() {
     let found = AtomicU64::new(0);
@@ -169,8 +169,8 @@ fn affected_keys_and_their_rows_are_the_change() {
     assert!(found >= TRIPLES.count() / 40, "too few samples say something: {found}");
 }
 
-/// Each of two mutants leaves out a part of the affected keys: the keys that are looked up, or the keys of
-/// the table's own rows.
+/// Checks that two mutants are noticed. Each of them leaves out a part of the affected keys: the keys that
+/// are looked up, or the keys of the table's own rows.
 #[test]
 fn affected_keys_that_are_forgotten_are_noticed() {
     fn part(graph: &Graph, keys: NodeId, which: fn(&[NodeId]) -> Option<&NodeId>) -> NodeId {
@@ -223,8 +223,8 @@ fn deltas_read_current_states_only() {
     });
 }
 
-/// A rendering may give more keys than `Keys` denotes. Its readers restrict both sides of a difference to
-/// these keys, so keys of unchanged rows change nothing.
+/// A rendering may give more keys than `Keys` denotes. The readers of the keys restrict both sides of a
+/// difference to them, so keys of unchanged rows change nothing.
 #[test]
 fn more_keys_than_needed_change_nothing() {
     let more =
@@ -269,8 +269,8 @@ fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
             Rel::Table(t) if t.version() == Version::Delta => g.add(t.at(Version::After)),
             _ => g.add(rel),
         })?;
-        // Such an input takes the previous state from the current one, which gives no state when whole tables
-        // stand in place of their changes.
+        // An input with a subtraction takes the previous state from the current one. With whole tables in
+        // place of their changes, such an input gives no state.
         let taken = |n: &NodeId| matches!(g.rel(*n), Rel::Negate(_));
         if !g.reachable(keys.input()).iter().any(taken) {
             parts.push(g.add(Keys::new(current, keys.cols().to_vec()))?);
@@ -281,7 +281,7 @@ fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
     })
 }
 
-/// Returns the nodes that a node adds up or takes away, as they are rendered when nothing merges them.
+/// Returns the nodes whose rows a node adds or subtracts. A rendering that merges no nodes has these nodes.
 fn parts_of(graph: &Graph, node: NodeId) -> Vec<NodeId> {
     match graph.rel(node) {
         Rel::Union(_) | Rel::Negate(_) | Rel::Consolidate(_) => {
@@ -310,8 +310,8 @@ fn tiny_domains_exhaustively() {
     assert!(checked > 100_000);
 }
 
-/// Makes queries with frames and functions that look a row or two around their row. Their rows are ordered by
-/// the first column, in which two rows may be equal.
+/// Makes queries with frames and functions that read a row or two beside the current row. The rows are
+/// ordered by the first column, and two rows may be equal in it.
 fn windows_of_near_rows() -> Vec<Sample> {
     let columns = ["o", "v"].map(|name| ColumnDef::new(name, Type::Int4, false));
     let table = Arc::new(TableDef::new(TableId(1), "public", "r", columns.to_vec()));
@@ -355,8 +355,8 @@ fn windows_of_near_rows() -> Vec<Sample> {
     samples
 }
 
-/// Checks every pair of states of six places in an order. Each place has a row or none, and one of them may
-/// also have two.
+/// Checks every pair of states of six places in an order. Each place has one row or none. One place may also
+/// have two rows.
 #[test]
 fn windows_are_computed_near_what_changed() {
     let row = |o: i64, v: i64| Row::from(vec![Datum::Int(o), Datum::Int(v)]);
@@ -442,8 +442,8 @@ fn every_mutant_is_killed() {
     assert!(survivors.is_empty(), "not noticed within {seeds} seeds: {survivors:#?}");
 }
 
-/// A term that a trusted foreign key prunes is empty wherever the key is honoured; pruning any other term is
-/// noticed.
+/// Checks that a term which a trusted foreign key prunes is empty wherever the data obey the key. A mutant
+/// that prunes another term is noticed.
 #[test]
 fn foreign_keys_prune_what_is_nothing() {
     let variant = |mutant| Variant {

@@ -1,8 +1,8 @@
 //! Ring 3: a printed query is read back as the same query.
 //!
-//! Only this ring catches a rendering that PostgreSQL would read otherwise than meant (precedence, scope of a
+//! Only this ring catches a rendering that PostgreSQL would read with another meaning (precedence, scope of a
 //! name, a lost cast). Only this ring also catches a front end that cannot read the renderer's text. The
-//! evaluator judges both.
+//! evaluator judges both errors.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use trickle_core::testing::{self, Case, Choice, Limits, Sample};
 /// The random queries of a run.
 const TRIPS: Seeds = Seeds { setting: "TRICKLE_ROUND_TRIPS", short: 10_000 };
 
-/// Returns how many failures are shown: `TRICKLE_SHOW`, else 5.
+/// Returns the number of failures to show: `TRICKLE_SHOW`, or 5.
 fn show() -> usize {
     std::env::var("TRICKLE_SHOW").ok().and_then(|n| n.parse().ok()).unwrap_or(5)
 }
@@ -45,7 +45,7 @@ fn print(graph: &Graph, root: NodeId) -> Result<String, String> {
     Ok(print_query(&query).text)
 }
 
-/// Reads a query; `None` if it is refused for a reason of [`NOT_YET`].
+/// Reads a query. Returns `None` if the front end refuses the query for a reason of [`NOT_YET`].
 fn read(sql: &str, catalog: &dyn Catalog) -> Result<Option<Query>, String> {
     match lower(sql, catalog) {
         Ok(Lowered::Query(q)) => Ok(Some(q)),
@@ -71,36 +71,39 @@ fn result(rows: trickle_core::Result<ZSet>) -> Result<Result<ZSet, &'static str>
 /// The end of a trip from a plan to its text and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trip {
-    /// Printing the plan read back, and reading that, gives the same plan.
+    /// The plan is printed, and the text is read back as a plan. Printing and reading that plan gives the
+    /// same plan.
     Fixed,
-    /// The plan changes at first, and no longer after at most three further trips.
+    /// The plan changes at first, and stays the same after at most three further trips.
     Settled,
-    /// The text has constructs of renderings alone: rows repeated by their weight, equal values settled by a
-    /// window.
+    /// The text has a construct that only renderings have: rows repeated by their weight, or one of several
+    /// equal values chosen by a window.
     Beyond,
-    /// The plan still changes at the fourth further trip, though its rows do not.
+    /// The plan still changes at the fourth further trip, although its rows stay the same.
     Drifts,
-    /// The text has another construct that the front end does not read yet, and that it refuses.
+    /// The text has another construct that the front end refuses, since it cannot read the construct yet.
     NotYet,
 }
 
-/// Whether a text has a construct of renderings alone, which the front end does not read and no query needs.
+/// Whether a text has a construct that only renderings have. The front end does not read such a construct,
+/// and no query needs it.
 fn is_beyond(text: &str) -> bool {
     text.contains("first_value(")
 }
 
-/// Constructs that the renderer writes and the front end refuses with a reason.
+/// Reasons for which the front end refuses constructs that the renderer writes.
 const NOT_YET: &[&str] = &[
     "GROUP BY a subquery of the select list",
     "over a frame that ends among rows",
     "a subquery as argument of a function under an outer join",
-    // The query shows now() beside an expression that moves now() into another operator.
+    // The query shows now(), and moves now() into another operator in another expression.
     "the stable function now()",
-    // A window that is ordered by constants alone has the order of its rows.
+    // The order of a window that is ordered by constants alone is the order of its rows.
     "over rows in the order of a subquery",
 ];
 
-/// Returns the optimised plan without its labels and the numbers of its nodes, which only people see.
+/// Returns the optimised plan without its labels and the numbers of its nodes, which have no effect on its
+/// meaning.
 fn shape(q: &Query) -> Result<String, String> {
     let mut graph = q.graph.clone();
     let root = trickle_core::opt::optimize(&mut graph, q.root).map_err(|e| e.to_string())?;
@@ -124,8 +127,8 @@ fn shape(q: &Query) -> Result<String, String> {
     Ok(out)
 }
 
-/// Checks that the text of a query reads back with the same columns and the same rows. Printing must also
-/// settle: the text of the plan read back is read as the same plan.
+/// Checks that the text of a query is read back with the same columns and the same rows. Printing must also
+/// settle: when the plan read back is printed and read again, the plan stays the same.
 fn trip(
     sample: &Sample,
     catalog: &dyn Catalog,
@@ -154,8 +157,8 @@ fn trip(
             // The query has too many rows for a test, or an endless recursion. A plan that does not need
             // those rows may have a result.
             (Err("54000"), _) => true,
-            // The planner decides whether a row that no result needs raises an error: the server's planner,
-            // and ours.
+            // A row that no result needs may raise an error. The server's planner and the engine's planner
+            // decide whether it does.
             _ => may_raise,
         };
         if !same {
@@ -181,7 +184,7 @@ fn settles(first: Query, catalog: &dyn Catalog) -> Result<Trip, String> {
     Ok(Trip::Drifts)
 }
 
-/// Runs `check` for these seeds on all cores; returns the failures by seed.
+/// Runs `check` for these seeds on all cores. Returns the failures by seed.
 fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
@@ -221,7 +224,8 @@ fn random_queries_read_back() {
     println!("{counts:?}");
     let shown: Vec<String> = failures.iter().take(show()).map(|(s, e)| format!("seed {s}: {e}")).collect();
     let count = |t| counts.get(&t).copied().unwrap_or(0);
-    // About one text in a thousand is not read yet, and fewer drift; new seeds scatter around that.
+    // About one text in a thousand cannot be read yet, and the plans of fewer texts drift. These numbers
+    // differ a little from run to run, since each run has new seeds.
     let few = TRIPS.count() / 300;
     assert!(count(Trip::Beyond) <= TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
     assert!(count(Trip::Drifts) <= few, "printing does not settle");

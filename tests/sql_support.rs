@@ -1,8 +1,8 @@
-//! For every case file, docs/sql-support.md says how its query is kept and what that costs. `TRICKLE_BLESS=1`
-//! writes the document.
+//! For every case file, docs/sql-support.md says how its query is refreshed and what the refresh costs.
+//! `TRICKLE_BLESS=1` writes the document.
 //!
-//! Only this test catches a document that promises more than the cases show, and a query whose cost class
-//! changed though its result did not.
+//! Only this test catches a document that promises more than the cases show. Only this test also catches a
+//! query whose cost class changed although its result did not change.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ that reads the clock. It presumes indexes on the columns by which the refresh lo
   reported as one.
 ";
 
-/// The cost of a refresh beyond the change; a worse class is greater.
+/// The cost of a refresh besides the change itself. A worse class is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Change,
@@ -69,7 +69,7 @@ fn class(table: &StreamTable) -> Class {
         let all = costs(&graph, &roots);
         let found: BTreeSet<Class> =
             all.iter().map(|(id, cost)| of_node(&graph, *id, *cost, partition)).collect();
-        // An operator that refills reads all rows, but only when it refills.
+        // An operator that refills its rows reads all rows, but only in a refresh in which it refills.
         let refills = found.contains(&Class::Refill) && !found.contains(&Class::Result);
         if refills { Class::Refill } else { found.last().copied().unwrap_or(Class::Change) }
     };
@@ -91,7 +91,7 @@ fn of_node(graph: &Graph, id: NodeId, cost: Cost, partition: Class) -> Class {
     }
 }
 
-/// Returns how the query of a case is kept, and the cost.
+/// Returns how the query of a case is refreshed, and the cost of the refresh.
 fn kept(case: &Case) -> (String, &'static str) {
     let refused = case.snapshots.get("error").or_else(|| case.snapshots.get("verdict"));
     let words = |s: &str| s.lines().next().unwrap_or_default().replace('|', "\\|");

@@ -1,5 +1,5 @@
-//! The shape of the workspace: mistakes that cargo ignores in silence, crates that the core must never depend
-//! on, the layers of its modules, and the length of files.
+//! The shape of the workspace. The tests catch mistakes that cargo ignores in silence, and crates that the
+//! core must not depend on. The tests also check the layers of the core's modules and the length of files.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the names in a directory, sorted; none if there is no such directory.
+/// Returns the sorted names in a directory, or no names if the directory does not exist.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|e| e.file_name().into_string().unwrap()).collect();
@@ -25,8 +25,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A virtual workspace ignores top-level tests/ and benches/: a file that no member declares is never
-/// compiled.
+/// Checks that a member declares each test and bench. A virtual workspace ignores top-level tests/ and
+/// benches/, so cargo never compiles a file that no member declares.
 #[test]
 fn every_test_and_bench_is_declared_by_a_member() {
     let root = root();
@@ -51,7 +51,7 @@ fn every_test_and_bench_is_declared_by_a_member() {
     assert!(undeclared.is_empty(), "no member's Cargo.toml declares {undeclared:?} with its path");
 }
 
-/// The fuzz targets are declared as well; their crate stands outside the workspace.
+/// Checks that the fuzz targets are declared as well. Their crate is outside of the workspace.
 #[test]
 fn every_fuzz_target_is_declared() {
     let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
@@ -102,14 +102,15 @@ fn crates(of: &str, features: &str) -> BTreeSet<String> {
     tree.lines().map(two).collect()
 }
 
-/// An application that depends on the library builds all of these crates.
+/// Counts the crates of the client library, since an application that depends on the library builds all of
+/// them.
 #[test]
 fn the_client_library_is_built_from_at_most_110_crates() {
     let crates = crates("trickle-client", "--no-default-features");
     assert!(crates.len() <= 110, "{} crates: {crates:#?}", crates.len());
 }
 
-/// The core decides and has no effects: no I/O, no runtime, no database.
+/// The core makes decisions and has no effects: no I/O, no runtime, no database.
 #[test]
 fn the_core_depends_on_no_io() {
     let crates = crates("trickle-core", "--all-features");
@@ -144,7 +145,8 @@ fn sources(root: &Path, dir: &str) -> Vec<String> {
     found
 }
 
-/// The files that may have more than 500 lines, each with its reason. Files that are cured leave the list.
+/// The files that may have more than 500 lines, each with its reason. A file that becomes short enough leaves
+/// the list.
 const LONG_FILES: &[(&str, &str)] = &[
     ("crates/trickle-core/src/catalog/ddl.rs", "to be split by subject"),
     ("crates/trickle-core/src/lower/call.rs", "to be split by subject"),
@@ -155,7 +157,7 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/trickle-core/src/parse/forms/calls.rs", "to be split by forms"),
 ];
 
-/// A file that is longer has several subjects.
+/// Checks the length of files, since a longer file has several subjects.
 #[test]
 fn source_files_have_at_most_500_lines() {
     let root = root();
@@ -174,8 +176,8 @@ fn source_files_have_at_most_500_lines() {
     assert!(cured.is_empty(), "no longer too long, so to be taken off the list: {cured:?}");
 }
 
-/// Returns the text with blanks in place of comments, of the contents of strings, and of characters. Lines
-/// stay lines.
+/// Returns the text with blanks in place of comments, characters, and the contents of strings. The text keeps
+/// its lines.
 fn without_texts(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -223,7 +225,8 @@ fn braced(text: &str) -> usize {
     end.unwrap() + 1
 }
 
-/// Blanks the modules of tests in `code`. Returns the names of those that have files of their own.
+/// Replaces the modules of tests in `code` by blanks. Returns the names of those modules that have files of
+/// their own.
 fn without_tests(code: &mut String) -> Vec<String> {
     const TEST: &str = "#[cfg(test)]\nmod ";
     let mut files = Vec::new();
@@ -271,11 +274,12 @@ fn named_modules(code: &str) -> Vec<(usize, &str)> {
 struct Layer {
     row: usize,
     ground: bool,
-    /// The modules that the module uses, each with whether the use closes the deliberate cycle.
+    /// The modules that this module uses, each with whether the use closes the deliberate cycle.
     uses: BTreeMap<String, bool>,
 }
 
-/// Reads the table of the core's modules; the row of `testing`, which may use all, is left out.
+/// Reads the table of the core's modules. The row of `testing` is left out, since `testing` may use all
+/// modules.
 fn layers() -> BTreeMap<String, Layer> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let table = text.split_once("| module | what it is | may use |\n|---|---|---|\n").unwrap().1;
@@ -297,7 +301,7 @@ fn layers() -> BTreeMap<String, Layer> {
     layers
 }
 
-/// A module that uses another one than the table says brings cycles back, and the table is then no map.
+/// A module may use only the modules that the table allows. Otherwise cycles arise, and the table is wrong.
 #[test]
 fn layers_use_only_what_architecture_allows() {
     let (root, layers) = (root(), layers());
@@ -345,7 +349,8 @@ fn layers_use_only_what_architecture_allows() {
     assert!(used.len() > 100, "only {} uses were found", used.len());
 }
 
-/// The files of the core that name the character 0 although they read no marks of `parse`, with the reason.
+/// The files of the core that contain the character 0 although they read no marks of `parse`, with the
+/// reason.
 const NUL: [(&str, &str); 3] = [
     ("sql/fragment.rs", "a label with this character is no name"),
     ("ident.rs", "names are written without it"),
@@ -362,7 +367,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     names(dir).into_iter().flat_map(of).collect()
 }
 
-/// `parse` alone knows the parser crate, and reads the marks that it leaves in that crate's tree: identifiers
+/// Only `parse` knows the parser crate. Only `parse` reads its own marks in the crate's tree: identifiers
 /// that begin with the character 0.
 #[test]
 fn the_parser_crate_is_known_to_parse_alone() {

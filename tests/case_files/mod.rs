@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// All of them by name, sorted; where `TRICKLE_CASE` is set, those that have it in their name.
+/// Returns all case files by name, sorted. If `TRICKLE_CASE` is set, returns only the files whose names
+/// contain its value.
 pub(crate) fn case_files() -> Vec<(String, PathBuf)> {
     let only = std::env::var("TRICKLE_CASE").unwrap_or_default();
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");

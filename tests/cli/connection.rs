@@ -1,4 +1,4 @@
-//! A failed connection gives exit code 3 and a message that names the target; a wrong setting gives exit code
+//! A failed connection gives exit code 3 and a message that names the target. A wrong setting gives exit code
 //! 2.
 
 use super::{finish, run, trickle};
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 #[test]
 fn a_refused_connection_names_host_port_user_and_database() {
-    // A port that was free a moment ago.
+    // A port that was free when this test began.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("postgres://ann@127.0.0.1:{port}/shop");
     let ran = run(&["doctor", "--database-url", &url]);
@@ -65,7 +65,7 @@ fn a_missing_socket_is_named() {
 
 #[test]
 fn a_host_that_does_not_exist_is_named() {
-    // RFC 6761 reserves .invalid: it never resolves.
+    // RFC 6761 reserves .invalid, so a name under .invalid never resolves.
     let ran = run(&["doctor", "--database-url", "postgres://ann@nowhere.invalid/shop"]);
     assert_eq!((ran.code, ran.out.as_str()), (3, ""));
     assert!(
@@ -79,7 +79,7 @@ fn a_host_that_does_not_exist_is_named() {
 fn what_is_no_postgresql_is_no_success() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // The server accepts and hangs up, as a proxy without a backend does.
+    // The server accepts the connection and then closes it, as a proxy without a server behind it does.
     let server = std::thread::spawn(move || drop(listener.accept()));
     let ran =
         run(&["doctor", "--database-url", &format!("postgres://ann@127.0.0.1:{port}/shop?sslmode=disable")]);

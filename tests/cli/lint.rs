@@ -1,5 +1,5 @@
-//! Tests of `trickle lint`: findings for programs, several files, standard input. tests/errors holds the
-//! messages.
+//! Tests of `trickle lint`: findings for programs, several files, standard input. The directory tests/errors
+//! has the messages.
 
 use super::{finish, run, trickle};
 use std::io::Write;
@@ -45,7 +45,7 @@ fn lint_reads_tables_and_stream_tables_of_the_linted_files() {
     let dir = std::env::temp_dir().join(format!("trickle-lint-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
-    // The reader comes before its source in the order of files, and names the source by its file.
+    // In the order of files, the reader comes before its source. The reader names the source by its file.
     write("a.sql", "SELECT n, count(*) AS regions FROM by_region GROUP BY n");
     write(
         "by_region.sql",
@@ -56,7 +56,7 @@ fn lint_reads_tables_and_stream_tables_of_the_linted_files() {
     let alone = finish(trickle().current_dir(&dir).args(["lint", "a.sql"]));
     assert!(alone.code == 2 && alone.out.contains("relation \"by_region\" does not exist"), "{}", alone.out);
     assert!(alone.out.contains("pg_dump --schema-only"), "{}", alone.out);
-    // A comment before a query gives it another name.
+    // The name in a comment before a query is the name of that query.
     write("named.sql", "-- name: shop.totals\nSELECT region, count(*) AS n FROM c GROUP BY 1;");
     write("b.sql", "SELECT n, count(*) AS regions FROM shop.totals GROUP BY n");
     let ran =
@@ -84,7 +84,7 @@ fn a_file_that_is_not_there_is_bad_input() {
     assert_eq!(run(&["lint"]).code, 2);
 }
 
-/// The file dump.sql is the output of PostgreSQL 15's `pg_dump --schema-only` for a schema with views,
+/// The file dump.sql is the output of PostgreSQL 15's `pg_dump --schema-only`. Its schema has views,
 /// sequences, identity columns, partitions, inheritance, routines, policies, statistics, rules and a
 /// publication.
 #[test]
@@ -102,7 +102,7 @@ fn a_dump_is_a_schema() {
     assert_eq!((said.as_ref(), complained.as_ref(), out.status.code()), ("", "", Some(0)));
 }
 
-/// Lints queries on standard input over a schema file of tests/cli; returns the exit code and the findings.
+/// Lints queries on standard input over a schema file of tests/cli. Returns the exit code and the findings.
 fn over(schema: &str, queries: &str) -> (i32, String) {
     let mut child = trickle();
     child.args(["lint", "-", "--schema", schema]);
@@ -113,7 +113,7 @@ fn over(schema: &str, queries: &str) -> (i32, String) {
 }
 
 /// The file extensions.sql is the output of PostgreSQL 15's `pg_dump --schema-only` for a schema over five
-/// extensions. Each query is kept by deltas on that server.
+/// extensions. On that server, each query is updated by deltas.
 #[test]
 fn a_dump_with_extensions_is_a_schema() {
     let queries = "SELECT email, count(*) AS n FROM shop.u GROUP BY email;
@@ -128,8 +128,8 @@ fn a_dump_with_extensions_is_a_schema() {
     let (code, said) = over("../cli/extensions.sql", queries);
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("Error") && said.ends_with("8 queries, all incremental\n"), "{said}");
-    // The output says once for each extension that a list was asked, and not the server. The stable operator
-    // of pg_trgm is tested below.
+    // For each extension, the output says once that the facts come from a list, and not from the server. The
+    // stable operator of pg_trgm is tested below.
     assert_eq!(said.matches("known from a list here").count(), 5, "{said}");
     let (code, said) = over("../cli/extensions.sql", "SELECT email, a FROM shop.v;");
     assert!(code == 1 && said.contains("the stable operator %") && !said.contains("Error"), "{said}");
@@ -142,7 +142,7 @@ fn what_only_the_server_knows_is_undecided() {
     let (code, said) = over("../cli/extensions.sql", queries);
     assert!(code == 1 && !said.contains("Error"), "{said}");
     assert!(said.ends_with("2 queries, 0 of them incremental, 2 undecided without a server\n"), "{said}");
-    // These extensions are listed completely, so an unknown name cannot be theirs.
+    // The lists of these extensions are complete, so an unknown name cannot belong to one of them.
     let (code, said) = over("../cli/extensions.sql", "SELECT id, initcapp(name) AS x FROM shop.u");
     assert!(code == 2 && said.contains("function initcapp(text) does not exist"), "{said}");
 }

@@ -1,5 +1,5 @@
-//! The program `trickle` as its users meet it: its output on each stream, and its exit codes. No server is
-//! needed.
+//! The program `trickle` from the view of its users: its output on each stream, and its exit codes. The tests
+//! need no server.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,8 @@ impl Ran {
     }
 }
 
-/// Returns the program, without any variable of this machine that would change its behaviour.
+/// Returns a command for the program, without those variables of this machine that would change the program's
+/// behaviour.
 fn trickle() -> Command {
     let mut c = planted::program();
     c.current_dir(files());

@@ -1,8 +1,8 @@
 //! The output of `trickle lint` for every file in tests/errors, as reviewed snapshots. `NAME.sql` is the
-//! input, and `NAME.out` is the output with the exit code. `TRICKLE_BLESS=1` writes the snapshots anew: read
+//! input, and `NAME.out` is the output with the exit code. `TRICKLE_BLESS=1` writes the snapshots again: read
 //! the diff.
 //!
-//! The files in `ashamed` hold messages to be ashamed of. Improve one, and move it out.
+//! The files in `ashamed` hold bad messages. When a message becomes good, its file leaves the directory.
 
 use super::{files, run};
 use std::fs;
@@ -29,7 +29,7 @@ fn every_message_is_as_reviewed() {
                 wrong.push(format!("{directory}{name}: {said}instead of: {reviewed}"));
             }
         }
-        // Nobody would look again at a snapshot without its input file.
+        // A snapshot without its input file would never be compared again.
         let orphan =
             |n: &&String| n.strip_suffix(".out").is_some_and(|n| !names.contains(&format!("{n}.sql")));
         assert_eq!(names.iter().find(orphan), None);

@@ -1,5 +1,6 @@
-//! A password appears in no output, however it is given and whatever goes wrong. [`planted::output`] searches
-//! every run of the program for it. The tests here are the ways to go wrong.
+//! No output contains a password, whatever the form of the password and whatever the error.
+//! [`planted::output`] searches the output of every run of the program for the password. These tests run the
+//! program with all kinds of errors.
 
 use super::planted::{self, PASSWORD, assert_hidden};
 use super::{Ran, finish, trickle};
@@ -7,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Returns the password as URLs write it.
+/// Returns the password in the form of URLs.
 fn encoded() -> String {
     let byte = |b: u8| match b.is_ascii_alphanumeric() {
         true => char::from(b).to_string(),
@@ -16,12 +17,12 @@ fn encoded() -> String {
     PASSWORD.bytes().map(byte).collect()
 }
 
-/// Returns the password as `key=value` pairs write it.
+/// Returns the password in the form of `key=value` pairs.
 fn quoted() -> String {
     format!("'{}'", PASSWORD.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// A file that only this user may read; it is removed when the test ends.
+/// A file that only this user may read. The file is removed at the end of the test.
 struct File(PathBuf);
 
 impl File {
@@ -42,8 +43,8 @@ impl Drop for File {
     }
 }
 
-/// Returns connection strings that contain the password, right ones and wrong ones of every kind. None of
-/// them leads to a server.
+/// Returns connection strings that contain the password: valid strings, and invalid strings of every kind.
+/// None of them leads to a server.
 fn strings() -> Vec<String> {
     let (plain, url, pair) = (PASSWORD, encoded(), quoted());
     vec![
@@ -93,7 +94,7 @@ fn no_failing_invocation_tells_a_password() {
     ];
     for string in strings() {
         for way in ways {
-            // The string stands where it belongs: as an option in both forms, and in the environment.
+            // The string is in its proper place: as an option in both forms, and in the environment.
             fails(&finish(trickle().args(way).args(["--database-url", &string])), &string);
             let flag = format!("--database-url={string}");
             fails(&finish(trickle().args(way).arg(flag)), &string);

@@ -1,4 +1,4 @@
-//! Help, completions and the manual come from one definition, so that they cannot disagree.
+//! The tests check that help, completions and the manual agree. All three come from one definition.
 
 use super::{finish, run, trickle};
 
@@ -13,7 +13,7 @@ fn every_command_has_help_a_manual_page_and_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(run(&["completions", shell]).out.contains("TRICKLE_COMPLETE"), "{shell}");
     }
-    // The script of bash asks in this way.
+    // The completion script of bash calls the program in this way.
     let asks = [("TRICKLE_COMPLETE", "bash"), ("_CLAP_COMPLETE_INDEX", "1"), ("_CLAP_IFS", "\n")];
     let completed = finish(trickle().args(["--", "trickle", ""]).envs(asks)).out;
     for command in commands {

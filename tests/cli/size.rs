@@ -1,9 +1,10 @@
-//! The size of the program matters: it is copied to machines, into containers and into wheels.
+//! The size of the program. The size matters, since the program is copied to machines, into containers and
+//! into wheels.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the bytes of a program without its symbols.
+/// Returns the size of a program without its symbols, in bytes.
 fn stripped(program: &Path) -> u64 {
     let copy = std::env::temp_dir().join(format!("trickle-stripped-{}", std::process::id()));
     let ran = Command::new("strip").arg("-o").arg(&copy).arg(program).status().unwrap();

@@ -1,6 +1,6 @@
-//! Checks which servers each `sslmode` accepts. The test's server speaks only as much as needed: it answers
-//! SSLRequest, and then refuses every start with "database does not exist". A client that reads this answer
-//! has accepted the connection.
+//! Checks which servers each `sslmode` accepts. The test's server speaks only a part of the protocol: it
+//! answers SSLRequest, and then refuses every start with "database does not exist". A client that reads this
+//! answer has accepted the connection.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use trickle_client::connect::Target;
 const SSL_REQUEST: i32 = 80_877_103;
 const SATISFIED: &str = "database \"shop\" does not exist";
 
-/// A certificate for `host`, and the files of its authority and of the certificate itself.
+/// A certificate for `host`, the file of its authority, and the file of the certificate itself.
 struct Identity {
     config: Arc<ServerConfig>,
     authority: PathBuf,
@@ -57,19 +57,19 @@ impl Drop for Identity {
 enum Wants {
     /// The server has no TLS.
     Plain,
-    /// The server accepts both.
+    /// The server accepts connections with and without TLS.
     Either,
     /// The server's pg_hba.conf has `hostssl` lines only.
     Tls,
 }
 
-/// Starts a server that answers clients in the background; returns its port.
+/// Starts a server that answers clients in the background. Returns the port of the server.
 async fn serve(wants: Wants, config: Arc<ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that rejects the certificate hangs up in the middle.
+            // A client that rejects the certificate closes the connection before the end of the exchange.
             let _ = answer(stream, wants, config.clone()).await;
         }
     });
@@ -97,7 +97,7 @@ async fn answer(mut stream: TcpStream, wants: Wants, config: Arc<ServerConfig>) 
     refuse(&mut stream, ("3D000", SATISFIED)).await
 }
 
-/// Reads a start-up packet; returns its first number.
+/// Reads a start-up packet. Returns the first number of the packet.
 async fn start(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<i32> {
     let length = usize::try_from(stream.read_i32().await?).unwrap_or_default();
     let number = stream.read_i32().await?;
@@ -138,15 +138,16 @@ async fn each_mode_accepts_what_it_says() {
         (Tls, &other, "sslmode=prefer".to_owned(), SATISFIED),
         (Tls, &here, "sslmode=allow".to_owned(), SATISFIED),
         (Plain, &here, "sslmode=require".to_owned(), "server does not support TLS"),
-        // The connection is encrypted, whoever the server is: the client knows nothing of its authority.
+        // The connection is encrypted, whichever server answers. The client cannot check the server, since it
+        // does not know the server's authority.
         (Tls, &other, "sslmode=require".to_owned(), SATISFIED),
-        // A user who names an authority wants the certificate checked by it.
+        // A user who names an authority wants that authority to prove the certificate.
         (Tls, &here, format!("sslmode=require {}", ca(&other)), "invalid peer certificate"),
         (Tls, &here, format!("sslmode=verify-ca {}", ca(&other)), "sslrootcert=FILE"),
         (Tls, &other, format!("sslmode=verify-ca {}", ca(&other)), SATISFIED),
         (Tls, &other, format!("sslmode=verify-full {}", ca(&other)), "another host name"),
         (Tls, &here, format!("sslmode=verify-full {}", ca(&here)), SATISFIED),
-        // The settings name the server's own certificate instead of an authority's.
+        // The settings name the server's own certificate in place of an authority's.
         (Tls, &here, format!("sslmode=verify-full {}", own(&here)), SATISFIED),
         (Tls, &other, format!("sslmode=verify-full {}", own(&other)), "another host name"),
         (Tls, &here, format!("sslmode=verify-ca {}", own(&other)), "invalid peer certificate"),

@@ -1,5 +1,6 @@
-//! Functions of other roles that the query of a stream table runs only since a change after its declaration.
-//! Catches an owner of a table, type or view who gets his own function run with the rights of a reading role.
+//! Functions of other roles that the query of a stream table runs only because of a change after its
+//! declaration. The tests catch an owner of a table, type or view whose own function runs with the rights of
+//! a reading role.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
@@ -22,8 +23,9 @@ const SHOP: &str = "
     CREATE FUNCTION bob.trap(v bob.mood) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(1)::text';
     CREATE FUNCTION bob.trap(a bob.bt, b int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT bob.trap(b) = 1';";
 
-/// A query, and a change that bob makes after the stream table was declared. `runs` names the function of bob
-/// that the query would run after the change, if the owner of the stream table must agree to that function.
+/// A query, and a change that bob makes after the declaration of the stream table. `runs` names the function
+/// of bob that the query would run after the change. If the owner of the stream table need not agree to any
+/// function, `runs` is None.
 struct Case {
     name: &'static str,
     query: &'static str,

@@ -1,6 +1,6 @@
 //! Stream tables that are not linked to the stream tables that they read (`diamond_consistency` none). Each
-//! is refreshed in a transaction of its own, after its sources. Catches changes that are lost or counted
-//! twice between two such transactions, and a stream table that is refreshed before its source.
+//! of them is refreshed in a transaction of its own, after its sources. The tests catch changes that are lost
+//! or counted twice between two such transactions, and a stream table that is refreshed before its source.
 
 use crate::support::{Driver, assert_equal, count, name, newest_server, open, refresh, run};
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshOptions, Trickle};
@@ -16,7 +16,8 @@ const TABLES: [(&str, &str); 4] = [
     ("best", "SELECT max(mean) AS mean FROM means"),
 ];
 
-/// Number of different transactions in which the last refreshes of these stream tables brought changes.
+/// A query for the number of different transactions in which the last refreshes of these stream tables
+/// applied changes.
 const TRANSACTIONS: &str = "SELECT count(DISTINCT data_timestamp) FROM (
     SELECT DISTINCT ON (pgt_id) data_timestamp FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
 
@@ -29,7 +30,7 @@ async fn make(t: &mut Driver, apart: &[&str]) {
     }
 }
 
-/// Changes the sales, refreshes `best` with its sources, and returns the number of transactions of that
+/// Changes the sales, and refreshes `best` with its sources. Returns the number of transactions of that
 /// refresh.
 async fn transactions(t: &mut Driver) -> i64 {
     run(t.connection(), "UPDATE sales SET amount = amount + 100 WHERE id < 5").await;
@@ -47,7 +48,8 @@ fn each_unlinked_table_has_a_transaction_of_its_own() {
     newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;
-        // `sums` and `counts` share no stream table, and `means` and `best` are linked to neither of them.
+        // `sums` and `counts` have no stream table in common. `means` and `best` are linked to neither of
+        // them.
         assert_eq!(transactions(&mut t).await, 4);
         // A refresh of one stream table refreshes its sources first, but not its readers.
         run(t.connection(), "DELETE FROM sales WHERE id < 3").await;
@@ -83,8 +85,8 @@ fn replacing_an_unlinked_table_keeps_it_unlinked() {
     });
 }
 
-/// A failed refresh of a stream table keeps back only the stream tables that are linked to that stream table.
-/// A stream table that is not linked shows the state of its sources all the same.
+/// A failed refresh of a stream table delays only the stream tables that are linked to it. A stream table
+/// that is not linked shows the state of its sources all the same.
 #[test]
 fn a_failure_keeps_back_only_linked_tables() {
     newest_server(async |db| {
@@ -96,8 +98,8 @@ fn a_failure_keeps_back_only_linked_tables() {
             "UPDATE sales SET amount = amount + 4000 WHERE shop = 1; DELETE FROM sales WHERE id < 3",
         )
         .await;
-        // The constraint makes each refresh of `counts` fail. `sums` is refreshed all the same; `best` is
-        // linked to `counts` and is not.
+        // The constraint makes each refresh of `counts` fail. `sums` is refreshed all the same. `best` is
+        // linked to `counts`, so it is not refreshed.
         run(t.connection(), "ALTER TABLE counts ADD CONSTRAINT never CHECK (n > 9) NOT VALID").await;
         let linked = async |t: &Trickle| {
             let all = "SELECT concat_ws('; ', (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM counts t), \
@@ -115,8 +117,8 @@ fn a_failure_keeps_back_only_linked_tables() {
     });
 }
 
-/// One query finds, among many stream tables, the ones that need no refresh. The query does not name a reader
-/// of a stream table that the same call may change.
+/// One query finds the idle stream tables among many. A reader of a stream table that the same call may
+/// change does not count as idle.
 #[test]
 fn an_unlinked_reader_is_refreshed_in_the_call_of_its_source() {
     newest_server(async |db| {

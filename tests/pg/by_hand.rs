@@ -1,5 +1,5 @@
-//! The whole path from SQL to a refreshed table, with every statement run by the test itself. The statements
-//! of a compiled stream table suffice for that, and each kind of refresh gives the same result.
+//! The whole path from SQL to a refreshed table. The test itself runs every statement. The statements of a
+//! compiled stream table suffice for that, and each kind of refresh gives the same result.
 
 use crate::capture::{run, run_all};
 use crate::support::{assert_same_bag, newest_server};
@@ -19,7 +19,7 @@ struct Kept {
     frontier: String,
 }
 
-/// Runs a statement, and returns the row that it returns, if any.
+/// Runs a statement. Returns the row that the statement returns, if any.
 async fn execute(s: &Session, statement: &Statement, frontier: &str) -> Option<Row> {
     let printed = print(statement);
     let own: (Option<String>, Option<i64>) = (None, None);
@@ -56,8 +56,8 @@ impl Kept {
         kept
     }
 
-    /// Refreshes, and returns the numbers of inserted, updated and deleted rows, if the last statement
-    /// returns them.
+    /// Refreshes. Returns the numbers of inserted, updated and deleted rows, if the last statement returns
+    /// them.
     async fn refresh(&mut self, s: &Session, how: Refresh) -> Option<[i64; 3]> {
         run(s, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
         let now: String =
@@ -104,7 +104,7 @@ const FILL: &str = "DELETE FROM customer; DELETE FROM orders;
     FROM generate_series(0, 12) i;
     INSERT INTO orders SELECT i, i % 13, i % 40 + 0.25, NULL FROM generate_series(1, 200) i";
 
-/// Changes; each text is the window of one refresh.
+/// Changes. Each text is the window of one refresh.
 const WINDOWS: &[&str] = &[
     "UPDATE orders SET amount = amount + 1 WHERE id % 5 = 0",
     "DELETE FROM orders WHERE id % 7 = 0; INSERT INTO orders SELECT i, i % 13, i, 'n' FROM generate_series(201, 230) i",
@@ -133,7 +133,7 @@ fn from_sql_to_a_refreshed_table() {
                 kept.refresh(&s, Refresh::Delta).await;
                 kept.assert_fresh(&s).await;
             }
-            // Changes of a transaction that is open during a refresh belong to the first window after its
+            // A transaction is open during a refresh. Its changes belong to the first window after its
             // commit.
             run(&other, "BEGIN; INSERT INTO orders VALUES (500, 5, 77, NULL)").await;
             run(&s, "INSERT INTO orders VALUES (501, 5, 78, NULL)").await;
@@ -202,8 +202,9 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
     });
 }
 
-/// A value that equals the former value and is written in another way counts as changed. A query whose result
-/// rows do not correspond to keys of its table gains nothing from a refresh by affected rows.
+/// A value that equals the former value but is written differently counts as changed. The result rows of some
+/// queries do not correspond to keys of their table. Such a query gains nothing from a refresh by affected
+/// rows.
 #[test]
 fn affected_rows_are_compared_as_they_are_written() {
     let ddl = "CREATE TABLE t (id numeric PRIMARY KEY, v numeric, j json)";

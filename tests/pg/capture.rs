@@ -26,7 +26,7 @@ const HOSTILE: &str = r#"CREATE TABLE "odd ""T""" ("w" int PRIMARY KEY, "xid" te
     "new" int, "old" int, "found" text, "tg_op" text, "O'x" text, "c1" int, "there" bool, "trickle_new" int,
     "r" int, "s" int, "v" int, "o" int, "n" int)"#;
 
-/// Tables, each with the columns that are captured.
+/// Tables, each with its captured columns.
 const TABLES: &[(&str, &[&str])] = &[
     ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["w", "xid"]),
     ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["xid"]),
@@ -82,8 +82,8 @@ fn quoted(columns: &[&str], prefix: &str) -> String {
     columns.iter().map(of).collect::<String>()
 }
 
-/// Returns the columns by the names that they have in the buffer. Two columns have the names of the buffer's
-/// own columns, so they are renamed.
+/// Returns the columns by their names in the buffer. Two columns have the names of the buffer's own columns,
+/// so their names in the buffer differ.
 fn buffered(columns: &[&str]) -> String {
     let of = |c: &&str| {
         if matches!(c.trim_start_matches('_'), "w" | "xid") { format!("_{c}") } else { (*c).into() }
@@ -103,7 +103,7 @@ async fn assert_captured(s: &Session, b: &Buffer, table: &str, columns: &[&str])
     assert_same_bag(s, &left, &right).await;
 }
 
-/// Returns a text with `{}` replaced by the view of a buffer; `{}_1` becomes the first segment.
+/// Returns a text in which the view of a buffer replaces `{}`. So `{}_1` becomes the first segment.
 fn of(b: &Buffer, sql: &str) -> String {
     sql.replace("{}", &b.view().to_string())
 }
@@ -207,7 +207,8 @@ fn an_update_of_other_columns_writes_nothing() {
         for mode in Mode::PLAIN {
             let buffer = buffer(&s, ddl, &["v"]).await;
             run_all(&s, &mode.source().install(&buffer)).await;
-            // A plan that was cached for one changed row must not take quadratic time for many changed rows.
+            // The server may use a plan that it cached for one changed row. With many changed rows, this plan
+            // must not take quadratic time.
             run(&s, "UPDATE t SET other = other + 1; UPDATE t SET id = id + 10, v = v").await;
             let written = &of(&buffer, "SELECT count(*) FROM {}");
             let expected = if mode == Mode::Row { 0 } else { 4 };

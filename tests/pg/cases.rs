@@ -1,7 +1,7 @@
-//! The case files on real servers: after a refresh by delta for each window, the stream table has the rows
-//! that the case file states. Catches errors that rules and evaluator have in common, and cases that claim
-//! another result than PostgreSQL's. The cases run through the SQL API too, and so catch facts that the SQL
-//! API does not pass on.
+//! The case files on real servers. After each window and its refresh by delta, the stream table has the rows
+//! that the case file states. The tests catch errors that rules and evaluator have in common, and cases that
+//! claim another result than PostgreSQL's. The cases also run through the SQL API. So the tests catch facts
+//! that the SQL API does not pass on.
 
 #[path = "../case_files/mod.rs"]
 pub(crate) mod case_files;
@@ -21,15 +21,15 @@ use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::{Case, Expected};
 
-/// Whether the queries of the cases run also inside other queries on this server. Plans are composed of the
-/// same operators on every server and through either driver, so one run with the newest server and the
+/// Whether the queries of the cases are also run inside other queries on this server. Plans are composed of
+/// the same operators on every server and through either driver. So one run with the newest server and the
 /// program suffices.
 fn is_composed(db: &Db) -> bool {
     db.is_newest() && !Driver::is_the_servers()
 }
 
-/// The part of the cases that run on a server: `Some(n)` is one case of each n, other cases each day; `None`
-/// is no case.
+/// The part of the cases that run on a server. `Some(n)` stands for one case in n, with other cases each day.
+/// `None` stands for no case.
 type Part = Option<u64>;
 
 #[test]
@@ -45,16 +45,16 @@ fn every_case_comes_out_as_it_says() {
     each_case_on(part, async |t, case, _| run(t, case, false).await);
 }
 
-/// The least number of cases whose stream tables IMMEDIATE can keep, in the oldest and the newest version.
+/// The least number of cases whose stream tables can be IMMEDIATE, in the oldest and the newest version.
 const KEPT: [usize; 2] = [323, 328];
 
-/// The same cases in mode IMMEDIATE: each statement that writes a source also brings the stream table up to
-/// date.
+/// Runs the same cases in mode IMMEDIATE. Each statement that writes a source also brings the stream table up
+/// to date.
 #[test]
 fn every_case_that_triggers_can_keep_comes_out_as_it_says() {
     let (kept, major) = (AtomicUsize::new(0), AtomicU32::new(0));
-    // Triggers run the same texts through either driver, so each driver is tested with one server only: the
-    // SQL API with the newest, the program with the oldest.
+    // Triggers run the same texts through either driver, so each driver is tested with one server only. The
+    // SQL API is tested with the newest server, and the program with the oldest.
     let part = |db: &Db| {
         let through_sql = Driver::is_the_servers();
         let is_it = if through_sql { db.is_newest() } else { db.is_oldest() };
@@ -97,7 +97,7 @@ fn each_case_on(part: impl Fn(&Db) -> Part + Sync, test: impl AsyncFn(&mut Drive
 }
 
 /// Number of cases that share a session. A session stores a plan for each statement of each trigger function
-/// that the session ever ran, and each DDL statement searches all of these plans.
+/// that the session ever ran. Each DDL statement searches all of these plans.
 const FEW: usize = 12;
 
 /// Runs a case in an empty schema, and removes its objects afterwards.
@@ -115,11 +115,11 @@ async fn alone(t: &mut Driver, case: &Case, test: impl AsyncFn(&mut Driver, &Cas
     }
 }
 
-/// The SQLSTATE for a feature that this server was built without. Some servers are built without XML.
+/// The SQLSTATE for a feature that this server was built without, such as XML.
 const UNSUPPORTED: &str = "0A000";
 
 async fn run(t: &mut Driver, case: &Case, composed: bool) {
-    // `MemoryCatalog` knows the type citext by a CREATE TYPE, and the server by the extension.
+    // `MemoryCatalog` has the type citext by a CREATE TYPE, and the server has the type by the extension.
     let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
     t.connection().client().batch_execute(&tables).await.unwrap();
     match t.connection().client().batch_execute(&case.rows).await {
@@ -142,8 +142,8 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
         return;
     }
     let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == trickle_client::Mode::Differential;
-    // The engine asks the server for functions that the core alone does not know, so a query with a verdict
-    // may still have a delta.
+    // The engine asks the server for functions that the core alone does not know. So a query that the core
+    // refuses may still have a delta.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
     let all = match composed {
         true => beside(t, &case.query, incremental).await,
@@ -173,7 +173,7 @@ async fn run(t: &mut Driver, case: &Case, composed: bool) {
     }
 }
 
-/// Runs a case under IMMEDIATE, and returns whether its stream table can have that mode.
+/// Runs a case in mode IMMEDIATE, and returns whether its stream table can have that mode.
 async fn keep(t: &mut Driver, case: &Case) -> bool {
     let run = async |t: &Trickle, sql: &str| t.connection().client().batch_execute(sql).await;
     run(t, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await.unwrap();
@@ -218,8 +218,8 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
     true
 }
 
-/// Whether the query raises an error in a state between two statements of a change. Such a state has
-/// no result that a stream table could show.
+/// Whether the query raises an error in a state between two statements of a change. A stream table has no
+/// result to show for such a state.
 async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();
     for statement in change.split(';') {
@@ -231,8 +231,8 @@ async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     false
 }
 
-/// Runs a case over the clock. A server's clock cannot be set, so the expected result is checked with the
-/// case's time written into the query. The stream table is compared with its query at the server's own time.
+/// Runs a case over the clock. A server's clock cannot be set, so the test writes the case's time into the
+/// query to check the expected result. The stream table is compared with its query at the server's own time.
 async fn timed(t: &mut Driver, case: &Case) {
     t.connection().client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
     create(t, "st", &case.query).await;
@@ -260,9 +260,9 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     rows(t, &query).await
 }
 
-/// Creates further stream tables, and returns the names of all, with `st`: the case's query under DISTINCT,
-/// the case's query in a join, and a reader of `st`. One of the three is created each day, which the length
-/// of the query decides; `just nightly` creates all three.
+/// Creates further stream tables, and returns the names of all of them and of `st`. The further stream tables
+/// are the case's query under DISTINCT, the case's query in a join, and a reader of `st`. Each day the test
+/// creates one of these three, and the length of the query decides which. `just nightly` creates all three.
 async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
     let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();
@@ -270,7 +270,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     let names = names.join(", ");
     let inner = format!("({query}) AS q ({names})");
     let distinct = format!("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM {inner}) AS d");
-    // A join of the case's query with its groups: each row gets the number of rows that have the same first
+    // A join of the case's query with its groups. Each row gets the number of rows that have the same first
     // value.
     let joined = format!(
         "SELECT q.*, r.n FROM {inner} JOIN (SELECT c1, count(*) AS n FROM {inner} GROUP BY c1) AS r \
@@ -285,7 +285,7 @@ async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static 
     ];
     let of_today = |i: usize| is_todays(query.len() + i, 3);
     for (_, (what, texts)) in others.into_iter().enumerate().filter(|(i, _)| of_today(*i)) {
-        // Some types have no equality, so the second text does without a comparison of columns.
+        // Some types have no equality, so the second text compares no columns.
         let [first, without] = &texts;
         let text = match t.connection().client().prepare(first).await {
             Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => without,

@@ -1,8 +1,8 @@
 //! Queries over the clock on real servers: rows enter and leave as time passes.
 //!
-//! Only these tests can catch two errors. First, a refresh, a fill on several connections, a check and a
-//! reader may compute with different times. Second, a refresh may be skipped because no table changed,
-//! although time passed.
+//! Only these tests can catch two errors. First, two operations may compute with different times: a refresh,
+//! a fill on several connections, a check or a reader. Second, a refresh may be skipped although time passed,
+//! because no table changed.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, mode, name, newest_server, open, open_with, refresh, run,
@@ -115,7 +115,7 @@ fn rows_enter_and_leave_as_time_passes() {
             passes(&t, 60.0).await;
             let done = t.refresh_all(&RefreshOptions::default()).await.unwrap();
             for d in &done {
-                // A reader of a stream table has no data to read when that stream table did not change.
+                // When a stream table did not change, a reader of that stream table has no changes to read.
                 let known = [Action::Differential, Action::NoData].contains(&d.report.action);
                 assert!(known, "{}: {}", d.report.name, d.report.reason);
             }
@@ -127,8 +127,8 @@ fn rows_enter_and_leave_as_time_passes() {
     });
 }
 
-/// The query that finds idle stream tables notices that time passed, and linked stream tables are computed
-/// for one time.
+/// The query that finds idle stream tables notices that time passed. Linked stream tables are computed for
+/// one time.
 #[test]
 fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     newest_server(async |db| {
@@ -166,8 +166,8 @@ fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     });
 }
 
-/// All rows of a stream table are computed for one time, the recorded `data_timestamp`, whenever somebody
-/// reads the stream table.
+/// All rows of a stream table are computed for one time, the recorded `data_timestamp`. The time at which
+/// somebody reads the stream table has no effect.
 #[test]
 fn the_time_of_the_data_says_what_is_in_it() {
     newest_server(async |db| {
@@ -217,8 +217,8 @@ fn the_clock_may_be_set_back() {
     });
 }
 
-/// Days begin in the time zone in which the stream table was created, in whatever time zone a session
-/// refreshes it.
+/// Days begin in the time zone in which the stream table was created. The time zone of the session that
+/// refreshes has no effect.
 #[test]
 fn days_are_those_of_the_time_zone_of_its_creation() {
     newest_server(async |db| {
@@ -266,7 +266,7 @@ fn a_load_on_several_connections_is_of_one_time() {
     });
 }
 
-/// A query that shows the time itself is not incremental: each refresh would change every row.
+/// A query that shows the time itself gets full refreshes, since every refresh would change every row.
 #[test]
 fn the_clock_in_a_select_list_is_recomputed_and_says_why() {
     newest_server(async |db| {

@@ -1,5 +1,5 @@
-//! Connecting to a real server, by the library and by the program. The server receives the settings. An error
-//! shows the server's own words and adds advice.
+//! Connections to a real server, by the library and by the program. The server receives the settings. An
+//! error shows the server's own words and adds advice.
 
 use crate::support::{Db, pid, planted, todays_server};
 use rcgen::{CertificateParams, KeyPair};
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use trickle_client::Connect;
 use trickle_client::connect::{ConnectError, Target};
 
-/// Connects by the library, without environment variables.
+/// Connects through the library, without environment variables.
 async fn connect(settings: &str) -> Result<tokio_postgres::Client, ConnectError> {
     Target::resolve(Some(settings), &|_| None)?.connect().await
 }
@@ -69,7 +69,7 @@ fn results(db: &Db, user: &str) -> (Option<i32>, serde_json::Value) {
 fn doctor_says_what_is_in_the_way_of_a_role() {
     todays_server(async |db| {
         let s = db.session().await;
-        // Roles belong to the whole server, so the role's name contains the database's.
+        // Roles belong to the whole server. So the name of the role contains the name of the database.
         let name: String =
             s.client().query_one("SELECT 'plain_' || current_database()", &[]).await.unwrap().get(0);
         s.client().batch_execute(&format!("CREATE ROLE {name} LOGIN")).await.unwrap();
@@ -107,7 +107,7 @@ fn doctor_says_what_is_in_the_way_of_a_role() {
     });
 }
 
-/// Opens a port in front of a test's server that refuses connections without TLS, and returns the port.
+/// Opens a port in front of a test's server. The port refuses connections without TLS. Returns the port.
 async fn tls_only(db: &Db) -> u16 {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();

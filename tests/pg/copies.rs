@@ -1,6 +1,7 @@
-//! Materialized views and foreign tables as sources, polled by comparing them with copies. Catches a copy
-//! that a refresh reads twice or late, and rows without a key that are counted wrong. Catches also copies
-//! that outlive their readers, and a source that is polled although it has no reader.
+//! Materialized views and foreign tables as sources. A refresh polls such a source by a comparison with a
+//! copy. The tests catch a copy that a refresh reads twice or late, and rows without a key that are counted
+//! wrong. The tests also catch copies that outlive their readers, and a source that is polled although it has
+//! no reader.
 
 use crate::support::{
     Driver, assert_equal, count, create, mode, name, newest_server, open_with, refresh, run, try_refresh,
@@ -94,7 +95,7 @@ fn nothing_is_followed_that_was_not_asked_for() {
         follow(&mut t, "followed", "SELECT id + 1 AS n FROM m").await;
         assert_eq!(mode(&t, "plain").await.0, "FULL");
         assert_eq!(mode(&t, "followed").await.0, "DIFFERENTIAL");
-        // A query without a delta reads the materialized view itself, and needs no copy.
+        // A query without a delta reads the materialized view itself. So the query needs no copy.
         follow(&mut t, "anew", "SELECT id, now() AS seen FROM m").await;
         assert_eq!(mode(&t, "anew").await.0, "FULL");
         t.drop(&name("followed"), false).await.unwrap();
@@ -142,8 +143,8 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
     });
 }
 
-/// A REFRESH MATERIALIZED VIEW may commit after the snapshot of a refresh. The refresh would read the view's
-/// new rows although its snapshot shows no other change of that transaction.
+/// A REFRESH MATERIALIZED VIEW may commit after the snapshot of a refresh. The refresh would then read the
+/// view's new rows, although its snapshot shows no other change of that transaction.
 #[test]
 fn a_view_agrees_with_its_tables_at_every_refresh() {
     newest_server(async |db| {
@@ -162,8 +163,8 @@ fn a_view_agrees_with_its_tables_at_every_refresh() {
         };
         let read = async {
             while !written.get() {
-                // The view is refreshed all the time, so every attempt of a refresh may meet such a commit
-                // and fail with 40001.
+                // The view is refreshed all the time. So each attempt of a refresh may meet such a commit and
+                // fail with 40001.
                 match try_refresh(&mut t, "pair").await {
                     Err(e) if e.sqlstate() == Some("40001") => {}
                     done => drop(done.unwrap()),
@@ -216,8 +217,8 @@ fn a_foreign_table_is_followed() {
                 assert_equal(&mut t, st).await;
             }
         }
-        // On the foreign server all rows change during a refresh. The refresh reads the rows once, and writes
-        // the rows that it read.
+        // On the foreign server all rows change during a refresh. The refresh reads the rows only once, and
+        // writes the rows that it read.
         let written = Cell::new(false);
         let write = async {
             for i in 0..40 {
@@ -240,7 +241,7 @@ fn a_foreign_table_is_followed() {
     });
 }
 
-/// Columns of a polled materialized view are renamed, also to each other's names.
+/// Columns of a polled materialized view are renamed. Two columns also exchange their names.
 #[test]
 fn columns_of_what_is_copied_may_be_renamed() {
     newest_server(async |db| {
@@ -250,7 +251,7 @@ fn columns_of_what_is_copied_may_be_renamed() {
                  CREATE MATERIALIZED VIEW m AS SELECT id, v, u FROM a").await;
         follow(&mut t, "summed", "SELECT sum(v) AS v, sum(u) AS u FROM m").await;
         follow(&mut t, "plain", "SELECT id, v FROM m WHERE u > 6").await;
-        // A view over `m` shows the column's present name.
+        // A view over `m` shows the present name of the column.
         run(&w, "CREATE VIEW now AS SELECT id, v FROM m WHERE u > 6").await;
         for change in [
             "ALTER MATERIALIZED VIEW m RENAME v TO x",

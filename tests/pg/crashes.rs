@@ -1,6 +1,6 @@
-//! All processes of the server are killed by SIGKILL at once, before any statement of a refresh, while
-//! writers are at work. The server is started again, and written at once. Catches trust in buffers that a
-//! crash emptied, and work that was reported as stored and was lost.
+//! SIGKILL ends all processes of the server at once, before a statement of a refresh, while writers write.
+//! The server is started again, and is written at once. The tests catch trust in buffers that a crash
+//! emptied. The tests also catch work that was reported as stored and was lost.
 
 use crate::support::private::{connect, newest_version, open, start};
 use crate::support::{assert_equal, create, name, run};
@@ -29,7 +29,7 @@ fn major(server: &Server) -> u32 {
     version.trim().parse().unwrap()
 }
 
-/// A driver of a refresh that runs `left` statements and then kills the server.
+/// A driver of a refresh. The driver runs `left` statements and then kills the server.
 struct Crash<'s> {
     left: usize,
     seen: usize,
@@ -64,7 +64,7 @@ fn writes(s: Session, from: i32) -> tokio::task::JoinHandle<()> {
 }
 
 /// Crashes at every second step with one version of PostgreSQL, and at the other steps with the next version.
-/// Restarts are slow, so not every version is crashed at every step.
+/// Restarts are slow, so each version is crashed only at a part of the steps.
 async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
     let settings = Settings {
         capture: CaptureOptions { mode: Mode::Statement, unlogged },
@@ -142,8 +142,8 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
     });
 }
 
-/// Nobody wrote or refreshed since the crash. The query that finds idle stream tables must itself notice that
-/// the crash emptied the buffers.
+/// Nobody has written or refreshed since the crash. The query that finds idle stream tables must itself
+/// notice that the crash emptied the buffers.
 #[test]
 fn the_cheap_question_notices_buffers_emptied_by_a_crash() {
     newest_version(async |binaries| {

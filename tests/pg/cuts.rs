@@ -1,6 +1,6 @@
 //! The program dies between any two messages of a refresh with its drain, of a refresh over a full buffer, or
-//! of a creation. After the next run of the program no change is lost or counted twice, and no remains hinder
-//! the run. Catches half-done work in code outside the refresh machine.
+//! of a creation. After the next run of the program no change is lost or counted twice, and no object of the
+//! dead program hinders the run. The tests catch half-done work in code outside of the refresh machine.
 
 use crate::support::{
     Budget, Db, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run,
@@ -14,15 +14,16 @@ const SOURCES: &str = "
 const TABLES: [(&str, &str); 2] =
     [("sums", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"), ("rows", "SELECT id, v FROM a")];
 
-/// Opens a session of the library, also when the other tests use the SQL API. A refresh by the SQL API is one
-/// message to the server; `extension::crashes` has the tests in which the process dies during that message.
+/// Opens a session of the library, even when the other tests use the SQL API. A refresh by the SQL API is one
+/// message to the server. The tests in which the process dies during that message are in
+/// `extension::crashes`.
 async fn cut_session(db: &Db, settings: &Settings) -> (Trickle, Budget) {
     let (session, budget) = cut::connect(db).await;
     (Trickle::open(session, settings.clone()).await.unwrap(), budget)
 }
 
-/// Refreshes the first table repeatedly, cutting each refresh after a greater number of messages, until a
-/// refresh is not cut.
+/// Refreshes the first table repeatedly. The connection of each refresh is cut after a greater number of
+/// messages, until a refresh ends before its cut.
 async fn refresh_cut_everywhere(db: &Db, settings: Settings, change: &str) {
     let mut whole = open_with(db, settings.clone()).await;
     let w = db.session().await;
@@ -47,7 +48,7 @@ async fn refresh_cut_everywhere(db: &Db, settings: Settings, change: &str) {
             done.unwrap();
             break;
         }
-        // A statement has five messages, and more where the types of its parameters are asked for. So the
+        // A statement has five messages, or more if the client asks for the types of its parameters. So the
         // cuts do not always fall on the same message of a statement.
         messages += 5;
     }

@@ -1,7 +1,7 @@
-//! The extension, through its SQL API alone. The tests are of refreshes in the caller's transaction, of work
-//! without a caller, and of a catalog that moves from the program to the extension and back. Catches errors
-//! in code that the two drivers do not share. The tests that both drivers share run through the extension
-//! too, by [`Driver`].
+//! The extension, through its SQL API alone. The tests have three subjects. These are refreshes in the
+//! caller's transaction, work without a caller, and a catalog that moves from the program to the extension
+//! and back. The tests catch errors in code that the two drivers do not share. The tests that both drivers
+//! share run through the extension too, by [`Driver`].
 //!
 //! [`Driver`]: crate::support::Driver
 //! The servers must have the extension installed. `./x extension` installs the extension and runs these
@@ -116,7 +116,8 @@ fn a_caught_error_rolls_back_the_failed_refresh() {
     todays_server(async |db| {
         let s = installed(db).await;
         run(&s, ORDERS).await;
-        // A refresh turns jit off, and the session has its own value of `jit` again after the refresh.
+        // A refresh turns the setting `jit` off. After the refresh the session has its own value of `jit`
+        // again.
         run(&s, "SET jit = on").await;
         run(&s, "SELECT pgtrickle.create_stream_table('q', 'SELECT id, 100 / amount AS q FROM orders')")
             .await;
@@ -154,7 +155,7 @@ fn errors_say_what_why_and_what_to_do() {
         let e = e.as_db_error().unwrap();
         assert_eq!((e.code().code(), e.message()), ("42703", "column \"nope\" does not exist"));
         assert!(e.hint().is_some_and(|h| h.contains("FROM")), "{e:?}");
-        // Each query with the position of its error, in characters from 1.
+        // Each entry is a query with the position of its error, in characters from 1.
         for (query, at) in [
             ("SELECT 'é', nope FROM orders", 13),
             ("SELECT 1 FROM orders WHERE", 27),
@@ -299,7 +300,8 @@ fn an_old_snapshot_captures_and_drains_no_unseen_changes() {
     });
 }
 
-/// Catches rows that only the caller's session sees, and that its refresh would store for everybody.
+/// Catches rows that only the caller's session sees, and that a refresh by this session would store for all
+/// sessions.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_beside_a_temporary_child_of_a_source_is_refused() {
@@ -448,25 +450,25 @@ fn the_reference_of_settings_is_the_servers() {
     });
 }
 
-/// Private memory of a server process in KiB, plus the size of its memory contexts in KiB.
+/// A query for the private memory of a server process plus the size of its memory contexts, in KiB.
 const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', 0, 10000, true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
     + (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::int8";
 
 const SPELLS: usize = 16;
 
-/// Number of spells at the start that do not count, since the process still prepares statements that it
-/// stores.
+/// Number of series of refreshes at the beginning that do not count. In these series the process still
+/// prepares statements that it stores for later.
 const LEARNING: usize = 6;
 
-/// Turns autovacuum off for all tables. New statistics make the server plan stored statements again, which
-/// takes memory once.
+/// A statement that turns autovacuum off for all tables. New statistics make the server plan stored
+/// statements again, and such a new plan takes memory once.
 const UNATTENDED: &str = "DO $$ DECLARE t regclass; BEGIN
     FOR t IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text IN ('public', 'pgtrickle', 'pgtrickle_changes')
     LOOP EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', t); END LOOP; END $$";
 
-/// Catches memory that each refresh leaves in its process. Of several spells of refreshes, only the spell
-/// with the smallest growth counts, since the process sometimes takes more memory for good.
-/// `TRICKLE_REFRESHES` sets a greater number of refreshes.
+/// Catches memory that each refresh leaves in its process. Of several series of refreshes, only the series
+/// with the smallest growth counts, since the process sometimes takes more memory for good. The environment
+/// variable `TRICKLE_REFRESHES` sets a greater number of refreshes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn refreshes_leave_no_memory_behind() {
@@ -538,7 +540,7 @@ async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
     futures_util::future::join(driven, asked).await.0
 }
 
-/// Calls the functions that no other test needs, with the documented names of their arguments.
+/// Calls the functions that no other test calls, with the documented names of their arguments.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_rest_of_the_sql_api_does_what_it_says() {
@@ -578,7 +580,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', 'b']) <> pgtrickle.pg_trickle_hash_multi(ARRAY['ab', '']) AND \
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', NULL]) <> pgtrickle.pg_trickle_hash_multi(ARRAY['a', ''])";
         assert!(s.client().query_one(same, &[]).await.unwrap().get::<_, bool>(0));
-        // A hash must not differ between versions: callers compare stored hashes with hashes of a later
+        // A hash must be the same in all versions, since callers compare stored hashes with hashes of a later
         // version.
         assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('')").await, -1_205_034_819_632_174_695);
         let known = i64::from_ne_bytes(xxhash_rust::xxh64::xxh64("größer".as_bytes(), 0).to_ne_bytes());
@@ -618,7 +620,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
         };
         assert!(told.iter().any(|n| now("at", n)), "{told:?}");
         assert!(told.iter().any(|n| n.contains("append_only")), "{told:?}");
-        // The notice comes also when a new query ends the updates by deltas.
+        // The same notice is sent when a stream table gets a new query without a delta.
         for change in [
             "alter_stream_table('app', query => 'SELECT id, now() AS at FROM t')",
             "create_or_replace_stream_table('counts', 'SELECT k, now() AS at FROM t')",

@@ -1,6 +1,7 @@
-//! A refresh that dies at any of its statements leaves the former state, and the next refresh loses no change
-//! and counts none twice. Catches errors that no test of the refresh machine can catch: statements outside
-//! the transaction, sessions that remember facts which the server forgot, and half-made stream tables.
+//! A refresh that dies at any of its statements leaves the former state. The next refresh loses no change and
+//! counts no change twice. The tests catch errors that no test of the refresh machine can catch. Examples are
+//! statements outside of the transaction, sessions that remember facts which the server forgot, and half-made
+//! stream tables.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, end, name, newest_server, open, pid, refresh, run,
@@ -24,7 +25,7 @@ enum Fault {
     Backend,
 }
 
-/// A watch of a refresh that lets `left` statements pass and then causes the fault.
+/// A watch on a refresh. The watch lets `left` statements pass and then causes the fault.
 struct Strike<'s> {
     left: usize,
     seen: usize,
@@ -51,8 +52,8 @@ impl Watch for Strike<'_> {
     }
 }
 
-/// A kind of refresh: its stream tables, the change that precedes each refresh (`{i}` is a number that
-/// differs each time), and the expected action.
+/// A kind of refresh: its stream tables, the change before each refresh, and the expected action. In the
+/// change, `{i}` is a number that differs each time.
 struct Case {
     tables: &'static [(&'static str, &'static str)],
     change: &'static str,
@@ -60,8 +61,8 @@ struct Case {
     action: Option<Action>,
 }
 
-/// Refreshes the last stream table again and again, with the fault before the first statement, the second and
-/// so on, until a refresh ends before its fault.
+/// Refreshes the last stream table repeatedly, with the fault before the first statement, the second and so
+/// on. Stops when a refresh ends before its fault.
 async fn strike_everywhere(db: &Db, case: &Case) {
     let mut t = open(db).await;
     let admin = db.session().await;
@@ -101,7 +102,7 @@ async fn strike_everywhere(db: &Db, case: &Case) {
     assert_eq!(count(&admin, LEFT).await, 0);
 }
 
-/// Number of transactions that refreshes left open.
+/// A query for the number of transactions that refreshes left open.
 const LEFT: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
      AND state LIKE 'idle in transaction%'";
 
@@ -151,7 +152,8 @@ fn a_first_fill_dies_at_every_step() {
     });
 }
 
-/// The delta joins a former row with a divisor that existed only between two statements of the change.
+/// The delta joins a former row with a divisor. This divisor existed only between two statements of the
+/// change.
 #[test]
 fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     newest_server(async |db| {
@@ -167,8 +169,8 @@ fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     });
 }
 
-/// A row that was inserted and deleted in one window, or a pair of rows that never existed together, divides
-/// by zero in the delta alone. The query raises no error.
+/// Only the delta divides by zero, and the query raises no error. The cause is a row that was inserted and
+/// deleted in one window, or a pair of rows that never existed together.
 #[test]
 fn an_error_that_only_the_delta_meets_is_recomputed() {
     newest_server(async |db| {
@@ -197,8 +199,8 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
     });
 }
 
-/// Returns the objects of a database, hidden ones included, for a comparison that finds remains of a
-/// creation.
+/// Returns the objects of a database, including hidden objects. A comparison of two such lists finds remains
+/// of a creation.
 pub(crate) async fn objects(s: &Session) -> Vec<String> {
     let rows = s
         .client()

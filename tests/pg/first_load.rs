@@ -1,6 +1,6 @@
-//! The first fill on several connections. Catches errors that a fill on one connection cannot have: rows of
-//! another snapshot, and ranges that overlap or leave a gap. Catches also a part of the rows that is taken
-//! for the whole result, and workers that outlive their leader.
+//! The first fill on several connections. The tests catch errors that a fill on one connection cannot have:
+//! rows of another snapshot, and ranges that overlap or leave a gap. The tests also catch a part of the rows
+//! that is taken for the whole result, and workers that outlive their leader.
 
 use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, end, name, newest_server, open_with, pid,
@@ -16,7 +16,7 @@ use trickle_client::{
 };
 use trickle_core::refresh::{Action, Kind, Statement};
 
-/// Opens connections to a test's database, up to a limit, and counts them.
+/// A connector that opens connections to a test's database, up to a limit, and counts them.
 struct Ways {
     config: tokio_postgres::Config,
     left: AtomicUsize,
@@ -39,7 +39,7 @@ async fn ways(db: &Db, most: usize) -> Arc<Ways> {
     Arc::new(Ways { config, left: AtomicUsize::new(most), taken: AtomicUsize::new(0) })
 }
 
-/// Settings with which every stream table is filled on several connections, however small it is.
+/// Settings with which every stream table is filled on several connections, even a small one.
 fn forced() -> Settings {
     Settings { load_connections: 4, load_bytes: 0, ..Settings::default() }
 }
@@ -156,7 +156,7 @@ fn a_large_load_under_writers_loses_nothing() {
         let write = async |n: i64| {
             let w = db.session().await;
             let mut i = 0_i64;
-            // The number of writes is bounded, since a long delta of these changes is not tested here.
+            // The number of writes is bounded, since this test is not about a long delta of these changes.
             while !done.load(Ordering::SeqCst) && i < 2_000 {
                 i += 1;
                 let (new, k) = (1_000_000 + i * 4 + n, i % 1_000);
@@ -205,7 +205,7 @@ fn too_few_connections_are_no_error() {
     });
 }
 
-/// The server lets the role have only one connection, which the leader uses.
+/// The server allows the role only one connection, and the leader uses that connection.
 #[test]
 fn a_role_without_more_connections_loads_on_one() {
     newest_server(async |db| {
@@ -235,7 +235,7 @@ fn a_role_without_more_connections_loads_on_one() {
     });
 }
 
-/// The processes that a fault hits.
+/// The processes that a fault terminates.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Leader,
@@ -244,8 +244,8 @@ enum Victim {
     Everybody,
 }
 
-/// A watch of a fill that terminates the victims before the statement with index `left`. At the leader's
-/// COMMIT the workers have committed, and the leader has not.
+/// A watch on a fill. The watch terminates the victims before the statement with index `left`. At the COMMIT
+/// of the leader, the workers have committed and the leader has not.
 struct Strike<'s> {
     left: usize,
     seen: usize,
@@ -255,7 +255,8 @@ struct Strike<'s> {
     kinds: Vec<Kind>,
 }
 
-/// The processes of the workers of a fill, without the leader's process and the test's own.
+/// A query for the processes of the workers of a fill, without the leader's process and the test's own
+/// process.
 const WORKERS: &str = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> $1
     AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state LIKE 'idle in transaction%'";
 
@@ -289,7 +290,7 @@ impl Watch for Strike<'_> {
 }
 
 /// Fills a stream table, with a fault before the statement with index `left`. Returns false if the fill has
-/// fewer statements.
+/// no such statement.
 async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> bool {
     let what = format!("{victim:?}_{left}").to_lowercase();
     let ways = ways(db, 100).await;
@@ -303,7 +304,7 @@ async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> b
         done.unwrap_or_else(|e| panic!("{what}: {e:?}"));
         return false;
     }
-    // The fill fails when its leader dies, and goes on when only a worker dies.
+    // A fill fails when its leader dies, and continues when only a worker dies.
     assert_eq!(done.is_err(), !matches!(victim, Victim::Worker), "{what}: {done:?}");
     if done.is_err() {
         let filled = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE is_populated AND pgt_name = ";
@@ -340,7 +341,7 @@ fn a_load_dies_at_every_step() {
 }
 
 /// A fill died, and one of its workers still writes. The next refresh waits for the worker, and removes the
-/// worker's rows.
+/// rows of the worker.
 #[test]
 fn a_refresh_waits_for_what_a_dead_load_still_writes() {
     newest_server(async |db| {
@@ -357,7 +358,7 @@ fn a_refresh_waits_for_what_a_dead_load_still_writes() {
         let victim = pid(t.connection().client()).await;
         let commit = async {
             crate::support::blocked(&s, victim).await;
-            // The short first wait is for the lock on the stream table alone.
+            // The first, short wait is only for the lock on the stream table.
             while count(
                 &s,
                 &format!(

@@ -1,6 +1,6 @@
-//! Capture runs with the rights of another role than the owner of the source. Catches a cast, domain,
-//! operator or function of the owner that capture would call with these rights. Catches also an alteration of
-//! a source that makes its writers fail.
+//! Capture runs with the rights of another role than the owner of the source. The tests catch a cast, domain,
+//! operator or function of the owner that capture would call with these rights. The tests also catch an
+//! alteration of a source that makes its writers fail.
 //!
 //! `bob` owns the source, and a superuser owns a stream table over the source. After each alteration bob
 //! writes in sessions that wrote before and in new sessions, at both isolation levels. Each function of bob
@@ -15,8 +15,8 @@ use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_engine::health::{Scheduling, Verdict};
 
-/// The objects of bob, among them a type with casts to all types of the buffer, for every context in which
-/// the server searches a cast.
+/// The objects of bob. One of them is a type with casts to all types of the buffer, for every context in
+/// which the server searches a cast.
 const BOB: &str = "
 CREATE SCHEMA bob AUTHORIZATION bob; CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
 SET ROLE bob; SET search_path = bob;
@@ -119,7 +119,7 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
                 }
                 refresh(&mut t, "kept").await;
                 run(&snapshot, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t").await;
-                // The session has a snapshot from before the alteration and no lock on `t`, so the alteration
+                // The session has a snapshot from before the alteration and no lock on `t`. So the alteration
                 // does not wait.
                 run(
                     &snapshot,
@@ -146,8 +146,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// After an alteration that changes no value of the stream table, later writes are captured or leave a mark,
-/// and the stream table shows these writes.
+/// An alteration changes no value of the stream table. Later writes are captured or leave a mark, and the
+/// stream table shows these writes.
 #[test]
 fn writers_of_an_altered_source_go_on_and_lose_nothing() {
     todays_server(async |db| {
@@ -155,8 +155,8 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
         role(&s, "bob").await;
         for mode in MODES {
             for (alteration, how) in ALTERED {
-                // Skipped: dropping a shown column suspends the stream table, and a refresh refuses bob's
-                // types.
+                // These alterations are skipped. The drop of a shown column suspends the stream table, and a
+                // refresh refuses bob's types.
                 if alteration.contains("bt")
                     || alteration.contains("checked")
                     || alteration.contains("DROP v")
@@ -169,8 +169,8 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
-                // An event trigger tells the extension of a rename. The program learns of the rename only at
-                // a refresh.
+                // An event trigger tells the extension of a rename. The program notices the rename only at a
+                // refresh.
                 let followed = Driver::refreshes_as_owner();
                 let renamed = alteration.contains("RENAME v") && !alteration.contains("word") && !followed;
                 let marked = "SELECT count(*) FROM pgtrickle.pgt_marks";
@@ -231,8 +231,8 @@ fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
     });
 }
 
-/// An IMMEDIATE stream table over bob's table `t`, or over `t` and bob's table `o`, after each alteration of
-/// `t`.
+/// Tests an IMMEDIATE stream table over bob's table `t`, or over `t` and bob's table `o`, after each
+/// alteration of `t`.
 #[test]
 fn immediate_runs_no_code_of_the_owner_of_a_source() {
     todays_server(async |db| {
@@ -257,7 +257,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; TRUNCATE t")).await;
-                // `o` is altered too, and then written in a session that fired its triggers before.
+                // `o` is altered too. Then a session that has already fired the triggers of `o` writes `o`.
                 run(&bobs(db).await, "ALTER TABLE o ALTER v TYPE bt USING row(v)::bt").await;
                 run(&old, "INSERT INTO o (id) VALUES (50); DELETE FROM o WHERE id = 3").await;
                 let by_others = "SELECT count(*) FROM ran WHERE who <> 'bob'";
@@ -269,7 +269,7 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
     });
 }
 
-/// Creates a role if the server does not have it: roles are shared by all databases of a server.
+/// Creates a role if the server does not have the role. All databases of a server share its roles.
 async fn role(s: &Session, name: &str) {
     let text = format!(
         "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"

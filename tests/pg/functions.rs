@@ -1,5 +1,6 @@
-//! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed,
-//! resolved or named otherwise than PostgreSQL does, and a delta of a query whose function rules out deltas.
+//! Functions in FROM and in select lists that only a server can compute. The tests catch a function that the
+//! engine prints, resolves or names differently from PostgreSQL. The tests also catch a delta of a query with
+//! a function that rules out deltas.
 
 use crate::support::{assert_equal, create, each_server, mode, name, open, run, todays_server};
 use std::sync::Arc;
@@ -84,8 +85,8 @@ fn functions_that_are_not_kept() {
     });
 }
 
-/// A user's aggregates that have names of PostgreSQL's aggregates and behave differently. They return NULL
-/// for rows without NULL, and depend on the image of equal values.
+/// Aggregates of a user with the names of PostgreSQL's aggregates and another behaviour. These aggregates
+/// return NULL for rows without NULL, and depend on the image of equal values.
 const NAMESAKES: &str = "
 CREATE SCHEMA app;
 CREATE FUNCTION app.nothing(state bigint, v int) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT NULLIF(coalesce(state, 0) + v, 3)';
@@ -138,14 +139,14 @@ fn aggregates_named_as_the_servers_are_not_taken_for_them() {
     });
 }
 
-/// A built-in function or operator with its argument types and the facts that the engine states of it.
+/// A built-in function or operator, with its argument types and the facts that the engine states about it.
 struct Stated {
     name: String,
     args: Vec<String>,
     sig: Arc<FuncSig>,
 }
 
-/// Returns the built-in functions and operators whose arguments have one type each.
+/// Returns the built-in functions and operators with one type for each argument.
 fn stated() -> Vec<Stated> {
     let mut all = Vec::new();
     for (name, types) in signatures() {
@@ -162,8 +163,8 @@ fn stated() -> Vec<Stated> {
     all
 }
 
-/// Volatility, strictness and set-returning of a function with these arguments, or of the function of such an
-/// operator.
+/// A query for the facts about a function with these arguments, or about the function of such an operator.
+/// The facts are volatility, strictness, and whether the function returns a set.
 const FACTS: &str = "SELECT p.provolatile::text, p.proisstrict, p.proretset FROM pg_proc p \
      WHERE NOT $3 AND p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = $1 \
      AND p.proargtypes::text = array_to_string($2::text[]::regtype[]::oid[], ' ') \
@@ -186,7 +187,7 @@ fn facts_of_functions_are_those_of_the_server() {
             compared += 1;
             let volatility = Volatility::parse(r.get(0)).unwrap();
             let is_safe = sig.volatility >= volatility || BY_THEIR_COLUMNS.contains(&&*name);
-            // Strictness of a function without arguments has no meaning.
+            // A function without arguments has no meaningful strictness.
             let is_strict =
                 sig.strict == r.get::<_, bool>(1) || args.is_empty() || BY_THEIR_COLUMNS.contains(&&*name);
             let is_set = (sig.kind == FuncKind::SetReturning) == r.get::<_, bool>(2);

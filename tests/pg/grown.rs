@@ -1,6 +1,6 @@
-//! Sources get new columns, and stream tables that read none of the new columns are still updated by deltas.
-//! Catches changes that are lost or counted twice around such an alteration, and a whole-row value that has
-//! only the former columns. Catches also another alteration that is taken for an added column.
+//! Sources get new columns. Stream tables that read none of the new columns are still updated by deltas. The
+//! tests catch changes that are lost or counted twice around such an alteration, and a whole-row value that
+//! has only the former columns. The tests also catch another alteration that is taken for an added column.
 
 use crate::support::{Db, Driver, assert_equal, count, create, newest_server, open, refresh, run};
 use trickle_client::Session;
@@ -38,7 +38,7 @@ async fn set_up(db: &Db) -> (Driver, Session) {
     (t, w)
 }
 
-/// Returns how often a stream table was recomputed.
+/// Returns the number of recomputes of a stream table.
 async fn anew(w: &Session, what: &str) -> i64 {
     let text = format!(
         "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
@@ -127,8 +127,8 @@ fn the_type_of_rows_grows_with_its_table() {
     });
 }
 
-/// After an alteration that adds a column and has another effect, the readers are planned again and
-/// recomputed.
+/// An alteration adds a column and has another effect too. After such an alteration the readers are planned
+/// again and recomputed.
 #[test]
 fn other_alterations_beside_a_new_column_are_noticed() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A plan relies only on those guarantees about a source that the server enforces on this version, and never
-//! on stored rows. Catches plans that rely on a declaration which the server does not enforce, and stored
-//! rows of an older plan that a new plan cannot find.
+//! A plan relies only on guarantees about a source that this version of the server enforces, and never on
+//! stored rows. The tests catch plans that rely on a declaration which the server does not enforce. The tests
+//! also catch stored rows of an older plan that a new plan cannot find.
 
 use crate::support::{Db, Driver, assert_equal, create, each_server, name, open_with, refresh, run};
 use trickle_client::{Alteration, RefreshMode, RefreshOptions, Session, Settings};
@@ -14,7 +14,7 @@ async fn incremental(db: &Db) -> (Driver, Session) {
 async fn nothing(t: &mut Driver, w: &Session) {
     let all: Vec<_> = t.registry().await.unwrap().entries().map(|e| e.relation.name.to_string()).collect();
     for what in all {
-        // The stream table may have been dropped already, with one of its sources.
+        // The stream table may have been dropped already, together with one of its sources.
         let _ = t.drop(&name(&what), true).await;
     }
     run(w, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
@@ -115,7 +115,7 @@ fn a_not_null_that_a_child_loses_later_is_noticed() {
 }
 
 /// Rows may be equal in the columns of a unique index that is no key. The stream table has each row as often
-/// as its source.
+/// as its source has the row.
 #[test]
 fn an_index_that_is_no_key_is_not_taken_for_one() {
     const NO_CASE: &str =
@@ -137,13 +137,13 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
             .await
             .is_ok()
         {
-            // The operator class text_ops can index the citext column. It distinguishes x from X, which are
-            // equal as citext.
+            // The operator class text_ops can index the citext column. Under text_ops x and X differ, and as
+            // citext they are equal.
             let index = "CREATE EXTENSION citext; ALTER TABLE a ALTER v TYPE citext; CREATE UNIQUE INDEX ON a (v text_ops)";
             indexes.push((index, "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)"));
         }
         if has_icu {
-            // The index has collation "C". Under the collation of the column x and X are equal.
+            // The index has collation "C". Under the collation of the column, x and X are equal.
             let rows = "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)";
             indexes.push(("CREATE UNIQUE INDEX ON a (v COLLATE \"C\")", rows));
         }
@@ -175,7 +175,7 @@ fn an_index_that_is_no_key_is_not_taken_for_one() {
     });
 }
 
-/// Queries whose results have no key, of each kind, and a query with a result of one row.
+/// Queries of each kind with a result that has no key, and a query with a result of one row.
 const BAGS: &[&str] = &[
     "SELECT max(w) AS w{more} FROM t",
     "SELECT w{more} FROM t",
@@ -262,7 +262,7 @@ fn a_query_of_one_row_leaves_no_row_of_many() {
     });
 }
 
-/// The stored rows of the former query would have NULL in the columns that only the new query has. The new
+/// In the columns that only the new query has, the stored rows of the former query would have NULL. The new
 /// plan relies on a key without NULLs.
 #[test]
 fn a_query_of_keys_leaves_no_row_of_another_query() {
@@ -285,8 +285,8 @@ fn a_query_of_keys_leaves_no_row_of_another_query() {
     });
 }
 
-/// After a full refresh or a repair the stream table has exactly the rows of its query, whatever rows were
-/// stored.
+/// After a full refresh or a repair the stream table has exactly the rows of its query. The stored rows from
+/// before have no effect.
 #[test]
 fn a_full_refresh_does_not_depend_on_stored_rows() {
     each_server(async |db| {

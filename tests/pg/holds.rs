@@ -1,5 +1,5 @@
-//! Capture that the user switched off stays off, whatever else causes a new plan of the table's readers.
-//! Catches triggers that are made again although the user switched capture off.
+//! Capture that the user switched off stays off, even if the table's readers are planned again for another
+//! reason. The tests catch triggers that are made again although the user switched capture off.
 
 use crate::support::{
     Driver, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run, sql_api,
@@ -14,7 +14,7 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 4 FROM generate_series(1, 8) i";
 
-/// Returns the reason for which refreshes read all of `a`, in the words of the driver.
+/// Returns the reason for which refreshes read the whole table `a`, in the words of the driver.
 fn why() -> String {
     let program = if sql_api::is_meant() { "the program's " } else { "" };
     format!(
@@ -22,17 +22,18 @@ fn why() -> String {
     )
 }
 
-/// Settings with which every refresh that can use a delta does so, however small the tables are.
+/// Settings with which every refresh that can use a delta uses one, even over small tables.
 fn by_deltas() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-/// Asserts that `a` has no trigger, that the status shows its capture as switched off, and that its reader is
-/// right by full refreshes.
+/// Asserts that `a` has no trigger, and that the status shows its capture as switched off. Asserts also that
+/// its reader is right by full refreshes.
 async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'a'::regclass AND NOT tgisinternal";
     assert_eq!(count(w, triggers).await, 0, "{after}");
-    // The first refresh after a new plan is a full refresh for another reason, so only the second is checked.
+    // The first refresh after a new plan is a full refresh for another reason. So only the second refresh is
+    // checked.
     refresh(t, reader).await;
     run(w, "UPDATE a SET v = v + 1 WHERE id % 3 = 0").await;
     let done = refresh(t, reader).await;
@@ -129,8 +130,9 @@ fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
     });
 }
 
-/// Capture can stop because a reader no longer fits the altered table, and not because the user switched it
-/// off. Then `enable` is refused. Capture starts again with a reader that fits, or with another query.
+/// Capture can stop because a reader does not fit the altered table, and not because the user switched it
+/// off. In this case `enable` is refused. Capture starts again with a reader that fits, or with another
+/// query.
 #[test]
 fn capture_that_stopped_by_itself_comes_back() {
     newest_server(async |db| {

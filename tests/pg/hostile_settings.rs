@@ -1,6 +1,6 @@
 //! Settings of sessions that write, plan and refresh change no result. The tests set each setting that a
-//! session may set to unusual values. Catches results that depend on a setting that trickle did not fix, and
-//! errors that lack the name of the setting.
+//! session may set to unusual values. The tests catch results that depend on a setting that trickle did not
+//! fix, and errors that lack the name of the setting.
 
 use crate::support::{Db, Driver, count, is_todays, name, open, run, todays_server, try_refresh};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ const TABLES: &str = "
         ARRAY['NULL', NULL, 'x'] FROM generate_series(1, 30) i;
     INSERT INTO k SELECT i, 'k' || i FROM generate_series(1, 10) i";
 
-/// Queries whose values depend on settings; each is created under the test's settings.
+/// Queries whose values depend on settings. Each query is created under the test's settings.
 const QUERIES: [(&str, &str); 6] = [
     (
         "texts",
@@ -41,8 +41,8 @@ const QUERIES: [(&str, &str); 6] = [
 const TABLES_OF_QUERIES: [&str; 8] =
     ["texts", "searched", "grouped", "joined", "few", "all_of_it", "kept_grouped", "kept_joined"];
 
-/// A query for the settings that a session may set, with values of each: the opposite boolean, the other
-/// values of an enum, the least and the greatest number.
+/// A query for the settings that a session may set, with some values of each. The values are the opposite
+/// boolean, the other values of an enum, and the least and the greatest number.
 const VALUES: &str = "
     SELECT name, v.value FROM pg_settings CROSS JOIN LATERAL (
         SELECT CASE setting WHEN 'on' THEN 'off' ELSE 'on' END AS value WHERE vartype = 'bool'
@@ -95,7 +95,7 @@ async fn values(s: &Session) -> Vec<(String, String)> {
 /// Prefix of a fault that is reported even if its text names the setting.
 const WRONG: &str = "wrong:";
 
-/// Returns the fault under one value of a setting, if any.
+/// Returns the fault that occurs under one value of a setting, if any.
 async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usize) -> Option<String> {
     let named = |told: &str| {
         let told = told.to_lowercase().replace('_', " ");
@@ -105,7 +105,7 @@ async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usiz
         if setting == "search_path" { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) };
     let list = if list.is_empty() { "''".to_owned() } else { list };
     let set = format!("ALTER DATABASE {} SET {setting} = {list}", db_name(control).await);
-    // The server refuses some values, which are skipped.
+    // The server refuses some values, and the test skips these.
     if control.client().batch_execute(&set).await.is_err() {
         return None;
     }
@@ -121,7 +121,7 @@ async fn db_name(s: &Session) -> String {
     s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
 }
 
-/// Writes, alters and refreshes in new sessions, and compares in a session that began before.
+/// Writes, alters and refreshes in new sessions. Compares in a session that began earlier.
 async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     let writer = db.try_session().await.map_err(|e| format!("{e:?}"))?;
     let write = format!(
@@ -144,8 +144,8 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
         if nth.is_multiple_of(3) && !alter.is_empty() {
             run(control, alter).await;
         }
-        // An alteration may change values of an IMMEDIATE stream table's source without firing triggers. Its
-        // refresh notices the alteration.
+        // An alteration may change values of a source of an IMMEDIATE stream table, although no trigger
+        // fires. The refresh of the stream table notices the alteration.
         for table in TABLES_OF_QUERIES {
             try_refresh(&mut t, table).await.map_err(|e| format!("{table}: {e:?}"))?;
         }

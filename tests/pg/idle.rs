@@ -1,5 +1,5 @@
-//! The cost of many stream tables together. Catches work that each stream table causes for all stream tables,
-//! which tests with few stream tables do not show.
+//! The cost of many stream tables together. The tests catch work that each stream table causes for all stream
+//! tables. Tests with few stream tables do not show such work.
 
 use crate::support::{
     Budget, Db, Driver, assert_equal, count, create, cut, is_nightly, name, newest_server, open, private, run,
@@ -14,7 +14,7 @@ use trickle_client::registry::Entry;
 use trickle_client::{Connect, NewStreamTable, RefreshOptions, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Number of messages after which a connection breaks; no test sends so many.
+/// Number of messages after which a connection breaks. No test sends so many messages.
 const PLENTY: i64 = 1 << 40;
 
 /// Makes the stream tables with these numbers, each over a table of its own.
@@ -29,8 +29,8 @@ async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     }
 }
 
-/// The cost of refreshing all stream tables with a new client: number of messages sent, actions of the
-/// refreshes, and number of calls of fingerprint functions.
+/// The cost of refreshing all stream tables with a new client. The cost consists of the number of messages
+/// sent, the actions of the refreshes, and the number of calls of fingerprint functions.
 struct Cost {
     messages: i64,
     actions: Vec<&'static str>,
@@ -92,11 +92,12 @@ async fn segment(w: &Session, source: u32) -> String {
     w.client().query_one(&text, &[]).await.unwrap().get(0)
 }
 
-/// The query that a refresher sends in each of its rounds finds the stream tables with changes.
+/// Counts the messages of the query by which a refresher finds the stream tables with changes in each of its
+/// rounds.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     newest_server(async |db| {
-        // Creating stream tables is slow, so only nightly runs create 300.
+        // Creating stream tables is slow, so only nightly runs create 300 stream tables.
         let many = if is_nightly() { 300 } else { 100 };
         let mut t = open(db).await;
         let w = db.session().await;
@@ -132,7 +133,7 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     });
 }
 
-/// Opens connections to a database, and counts their messages.
+/// A connector that opens connections to a database, and counts their messages.
 struct Counted(Config, PathBuf, Mutex<Vec<Budget>>);
 
 impl Counted {
@@ -156,8 +157,8 @@ impl Connect for Counted {
     }
 }
 
-/// The greatest number of messages that an idle refresher sends in a second. It sends three messages for each
-/// check of the catalog, each check of the buffers, and each occasional reading of the catalog.
+/// The greatest number of messages that an idle refresher sends in a second. The refresher checks the
+/// catalog, checks the buffers, and occasionally reads the catalog. Each of these takes three messages.
 const IDLE_SECOND: i64 = 24;
 
 /// The number of queries of an idle refresher depends neither on the number of stream tables nor on their
@@ -179,7 +180,7 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= i64::try_from(seconds).unwrap() * IDLE_SECOND, "{sent}");
-            // The refresher finds the changes of a few stream tables among many without changes, also if the
+            // The refresher finds the few stream tables with changes among many without changes, even if the
             // changes come while it refreshes.
             for i in [7, 8, 39] {
                 run(&w, &format!("UPDATE s{i} SET v = v + 1; DELETE FROM s{i} WHERE id = 2")).await;
@@ -229,8 +230,8 @@ fn quick_looks_ask_for_the_snapshot_alone() {
             tokio::time::sleep(Duration::from_secs(3)).await;
             let before = to.sent();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            // The limit is one look each 45 ms, plus the messages of each idle second. A look may come a
-            // tenth of its period (50 ms) early.
+            // The limit is the messages of one check each 45 ms, plus the messages of each idle second. A
+            // check may come a tenth of its period (50 ms) early.
             let most = i64::try_from(seconds).unwrap() * (ROUND_TRIP * 1000 / 45 + IDLE_SECOND);
             let sent = to.sent() - before;
             assert!(sent > 0 && sent <= most, "{sent}, of {most}");
@@ -265,8 +266,8 @@ fn the_status_of_many_is_as_many_messages_as_of_few() {
                 let s = all.iter().find(|s| s.name == format!("public.{what}")).unwrap();
                 (s.pending, s.pending_changes)
             };
-            // An update counts as two changes, and a TRUNCATE as none. For `over`, changes of its source's
-            // source count.
+            // An update counts as two changes, and a TRUNCATE as none. For `over`, the changes of its
+            // source's source count.
             assert_eq!(pending("st0"), (Some(true), Some(4)));
             assert_eq!(pending("over"), (Some(true), Some(4)));
             assert_eq!(pending("st1"), (Some(true), Some(0)));
@@ -293,8 +294,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
             costs.push(cost);
         }
         let [a, b, c] = costs.as_slice() else { panic!("three rounds") };
-        // The number of some messages depends on the content of a buffer, so a tenth of growth is allowed.
-        // Work that each stream table causes for all others would grow by a half.
+        // The number of some messages depends on the content of a buffer, so the test allows a growth of a
+        // tenth. Work that each stream table causes for all others would grow by a half.
         let grows = |by: fn(&Cost) -> i64| (by(c) - by(b)) * 10 <= (by(b) - by(a)) * 11;
         assert!(grows(|c| c.messages), "{} {} {}", a.messages, b.messages, c.messages);
         assert!(grows(|c| c.looks), "{} {} {}", a.looks, b.looks, c.looks);
@@ -302,8 +303,8 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
     });
 }
 
-/// The refresh of many stream tables misses no changed, truncated, altered or marked one among idle stream
-/// tables.
+/// A refresh of many idle stream tables finds each stream table that is altered or marked, or whose source
+/// was changed or truncated.
 #[test]
 fn changes_are_found_among_many_idle_stream_tables() {
     newest_server(async |db| {

@@ -1,7 +1,7 @@
 //! IMMEDIATE stream tables: each statement that writes a source also applies its delta. Locks and open
-//! transactions fix the order of all statements. Catches errors that tests of one writer cannot show: results
-//! that another writer changes at the same time, sources that one statement changes together, and objects
-//! that stay behind.
+//! transactions fix the order of all statements. The tests catch two errors that tests of one writer cannot
+//! show. Another writer changes a result at the same time, or one statement changes several sources together.
+//! The tests also catch objects that remain after a drop or a change of mode.
 
 use crate::support::{
     Db, Driver, assert_equal, blocked, count, create, mode, name, open, pid, refresh, run, todays_server,
@@ -18,8 +18,8 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
     INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
 
-/// One stream table for each kind of lock by which writers exclude each other, and one that reads the stream
-/// table `by_group`.
+/// One stream table for each kind of lock by which writers exclude each other, and one stream table that
+/// reads `by_group`.
 const TABLES: [(&str, &str); 6] = [
     ("by_key", "SELECT id, v FROM a WHERE v > 2"),
     ("by_group", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
@@ -96,7 +96,8 @@ fn each_kind_of_statement_is_applied_as_it_ends() {
     });
 }
 
-/// Cascades, and a user's triggers that write within a statement, before and after trickle's triggers.
+/// Runs cascades, and a user's triggers that write within a statement. The user's triggers fire before and
+/// after trickle's triggers.
 #[test]
 fn cascades_and_triggers_of_a_statement_are_applied_once() {
     todays_server(async |db| {
@@ -152,7 +153,7 @@ fn cascades_and_triggers_of_a_statement_are_applied_once() {
 }
 
 /// A statement of a user's trigger ends before the statement that fired the trigger. The inner statement can
-/// update or delete rows of the outer one before their insert is applied.
+/// update or delete rows that the outer statement inserted, before this insert is applied.
 #[test]
 fn changes_by_triggers_of_a_statement_are_applied_with_it() {
     todays_server(async |db| {
@@ -216,8 +217,8 @@ fn immediate_tables_follow_rollbacks_and_prepared_transactions() {
         assert_all(&mut t).await;
         assert_equal(&mut t, "divided").await;
         assert_eq!(count(&s, "SELECT count(*) FROM b WHERE w = 0").await, 0);
-        // The query raises no error here, and only a delta would: a row of the join is deleted, and its
-        // partner's divisor becomes 0.
+        // The query raises no error here, but a delta would raise one. A row of the join is deleted, and the
+        // divisor in its partner row becomes 0.
         run(&s, "BEGIN; WITH gone AS (DELETE FROM a WHERE k = 4) UPDATE b SET w = 0 WHERE k = 4; COMMIT")
             .await;
         assert_equal(&mut t, "divided").await;
@@ -270,9 +271,10 @@ fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
         let mut t = keep_all(db).await;
         let (old, other) = (db.session().await, db.session().await);
         let writes = [
-            // For a join, the last writer of any source row counts.
+            // For a join, the snapshot must show the last writer of each source, whichever row that writer
+            // wrote.
             ("INSERT INTO b VALUES (50, 1, 1)", "DELETE FROM b WHERE id = 3", Some("40001")),
-            // For totals, the last writer of the same group counts.
+            // For totals, the snapshot must show the last writer of the group that the statement changes.
             ("INSERT INTO a VALUES (200, 3, 1)", "INSERT INTO a VALUES (201, 3, 1)", Some("40001")),
             ("TRUNCATE a", "INSERT INTO a VALUES (1, 3, 1)", Some("40001")),
         ];
@@ -316,7 +318,7 @@ fn a_snapshot_that_shows_two_rows_of_one_key_is_refused() {
 }
 
 /// A refresh computes the stream tables while nobody writes. A later write under a snapshot from before the
-/// refresh is refused, since its delta would not fit the refreshed rows.
+/// refresh is refused, since the delta of the write would not fit the refreshed rows.
 #[test]
 fn a_snapshot_from_before_a_refresh_is_refused() {
     todays_server(async |db| {
@@ -336,7 +338,7 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
             assert_equal(&mut t, what).await;
             t.drop(&name(what), false).await.unwrap();
         }
-        // The refresh waits for the end of the transaction of `old`, which has written.
+        // The session `old` has written, and the refresh waits for the end of its transaction.
         run(&old, "BEGIN; DELETE FROM a WHERE id = 2").await;
         let (by, waits) = (db.session().await, pid(t.connection().client()).await);
         tokio::join!(keep(&mut t, "bag", "SELECT k FROM a"), async {
@@ -347,8 +349,8 @@ fn a_snapshot_from_before_a_refresh_is_refused() {
     });
 }
 
-/// Writers of rows with different keys or of different groups do not wait for each other, except for about
-/// one pair of groups in a thousand.
+/// Writers of rows with different keys or of different groups do not wait for each other. About one pair of
+/// groups in a thousand is an exception.
 #[test]
 fn writers_of_different_groups_do_not_wait_for_each_other() {
     todays_server(async |db| {
@@ -471,8 +473,8 @@ fn writers_under_stacked_immediate_tables_do_not_deadlock() {
     });
 }
 
-/// The triggers and functions of an IMMEDIATE stream table are dropped when it is dropped or gets another
-/// mode. No write fails in the meantime.
+/// When an IMMEDIATE stream table is dropped or gets another mode, its triggers and functions are dropped
+/// too. No write fails in the meantime.
 #[test]
 fn modes_come_and_go_with_all_that_belongs_to_them() {
     todays_server(async |db| {
@@ -503,8 +505,8 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
         t.alter(&name("joined"), &suspended(false)).await.unwrap();
         run(&s, "DELETE FROM a WHERE id = 9").await;
         assert_equal(&mut t, "joined").await;
-        // `disable` removes the triggers from the source, for a user whose writes fail because of the
-        // triggers.
+        // `disable` removes the triggers from the source. A user can call `disable` when the triggers make
+        // writes fail.
         t.disable(&name("a")).await.unwrap();
         assert_eq!(count(&s, own).await, 0);
         run(&s, "DELETE FROM a WHERE id = 10").await;
@@ -532,8 +534,8 @@ fn modes_come_and_go_with_all_that_belongs_to_them() {
     });
 }
 
-/// The next refresh notices and repairs a trigger that somebody switched off, an altered source, or a renamed
-/// column or stream table.
+/// The next refresh notices a disabled trigger, an altered source, and a renamed column or stream table, and
+/// makes the stream table right again.
 #[test]
 fn the_next_refresh_repairs_broken_immediate_tables() {
     todays_server(async |db| {
@@ -634,7 +636,8 @@ fn readers_of_immediate_tables_refresh_by_deltas() {
     });
 }
 
-/// A role that may write a source needs no right on the stream tables over the source, and gets none.
+/// A role that may write a source needs no right on the stream tables over the source, and gets no such
+/// right.
 #[test]
 fn writers_need_no_rights_and_get_none() {
     todays_server(async |db| {

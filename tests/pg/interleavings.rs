@@ -1,6 +1,6 @@
 //! Refreshes while other transactions are open, commit late, are rolled back or are prepared. Locks and open
-//! transactions fix the order of all statements. Catches changes that a frontier passes before they commit,
-//! which a test of one connection cannot show.
+//! transactions fix the order of all statements. The tests catch changes that a frontier passes before they
+//! commit. A test of one connection cannot show such changes.
 
 use crate::support::{
     Driver, assert_equal, blocked, count, create, name, open, open_with, pid, refresh, run, todays_server,
@@ -23,8 +23,8 @@ const TABLES: [(&str, &str); 3] = [
     ("over", "SELECT g.k, g.s, count(b.id) AS n FROM grouped g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
 ];
 
-/// If a transaction writes before a refresh and commits after the refresh, the next refresh applies its
-/// changes, whatever the isolation level of the transaction.
+/// A transaction writes before a refresh and commits after the refresh. The next refresh applies the changes
+/// of the transaction, whatever its isolation level.
 #[test]
 fn a_transaction_open_across_two_refreshes_is_counted_once() {
     todays_server(async |db| {
@@ -151,8 +151,8 @@ fn captured_changes_of_a_failed_statement_are_rolled_back() {
     });
 }
 
-/// A refresh that collects the server's plans has the same effect as a refresh without plans: it reports the
-/// written rows, and its readers are right.
+/// A refresh that collects the server's plans has the same effect as a refresh without plans. The refresh
+/// with plans reports the written rows, and its readers are right.
 #[test]
 fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     todays_server(async |db| {
@@ -181,8 +181,8 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     });
 }
 
-/// A watch of a refresh that commits a change before the statement with index `at`. The change must not be
-/// lost or half applied, and both arms of a diamond must show the same state.
+/// A watch on a refresh. The watch commits a change before the statement with index `at`. The change must not
+/// be lost or applied in part. Both arms of a diamond must show the same state.
 struct Meanwhile<'s> {
     writer: &'s Session,
     at: usize,
@@ -239,8 +239,8 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// A writer began before its table, or another column of the table, was captured. The creation waits for that
-/// writer.
+/// A writer began before capture of its table, or of another column of the table, began. The creation waits
+/// for that writer.
 #[test]
 fn creations_wait_for_writers_that_began_before_capture() {
     todays_server(async |db| {
@@ -275,8 +275,8 @@ fn creations_wait_for_writers_that_began_before_capture() {
     });
 }
 
-/// Whether a TRUNCATE or a refresh locks the table first, the refresh sees the whole effect of the other
-/// transaction or none of it.
+/// A TRUNCATE or a refresh may lock the table first. In both orders the refresh sees the whole effect of the
+/// other transaction or none of it.
 #[test]
 fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     todays_server(async |db| {
@@ -310,8 +310,8 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     });
 }
 
-/// A watch of a refresh that alters the query of the stream table, from another connection, before the first
-/// lock of the refresh.
+/// A watch on a refresh. From another connection, the watch alters the query of the stream table before the
+/// first lock of the refresh.
 struct AltersBeforeLock(Option<Driver>);
 
 impl Watch for AltersBeforeLock {
@@ -328,7 +328,7 @@ impl Watch for AltersBeforeLock {
     }
 }
 
-/// A refresh of a query that is altered before the refresh has its locks runs the new query.
+/// A query is altered before a refresh has its locks. The refresh runs the new query.
 #[test]
 fn a_query_is_altered_after_a_refresh_was_planned() {
     todays_server(async |db| {
@@ -476,7 +476,7 @@ fn a_writer_outlives_the_segment_that_its_session_knows() {
     });
 }
 
-/// The history reports the time for which a refresh waited for locks separately from the time of its work.
+/// The history reports the time that a refresh waited for locks, and separately the time of its work.
 #[test]
 fn waiting_for_a_lock_is_told_in_history() {
     todays_server(async |db| {
@@ -488,7 +488,7 @@ fn waiting_for_a_lock_is_told_in_history() {
         let waiting = pid(t.connection().client()).await;
         let release = async {
             blocked(&watch, waiting).await;
-            // The refresh waits at least as long as this sleep.
+            // The wait of the refresh is at least as long as this sleep.
             run(&holder, "SELECT pg_sleep(0.05); COMMIT").await;
         };
         let (done, ()) = tokio::join!(refresh(&mut t, "copy"), release);

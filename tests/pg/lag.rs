@@ -1,6 +1,6 @@
-//! The lag of the changes that a refresh brings, where the server tracks commit times. Catches a lag that is
-//! measured from the write, or from the refresh of a source, and not from the commit of the change. Catches
-//! also a lag that is reported although the commit time of some change is unknown.
+//! The lag of the changes that a refresh applies, where the server tracks commit times. The lag counts from
+//! the commit of the change. The tests catch a lag that is measured from the write, or from the refresh of a
+//! source. The tests also catch a lag that is reported although the commit time of some change is unknown.
 
 use crate::support::private::{connect, newest_version, open, start_with};
 use crate::support::{create, refresh, run};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use trickle_client::{Session, Settings};
 use trickle_core::cost::Force;
 
-/// A query for two times. The first is the reported lag of the last refresh of `$1`. The second is the time
-/// from the commit of the writer of row `$2` to the end of that refresh.
+/// A query for two times. The first time is the reported lag of the last refresh of `$1`. The second time is
+/// the time from the commit of the writer of row `$2` to the end of that refresh.
 const LAG: &str = "SELECT h.lag_ms, (extract(epoch FROM h.end_time - pg_xact_commit_timestamp(t.xmin)) * 1000)::float8 \
     FROM t, pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
     WHERE s.pgt_name = $1 AND t.id = $2 ORDER BY h.refresh_id DESC LIMIT 1";
@@ -19,8 +19,8 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
     (row.get(0), row.get(1))
 }
 
-/// Whether a reported lag is right. The process reads the clock for the lag after it noted the end of
-/// the refresh, so up to 200 ms may lie in between. A lag from a wrong commit is off by more.
+/// Whether a reported lag is right. The process notes the end of the refresh, and then reads the clock for
+/// the lag. So up to 200 ms may lie between the two. A lag from a wrong commit is wrong by more.
 fn is_so(told: f64, passed: f64) -> bool {
     (passed - 0.1..passed + 200.0).contains(&told)
 }
@@ -53,8 +53,8 @@ fn lag_is_from_the_first_commit_to_the_end_of_the_refresh() {
             assert!(is_so(told, passed) && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
         }
 
-        // The rows of `up` that `both` reads were written by a refresh, whose commit is not the commit of the
-        // change. So the lag is unknown.
+        // `both` reads rows of `up` that a refresh wrote. The commit of that refresh is not the commit of the
+        // change, so the lag is unknown.
         refresh(&mut t, "both").await;
         assert_eq!(lag(&w, "both", 2).await.0, None);
         run(&w, "INSERT INTO t VALUES (4, 4)").await;
@@ -64,7 +64,8 @@ fn lag_is_from_the_first_commit_to_the_end_of_the_refresh() {
     });
 }
 
-/// The commit time of a transaction from before the server tracked commit times is unknown.
+/// A transaction committed before the server tracked commit times. The commit time of such a transaction is
+/// unknown.
 #[test]
 fn lag_is_unknown_for_commits_that_were_not_tracked() {
     newest_version(async |binaries| {
@@ -88,7 +89,8 @@ fn lag_is_unknown_for_commits_that_were_not_tracked() {
     });
 }
 
-/// Replicated transactions have the commit time of the publisher's clock, which is an hour off here.
+/// A replicated transaction has the commit time of the publisher's clock. In this test the publisher's clock
+/// is wrong by an hour.
 #[test]
 fn lag_is_unknown_for_commits_of_another_server() {
     newest_version(async |binaries| {

@@ -160,7 +160,7 @@ fn a_suspended_stream_table_stays_so_until_resumed() {
         );
         t.alter(&name("totals"), &Alteration { query, ..Alteration::default() }).await.unwrap();
         assert_eq!(status(&t).await, Activity::Suspended, "another query");
-        // A failed refresh by hand does not change that the user suspended the stream table.
+        // A failed refresh by hand leaves the stream table suspended, as the user wants.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         assert!(try_refresh(&mut t, "totals").await.is_err());
         t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
@@ -168,7 +168,7 @@ fn a_suspended_stream_table_stays_so_until_resumed() {
         assert_eq!(status(&t).await, Activity::Suspended, "a failure");
         t.alter(&name("totals"), &set(false)).await.unwrap();
         assert_eq!(status(&t).await, Activity::Active);
-        // A stream table that was suspended after failures is active again after a successful refresh.
+        // A stream table that failures have suspended is active again after a successful refresh.
         t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         for _ in 0..5 {
             assert!(try_refresh(&mut t, "totals").await.is_err());
@@ -255,14 +255,14 @@ fn replacing_keeps_the_schedule_and_mode_that_are_not_given() {
     });
 }
 
-/// The columns of a stream table's primary key, and the objects that depend on it.
+/// A query for the columns of a stream table's primary key, and for the objects that depend on the key.
 const KEY: &str = "
     SELECT coalesce(string_agg(a.attname, ' ' ORDER BY k.n), '') FROM pg_constraint c
     CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY k(attnum, n)
     JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum
     WHERE c.conrelid = 'totals'::regclass AND c.contype = 'p'";
 
-/// To its users a stream table is a table. Its key is declared, and users' objects on the stream table stay,
+/// To its users a stream table is a table. Its key is declared. Users' objects on the stream table stay,
 /// however its rows are replaced.
 #[test]
 fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
@@ -316,9 +316,9 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
     });
 }
 
-/// A connection remembers the stream tables that it refreshed, and compares its memory with the catalog under
-/// the locks of each refresh. The next refresh notices alterations by other connections, and counts changes
-/// once.
+/// A connection remembers the stream tables that it refreshed. Under the locks of each refresh, it compares
+/// its memory with the catalog. The next refresh notices alterations by other connections, and counts each
+/// change once.
 #[test]
 fn a_connection_notices_changes_that_others_made() {
     newest_server(async |db| {
@@ -381,7 +381,7 @@ fn a_connection_notices_changes_that_others_made() {
         assert!(next(&mut t).await.unwrap_err().message().contains("belongs to lifecycle_clerk"));
         run(&w, "ALTER TABLE st OWNER TO postgres").await;
 
-        // When the query no longer fits its source, one refresh fails, and the failure is counted once.
+        // When the query stops fitting its source, one refresh fails, and the failure is counted once.
         twice(&mut t).await;
         run(&w, "ALTER TABLE a DROP COLUMN v").await;
         let e = t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap_err();
@@ -391,9 +391,9 @@ fn a_connection_notices_changes_that_others_made() {
     });
 }
 
-/// The catalog's rows about a stream table and its sources are read under one snapshot, also while stream
-/// tables are created and dropped. Otherwise a connection could remember a stream table without sources, and
-/// never refresh it.
+/// One snapshot shows all rows of the catalog about a stream table and its sources, also while stream tables
+/// are created and dropped. Otherwise a connection could remember a stream table without sources, and never
+/// refresh it.
 #[test]
 fn the_registry_reads_the_catalog_at_one_moment() {
     newest_server(async |db| {
@@ -447,7 +447,7 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
             assert!(later(before, now), "{known}: {before:?} {now:?}");
             before = now;
         }
-        // A refresh of several stream tables finds by one query that all are idle.
+        // A refresh of several stream tables finds out by one query that all of them are idle.
         t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
         for what in ["sums", "large"] {
             let now = times(&w, what).await;
@@ -494,7 +494,7 @@ fn looks_do_not_wait_for_an_alter_under_a_view() {
         run(&other, "UPDATE customers SET name = 'y' WHERE id = 2").await;
         tokio::time::timeout(soon, refresh(&mut t, "names")).await.expect("nobody waits");
         run(&w, "COMMIT").await;
-        // The definition of the view did not change while `orders` was locked, so no stream table is planned
+        // The definition of the view did not change while `orders` was locked. So no stream table is planned
         // again.
         for what in ["counted", "all_of_it", "names"] {
             assert_equal(&mut t, what).await;
@@ -515,7 +515,7 @@ fn looks_do_not_wait_for_an_alter_under_a_view() {
             run(&w, "COMMIT").await;
         };
         let (made, ()) = tokio::join!(t.create(&again), ends);
-        // The SQL API does not tell whether anything was made.
+        // The SQL API does not report whether the call made anything.
         assert!(!made.unwrap().made || Driver::is_the_servers());
         assert_eq!(count(&w, refreshes).await, before, "its rows stay");
         // A changed view is noticed, even if `orders` is locked when the catalog is read.

@@ -1,6 +1,6 @@
-//! A buffer that nobody drains stays near its limit. Past the limit, triggers write only a mark that the
-//! source changed. Catches changes that are lost because they were not written, and buffers that grow past
-//! their limit.
+//! A buffer that nobody drains stays near its limit. Above the limit, triggers write only a mark that the
+//! source changed. The tests catch changes that are lost because they were not written, and buffers that grow
+//! far above their limit.
 
 use crate::support::{Db, Driver, assert_equal, count, create, open_with, refresh, run, todays_server};
 use trickle_client::capture::CaptureOptions;
@@ -59,10 +59,9 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
     for round in 0..3 {
         fill(&w).await;
         let (bytes, rows) = held(&w).await;
-        // The buffer has at most the changes of one statement more than its limit.
+        // The buffer exceeds its limit by at most the changes of one statement.
         assert!(bytes <= LIMIT + (40 << 10), "{bytes}");
-        // For later changes the triggers write nothing at all, whatever the kind of change and its
-        // transaction.
+        // For later changes of each kind and in each transaction, the triggers write nothing.
         for later in [
             "INSERT INTO a VALUES (1000, 1, 1); DELETE FROM a WHERE id = 1000",
             "BEGIN; UPDATE a SET v = 0 WHERE k = 1; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s; COMMIT",
@@ -81,7 +80,8 @@ async fn stays_below(db: &Db, mode: Mode, unlogged: bool) {
         assert!(standing.iter().all(|s| s.pending == Some(true)), "{standing:?}");
         assert!(standing[0].sources.iter().any(|s| s.overflowed), "{standing:?}");
         assert!(t.buffers().await.unwrap().iter().any(|b| b.full && b.source == "public.a"));
-        // The refresh of one reader notices the limit. The other readers are recomputed too, each once.
+        // The refresh of one reader notices that the buffer is full. The other readers are also recomputed,
+        // each of them once.
         let done = refresh(&mut t, "rows").await;
         assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
         assert_eq!(done[0].report.reason, "public.a was changed more than its buffer may hold");
@@ -116,7 +116,7 @@ fn a_buffer_that_nobody_drains_stays_below_its_limit_unlogged() {
     todays_server(async |db| stays_below(db, Mode::Statement, true).await);
 }
 
-/// A writer whose changes the triggers did not write may commit after the recompute. The readers of its table
+/// A writer whose changes the triggers did not write may commit after the recompute. The readers of the table
 /// must then be recomputed again.
 #[test]
 fn a_silent_writer_that_commits_late_is_not_lost() {
@@ -157,7 +157,7 @@ fn a_silent_writer_that_commits_late_is_not_lost() {
     });
 }
 
-/// A session whose snapshot is older than the emptying of the buffer still sees the removed mark of the full
+/// The buffer is emptied after the snapshot of a session. The session still sees the removed mark of the full
 /// buffer, and must not rely on that mark.
 #[test]
 fn an_old_snapshot_does_not_believe_in_a_mark_that_is_gone() {
@@ -203,8 +203,8 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
         let wide = Settings { buffer_limit_bytes: Some(64 << 10), ..settings(Mode::Statement, false) };
         let mut t = open_with(db, wide).await;
         fill(&w).await;
-        // The buffer is full by the old limit, so the stream tables are recomputed. From then on the new
-        // limit applies.
+        // The buffer is full by the old limit, so the stream tables are recomputed. After that the new limit
+        // applies.
         for what in ["rows", "sums"] {
             let done = refresh(&mut t, what).await;
             assert_eq!(done[0].report.action.name(), "REINITIALIZE", "{done:?}");
@@ -265,13 +265,13 @@ fn writers_and_refreshes_meet_at_the_limit() {
     });
 }
 
-/// Clients with different limits must not make the triggers again in turn. The limit of the last `init`
-/// applies to all.
+/// Clients with different limits must not make the triggers again and again. The limit of the last `init`
+/// applies to all clients.
 #[test]
 fn the_limit_is_one_for_all_clients() {
     todays_server(async |db| {
-        // A new segment would have a new trigger function too, so the segments are too large to be rotated in
-        // this test.
+        // A new segment would have a new trigger function too. So the segments are so large that this test
+        // rotates none.
         let one = Settings { segment_bytes: 1 << 20, ..settings(Mode::Statement, false) };
         let mut t = open_with(db, one.clone()).await;
         let w = db.session().await;

@@ -1,6 +1,6 @@
 //! Objects of users that look like PostgreSQL's own in the text of a query, and facts that a catalog does not
-//! tell. Catches a plan that takes an operator, a cast, a function or an aggregate for another one: its rows
-//! are wrong.
+//! contain. The tests catch a plan that takes an operator, a cast, a function or an aggregate for another
+//! one, and so has wrong rows.
 
 use crate::support::{assert_equal, create, mode, name, newest_server, open, run, todays_server};
 use trickle_client::{NewStreamTable, RefreshMode};

@@ -1,6 +1,7 @@
-//! The owner of an IMMEDIATE stream table loses rights on functions and schemas that its triggers name; the
-//! triggers run as that owner. Also snapshots that are older than the named objects. Catches writers that
-//! fail because of another role's rights, and rows that are missing without an error.
+//! The triggers of an IMMEDIATE stream table run as its owner. The owner loses rights on functions and
+//! schemas that these triggers name. Some tests also use snapshots that are older than the named objects. The
+//! tests catch writers that fail because of another role's rights, and rows that are missing without an
+//! error.
 
 use crate::program::Role;
 use crate::support::{Db, Driver, count, name, open, run, todays_server, try_refresh};
@@ -72,8 +73,7 @@ fn writers_go_on_where_an_owner_loses_a_right() {
                 assert_eq!(made.code, 0, "{query}: {}", made.err);
                 run(&s, WRITES[0]).await;
                 admin(db, &owner, lost).await;
-                // A session that planned the triggers before the loss, and a new session that never planned
-                // them.
+                // One session planned the triggers before the loss, and a new session never planned them.
                 for write in WRITES {
                     let new = db.session().await;
                     for s in [&s, &new] {
@@ -93,12 +93,12 @@ fn writers_go_on_where_an_owner_loses_a_right() {
     });
 }
 
-/// Triggers that a session makes again must check the rights that their owner has at that time.
+/// When a session makes triggers again, the triggers must check the rights that their owner has at that time.
 #[test]
 fn triggers_made_again_ask_for_the_rights_of_now() {
     todays_server(async |db| {
-        // With the extension, this role could not switch capture off by the library, since it does not own
-        // the catalog.
+        // With the extension this role does not own the catalog. So it could not switch capture off through
+        // the library.
         if Driver::is_the_servers() {
             return;
         }
@@ -133,8 +133,9 @@ fn triggers_made_again_ask_for_the_rights_of_now() {
     });
 }
 
-/// A transaction whose snapshot is older than a plan sees the former function, operator or type. Its writes
-/// are refused, since it can neither apply a delta nor leave a mark that other sessions would see.
+/// A transaction whose snapshot is older than a plan sees the former function, operator or type. The
+/// transaction can neither apply a delta nor leave a mark that other sessions would see. So its writes are
+/// refused.
 #[test]
 fn a_snapshot_from_before_an_object_is_refused() {
     todays_server(async |db| {

@@ -1,6 +1,6 @@
-//! The effect of each kind of DDL on readers of the table. docs/migrations.md has a table of these effects,
-//! which this test compares (`TRICKLE_BLESS=1` writes the table). Catches needless recomputes, missing
-//! recomputes, and writers that fail after a migration.
+//! The effect of each kind of DDL on readers of the altered table. docs/migrations.md has a table of these
+//! effects. A test compares the table with the effects, and `TRICKLE_BLESS=1` writes the table. The tests
+//! catch needless recomputes, missing recomputes, and writers that fail after a migration.
 
 use crate::objects::compare;
 use crate::support::{
@@ -17,18 +17,19 @@ use trickle_core::refresh::Action;
 enum Effect {
     /// The stream table is still updated by deltas, from its stored rows.
     GoesOn,
-    /// The program recomputes the stream table once. With the extension it is still updated by deltas, since
-    /// an event trigger sees the alteration.
+    /// The program recomputes the stream table once. With the extension, the stream table is still updated by
+    /// deltas, since an event trigger notes the alteration.
     AnewByProgram,
     /// The stream table is recomputed once.
     Anew,
-    /// The stream table is suspended with its rows, until it gets a query that fits.
+    /// The stream table is suspended and keeps its rows, until it gets a query that fits.
     Suspended,
 }
 use Effect::{Anew, AnewByProgram, GoesOn, Suspended};
 
 impl Effect {
-    /// Returns the effect that this one has with the driver of this run: `GoesOn`, `Anew` or `Suspended`.
+    /// Returns the effect that this value stands for with the driver of this run: `GoesOn`, `Anew` or
+    /// `Suspended`.
     fn here(self) -> Effect {
         match self {
             AnewByProgram if Driver::is_the_servers() => GoesOn,
@@ -64,7 +65,8 @@ const SOURCES: &str = "
 const GONE: &str = "DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS away, moved CASCADE; \
     DROP PUBLICATION IF EXISTS published";
 
-/// Readers of `id` and `v` of `t`, of `id`, `name` and (by a view) `more` of `k`, and of all columns of `p`.
+/// Readers of columns `id` and `v` of `t`, of columns `id`, `name` and (by a view) `more` of `k`, and of all
+/// columns of `p`.
 const READERS: [(&str, &str); 5] = [
     ("selected", "SELECT id, v FROM t WHERE v <> 3"),
     ("grouped", "SELECT v, count(*) AS n, sum(id) AS s, max(id) AS m FROM t GROUP BY v"),
@@ -95,7 +97,7 @@ const WRITES: [&str; 4] = [
 struct Kind(&'static str, &'static str, Effect);
 
 impl Kind {
-    /// Whether the DDL alters no table that a stream table of `KEPT` reads.
+    /// Whether the DDL alters none of the tables that a stream table of `KEPT` reads.
     fn is_of_no_kept(&self) -> bool {
         !["TABLE t", "TABLE k", "UPDATE t"].iter().any(|t| self.1.contains(t))
     }
@@ -303,8 +305,8 @@ async fn computed(t: &Driver, what: &str) -> usize {
     history.iter().filter(|h| matches!(h.action, Action::Full | Action::Reinitialize)).count()
 }
 
-/// Refreshes the stream tables of `KEPT`, and returns the gravest effect. `before` has their numbers of
-/// recomputes before the DDL, since with the extension the DDL itself recomputes.
+/// Refreshes the stream tables of `KEPT`, and returns the gravest effect. `before` has the number of
+/// recomputes of each stream table before the DDL, since with the extension the DDL itself recomputes.
 async fn effect_on_kept(t: &mut Driver, kind: &Kind, before: [usize; 2]) -> Effect {
     let mut gravest = GoesOn;
     for ((what, _), before) in KEPT.into_iter().zip(before) {
@@ -347,7 +349,7 @@ async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
 }
 
 /// Asserts that writers do not fail, however the table was altered. A statement may fail only if it names a
-/// table or column that no longer exists.
+/// table or column that does not exist.
 async fn write(s: &Session) {
     for text in WRITES {
         if let Err(e) = s.client().batch_execute(text).await {
@@ -548,7 +550,7 @@ fn renames_are_followed_as_under_a_view() {
 
 /// An IMMEDIATE stream table may need a key or a NOT NULL of its source. When the source loses one of these,
 /// writers do not fail, and a mark says that the stream table may be behind. A new key that replaces the
-/// former counts as a key.
+/// former key counts as a key.
 #[test]
 fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     const TABLE: &str = "CREATE TABLE f (id int PRIMARY KEY, u int NOT NULL UNIQUE, g int NOT NULL, v int NOT NULL); \

@@ -1,6 +1,6 @@
-//! User-defined types. Catches composite values to which IS NULL is applied field by field, and domains whose
-//! collation or length is forgotten. Catches also operators that are not on the search path, and triggers
-//! that name a type outside their search path.
+//! User-defined types. The tests catch composite values to which IS NULL is applied field by field, and
+//! domains whose collation or length is forgotten. The tests also catch operators that are not on the search
+//! path, and triggers that name a type outside their search path.
 
 use crate::support::{assert_equal, create, mode, open, open_with, refresh, run, todays_server};
 use trickle_client::Settings;
@@ -37,8 +37,8 @@ fn a_composite_with_nulls_in_it_is_a_value() {
     });
 }
 
-/// Facts that the engine must ask the server for: types of bits, defaults of arguments, variadic functions,
-/// and operators of users and extensions before ANY.
+/// Facts that only the server knows: types of bits, defaults of arguments, variadic functions, and operators
+/// of users and extensions before ANY.
 #[test]
 fn names_that_only_the_server_resolves_are_kept_by_deltas() {
     todays_server(async |db| {
@@ -140,8 +140,8 @@ fn a_table_with_an_enum_can_be_truncated() {
     });
 }
 
-/// Facts about types that the engine must ask the server for: their operators, the fields of composites,
-/// functions over any range, and collations.
+/// Facts about types that only the server knows: their operators, the fields of composites, functions over
+/// any range, and collations.
 #[test]
 fn properties_of_types_are_asked_of_the_server() {
     todays_server(async |db| {
@@ -214,7 +214,8 @@ fn properties_of_types_are_asked_of_the_server() {
     });
 }
 
-/// Under a nondeterministic collation different texts can be equal, and so can the texts computed from them.
+/// Under a nondeterministic collation different texts can be equal. Texts computed from them can then be
+/// equal too.
 #[test]
 fn texts_computed_from_collated_texts_compare_like_them() {
     todays_server(async |db| {

@@ -1,6 +1,6 @@
 //! After the creation of stream tables, a stranger creates operators and functions in a schema of the search
-//! path. They fit the columns better than the server's own. Catches a name in trickle's statements that the
-//! server looks up in a schema where a stranger may create.
+//! path. The stranger's operators and functions fit the columns better than the server's own. The tests catch
+//! a name in trickle's statements that the server looks up in a schema where a stranger may create objects.
 
 use crate::program::Role;
 use crate::support::{count, newest_server, run, todays_server};
@@ -57,8 +57,9 @@ const QUERIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Copies each operator and function of the server into the schema `free`, for each type of the columns that
-/// fits. A copy raises an error that names the role as which it ran, unless that role is the stranger.
+/// Statements that copy common operators and functions of the server into the schema `free`, for each type of
+/// the columns that they fit. A copy raises an error that names the role as which it ran, unless that role is
+/// the stranger.
 const SHADOWS: &str = r#"
 DO $do$
 DECLARE o record; n int := 0; types text[] := '{smallint,int,bigint,varchar,text,bpchar,date,timestamp,mood,varchar[],text[],numeric,bool,anyelement,oid,regclass,name,\"char\",xid8,pg_snapshot,int[],oid[]}';
@@ -86,8 +87,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// Returns a function that raises an error for everybody but the stranger. An error shows wherever the
-/// function is planned or called; any other effect would not be allowed everywhere.
+/// Returns a function that raises an error for everybody but the stranger. Wherever the function is planned
+/// or called, the error is visible. In some of these places, a function may have no other effect.
 fn caught(stranger: &str) -> String {
     format!(
         "CREATE FUNCTION free.caught(what text) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS \
@@ -152,8 +153,8 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
             let ran = app.trickle(args);
             assert!(ran.code == 0 && !ran.err.contains("CAUGHT"), "{args:?}: {}", ran.err);
         }
-        // The alteration makes the stream tables be planned again, and their new results be built beside and
-        // exchanged.
+        // After the alteration the stream tables are planned again. Their new results are built beside the
+        // former results and exchanged.
         app.run_sql(
             db,
             "ALTER TABLE public.t ADD COLUMN z int; ALTER TABLE public.t ALTER n TYPE numeric(12, 2)",
@@ -174,7 +175,7 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
         ] {
             let ran = app.trickle(args);
             let by_hand = args[0] == "alter" && ran.err.contains("CAUGHT");
-            // The names in a query that its owner types are looked up under the owner's search path, so the
+            // The owner types a query, and its names are looked up under the owner's search path. So the
             // copies may be found.
             assert!(
                 by_hand || ran.code == 0 && !ran.err.contains("CAUGHT"),
@@ -190,8 +191,9 @@ fn functions_of_strangers_in_the_search_path_are_not_run() {
     });
 }
 
-/// The functions that a query calls may look up names in a schema where other roles may create. Such a schema
-/// is left out of the function's path. A message says so until no other role may create in the schema.
+/// The functions that a query calls may look up names in a schema where other roles may create objects. Such
+/// a schema is left out of the function's path. A message says so until no other role may create objects in
+/// the schema.
 #[test]
 fn a_schema_that_is_left_out_of_the_path_is_told() {
     todays_server(async |db| {
@@ -225,8 +227,8 @@ fn a_schema_that_is_left_out_of_the_path_is_told() {
     });
 }
 
-/// A stranger may have made an operator that fits better than the server's. The engine takes an operator that
-/// a query names with another schema for the stranger's.
+/// A stranger may have made an operator that fits better than the server's operator. If a query names an
+/// operator with another schema, the engine does not take the operator for the server's.
 #[test]
 fn an_operator_of_another_schema_is_not_the_servers() {
     let mut catalog = MemoryCatalog::new();

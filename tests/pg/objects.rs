@@ -1,6 +1,6 @@
-//! Every object that trickle makes in a database is listed in docs/security.md with its owner, its rights and
-//! its reason. Catches an object, a right or a SECURITY DEFINER function that nobody has reviewed.
-//! `TRICKLE_BLESS=1` writes the table.
+//! docs/security.md lists every object that trickle makes in a database, with its owner, its rights and its
+//! reason. The tests catch an object, a right or a SECURITY DEFINER function that nobody has reviewed.
+//! `TRICKLE_BLESS=1` writes the table of the page.
 
 use crate::support::{Db, count, each_server, name, newest_server, open, run};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use trickle_client::{NewStreamTable, RefreshMode, Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// The reason for each object, by its name in the table. An object that is missing here fails the test.
+/// The reason for each object, by its name in the table. The test fails for an object that is missing here.
 const REASONS: &[(&str, &str)] = &[
     ("schema pgtrickle", "the catalog and the SQL functions"),
     ("schema pgtrickle_changes", "buffers, hidden state and trigger functions"),
@@ -185,8 +185,8 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.on_drop", "called by the event trigger pg_trickle_drops"),
 ];
 
-/// A query for all objects that are not members of the extension: kind and name, owner, rights of other roles
-/// than the owner, SECURITY, and search_path.
+/// A query for all objects that are not members of the extension. The query returns the kind and name of each
+/// object, its owner, the rights of other roles, SECURITY, and search_path.
 const OBJECTS: &str = "
 WITH known(oid, word) AS (
     SELECT pgt_relid, '<stream table>' FROM pgtrickle.pgt_stream_tables
@@ -224,7 +224,7 @@ SELECT w.name, r.rolname::text,
     w.security, coalesce(w.path, ''), w.comment
 FROM what w JOIN pg_roles r ON r.oid = w.owner ORDER BY 1, 6";
 
-/// Returns the name of an object, with `<source>`, `<id>`, `<n>` and `<event>` instead of its varying parts.
+/// Returns the name of an object. The varying parts are replaced by `<source>`, `<id>`, `<n>` and `<event>`.
 fn general(object: &str, sources: &[String]) -> String {
     let mut out = Vec::new();
     for word in object.split(' ') {
@@ -284,7 +284,7 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     format!("{head}\n{}\n", lines.into_values().collect::<Vec<_>>().join("\n"))
 }
 
-/// Compares `table` with the table between two comments of the page; with `TRICKLE_BLESS`, replaces the
+/// Compares `table` with the table between two comments of the page. With `TRICKLE_BLESS`, replaces the
 /// page's table.
 pub(crate) fn compare(page: &str, mark: &str, table: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
@@ -327,7 +327,7 @@ async fn db_name(s: &Session) -> String {
     s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
 }
 
-/// No function reads a whole system catalog at each refresh, even if the function was planned while the
+/// No function reads a whole system catalog at each refresh, not even a function that was planned while the
 /// database was small.
 #[test]
 fn catalog_functions_use_indexes_and_one_plan() {

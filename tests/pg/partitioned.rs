@@ -1,6 +1,6 @@
-//! Partitions and child tables that are attached and detached. Catches captured rows of a partition that is
-//! detached or dropped before a refresh reads the rows. Catches also rows of a partition that are not
-//! captured or count twice.
+//! Partitions and child tables that are attached and detached. The tests catch captured rows of a partition
+//! that is detached or dropped before a refresh reads the rows. The tests also catch rows of a partition that
+//! are not captured or count twice.
 
 use crate::support::{
     Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
@@ -56,8 +56,8 @@ async fn gone(t: &mut Driver) {
     }
 }
 
-/// Rows are captured through a table while it has a partition or child that is dropped or detached before the
-/// next refresh.
+/// Rows are captured through a table while it has a certain partition or child. That partition or child is
+/// dropped or detached before the next refresh.
 #[test]
 fn a_partition_that_came_and_went_leaves_no_row() {
     todays_server(async |db| {
@@ -116,8 +116,8 @@ fn a_partition_that_came_and_went_leaves_no_row() {
     });
 }
 
-/// Rows of a partition that is attached count once, whether they were written through the table, into the
-/// partition, or before it was attached.
+/// Rows of a partition that is attached count once. The rows may have been written through the table, into
+/// the partition, or before the partition was attached.
 #[test]
 fn rows_of_a_partition_that_comes_count_once() {
     todays_server(async |db| {
@@ -152,7 +152,7 @@ fn rows_of_a_partition_that_comes_count_once() {
                 run(&s, "INSERT INTO p VALUES (0, 1, 'w'); INSERT INTO l VALUES ('a', 3, 3)").await;
                 for (at, statement) in change.split("; ").enumerate() {
                     run(&s, statement).await;
-                    // In the middle of the change, one stream table is refreshed ahead of the others, and
+                    // In the middle of the change, one stream table is refreshed before the others, and
                     // another one is created.
                     if at == 2 {
                         assert_equal(&mut t, "joined").await;
@@ -212,7 +212,8 @@ fn partitions_come_while_others_wait() {
             run(&writer, "COMMIT; INSERT INTO p4 VALUES (42, 2); INSERT INTO p VALUES (43, 3)").await;
         };
         let new = NewStreamTable::new(name("wide"), "SELECT w, count(*) AS n FROM p GROUP BY w");
-        // The creation may fail by the error that partitions come and go. Then the test creates again.
+        // The creation may fail with the error that partitions come and go. Then the test creates the stream
+        // table again.
         let (_, ()) = tokio::join!(one.create(&new), attached);
         if one.find(&name("wide")).await.is_err() {
             one.create(&new).await.unwrap();
@@ -224,7 +225,7 @@ fn partitions_come_while_others_wait() {
             run(&writer, "UPDATE p4 SET v = v + 1; DELETE FROM p4 WHERE id = 41").await;
         }
         one.drop(&name("wide"), true).await.unwrap();
-        // While DETACH CONCURRENTLY waits for readers of the table, the partition no longer counts as a
+        // While DETACH CONCURRENTLY waits for readers of the table, the partition does not count as a
         // partition. No stream table is suspended.
         let reader = db.session().await;
         run(&reader, "BEGIN; SELECT count(*) FROM p").await;
@@ -246,7 +247,7 @@ fn partitions_come_while_others_wait() {
     });
 }
 
-/// A watch of a refresh that attaches a partition with rows before the statement with index `at`.
+/// A watch on a refresh. The watch attaches a partition with rows before the statement with index `at`.
 struct Attaches<'s> {
     writer: &'s Session,
     at: usize,
@@ -258,7 +259,7 @@ impl Watch for Attaches<'_> {
         Box::pin(async move {
             if self.seen == self.at && !matches!(statement.kind, Kind::Rollback) {
                 // In a session with `session_replication_role` replica, the extension's event triggers do not
-                // fire. They would make the ATTACH wait for the refresh.
+                // fire. These event triggers would make the ATTACH wait for the refresh.
                 run(
                     self.writer,
                     "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (40) TO (50); \
@@ -272,9 +273,9 @@ impl Watch for Attaches<'_> {
     }
 }
 
-/// A partition that is attached between two statements of a refresh is in all stream tables of the refresh,
-/// or in none. If the ATTACH had to wait for the refresh, the test would hang: the refresh waits for the
-/// ATTACH only in the test, so the server would see no deadlock.
+/// A partition is attached between two statements of a refresh. The rows of the partition are in all stream
+/// tables of the refresh, or in none. If the ATTACH had to wait for the refresh, the test would hang. The
+/// refresh waits for the ATTACH only in the test, so the server would see no deadlock.
 #[test]
 fn partitions_come_between_any_two_statements_of_a_refresh() {
     todays_server(async |db| {
@@ -315,7 +316,7 @@ fn partitions_come_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// Texts that run a MERGE, which stands for `{m}`.
+/// Texts that run a MERGE. `{m}` stands for the MERGE.
 const PLACES: [&str; 6] = [
     "{m}",
     "DO $$ BEGIN {m}; END $$",
@@ -325,7 +326,8 @@ const PLACES: [&str; 6] = [
     "BEGIN; INSERT INTO p VALUES (4, 4); {m}; COMMIT",
 ];
 
-/// The server shows no statement trigger a row that a MERGE moves to another partition.
+/// The server shows no statement trigger the row that a MERGE moves to another partition. The test checks
+/// that the row is noticed all the same.
 #[test]
 fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     const MOVES: [&str; 3] = [
@@ -347,7 +349,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                 create(&mut t, "rows", "SELECT id, v FROM p").await;
                 create(&mut t, "groups", "SELECT id % 10 AS g, count(*) AS n FROM p GROUP BY id % 10").await;
                 create(&mut t, "counted", "SELECT count(*) AS n FROM p").await;
-                // A session's counters of deleted rows outlive its transaction, so each text has a new
+                // The counters of deleted rows in a session outlive the transaction, so each text has a new
                 // session.
                 let session = db.session().await;
                 let s = &session;

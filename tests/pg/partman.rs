@@ -1,5 +1,5 @@
-//! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package).
-//! Catches lost or doubled rows of partitions that pg_partman makes and drops.
+//! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package). The
+//! tests catch lost or doubled rows of these partitions.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::Session;
@@ -13,7 +13,7 @@ pub(crate) const EVENTS: &str = "
 
 pub(crate) const SUMS: &str = "SELECT v, count(*) AS n, max(id) AS m FROM events GROUP BY v";
 
-/// Statements of a maintenance. The extension recomputes no reader after any of them.
+/// Statements of a maintenance. The extension recomputes no reader after any of these statements.
 pub(crate) const MAINTENANCE: [&str; 7] = [
     "UPDATE events SET v = v + 1 WHERE id % 7 = 0",
     "UPDATE partman.part_config SET premake = 5; SELECT partman.run_maintenance('public.events')",
@@ -24,7 +24,7 @@ pub(crate) const MAINTENANCE: [&str; 7] = [
     "DELETE FROM events WHERE id < 10; UPDATE events SET v = 1 WHERE id > 100",
 ];
 
-/// Whether the server has pg_partman; `./x` installs it where the distribution has its package.
+/// Whether the server has pg_partman. `./x` installs pg_partman if the distribution has a package of it.
 pub(crate) async fn is_there(s: &Session) -> bool {
     count(s, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'").await == 1
 }

@@ -1,6 +1,7 @@
 //! Stream tables that read a source without capture. Such stream tables are recomputed when their schedule is
-//! due or when somebody refreshes by hand, and not at every check of the refresher. Catches refreshers that
-//! recompute such stream tables without end, and stream tables that are never recomputed again.
+//! due or when somebody refreshes by hand, and not at every check of the refresher. The tests catch
+//! refreshers that recompute such stream tables without end. The tests also catch stream tables that are
+//! recomputed once and then never again.
 
 use crate::support::{Db, Driver, assert_equal, count, create, name, newest_server, open_with, run};
 use std::collections::BTreeSet;
@@ -47,8 +48,7 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
                 .map(|(n, a): (&str, &'static str)| (n.to_owned(), a))
                 .into()
         };
-        // The capture of `a` began with the last creation, so the first refresh after it recomputes all
-        // readers of `a`.
+        // The capture of `a` began with the last creation. So the next refresh recomputes all readers of `a`.
         did(&mut t, &RefreshOptions::default()).await;
         let set = |v: Vec<(String, &'static str)>| v.into_iter().collect::<BTreeSet<_>>();
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "NO_DATA"));
@@ -57,7 +57,7 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
             "UPDATE a SET v = v + 1 WHERE id = 9; INSERT INTO a VALUES (99, 9); REFRESH MATERIALIZED VIEW m",
         )
         .await;
-        // Captured changes of `a` are applied, joined with the stored rows of `polled`, which was not
+        // Captured changes of `a` are applied, joined with the stored rows of `polled`. `polled` was not
         // recomputed.
         assert_eq!(set(did(&mut t, &told).await), of("NO_DATA", "NO_DATA", "DIFFERENTIAL"));
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 20").await, 21);
@@ -69,8 +69,8 @@ fn uncaptured_sources_count_as_changed_when_somebody_asks() {
         assert_eq!(count(&w, "SELECT count(*) FROM reader WHERE n = 21").await, 21);
         let done = set(did(&mut t, &RefreshOptions::default()).await);
         assert!(done.contains(&("public.aged".to_owned(), "FULL")), "{done:?}");
-        // With capture of `a` switched off, `sums` is not recomputed for changes of `a`, but for a change of
-        // `polled`.
+        // The capture of `a` is off. Changes of `a` cause no recompute of `sums`, but a change of `polled`
+        // causes one.
         create(&mut t, "sums", "SELECT p.n, sum(a.v) AS s FROM a CROSS JOIN polled p GROUP BY p.n").await;
         t.disable(&name("a")).await.unwrap();
         run(&w, "UPDATE a SET v = v + 1").await;
@@ -118,8 +118,8 @@ fn queries_without_sources_are_recomputed_when_due() {
         let standing = t.status(&[name("clock"), name("constant")]).await.unwrap();
         assert_eq!([standing[0].polls, standing[1].polls], [true, false]);
         assert_eq!([standing[0].pending, standing[1].pending], [Some(true), Some(false)]);
-        // The source of `aged` is captured for another reader, so its changes are known. The stream table is
-        // recomputed because its query reads the clock.
+        // The source of `aged` is captured for another reader, so the changes of the source are known. `aged`
+        // is recomputed because its query reads the clock.
         ask(&mut t, "aged", &RefreshOptions::default()).await;
         let (action, reason) = ask(&mut t, "aged", &RefreshOptions::default()).await;
         assert!(action == "FULL" && reason.contains("now()"), "{action} {reason}");

@@ -1,11 +1,11 @@
-//! Statements that a connection keeps prepared. Such statements are reused, and give the right result after
-//! errors and alterations.
+//! Statements that a connection keeps prepared. The connection uses such statements again, and they give the
+//! right result after errors and alterations.
 
 use crate::support::{assert_same_bag, create, newest_server, open_with, refresh, run};
 use trickle_client::{Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Settings with which refreshes use deltas even where a full refresh costs less.
+/// Settings with which a refresh uses a delta even if a full refresh costs less.
 fn forced() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
@@ -58,8 +58,8 @@ fn prepared_statements_follow_errors_and_definitions() {
         for change in [
             "UPDATE a SET v = v + 1 WHERE id < 5",
             "UPDATE a SET v = v + 1 WHERE id < 6",
-            // Of these changes, only the one that sets v to 0 in between makes the delta divide by zero.
-            // Later refreshes use prepared statements again.
+            // Only one of these changes makes the delta divide by zero: the change that sets v to 0 for a
+            // time. Later refreshes use prepared statements again.
             "UPDATE a SET v = v + 2 WHERE id < 7",
             "UPDATE a SET v = 0 WHERE id = 8; UPDATE a SET v = 5 WHERE id = 8",
             "UPDATE a SET v = v + 2 WHERE id < 7",

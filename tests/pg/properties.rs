@@ -1,6 +1,6 @@
-//! More tests like those in `guarantees`: declarations that do not guarantee what a plan could assume from
-//! them. docs/properties.md lists all declarations (`TRICKLE_BLESS=1` writes the list). Catches plans that
-//! rely on properties which the server does not enforce.
+//! More tests like those in `guarantees`. A declaration may not guarantee a property that a plan could derive
+//! from it. docs/properties.md lists all declarations (`TRICKLE_BLESS=1` writes the list). The tests catch
+//! plans that rely on properties which the server does not enforce.
 
 use crate::objects::compare;
 use crate::support::{
@@ -68,7 +68,7 @@ const CHANGES: [&str; 3] = [
     "DELETE FROM a WHERE ctid = (SELECT min(ctid) FROM a)",
 ];
 
-/// A failed CREATE UNIQUE INDEX CONCURRENTLY over equal rows leaves its index behind.
+/// CREATE UNIQUE INDEX CONCURRENTLY fails over equal rows, and leaves its index behind.
 #[test]
 fn an_index_that_could_not_be_built_is_no_key() {
     each_server(async |db| {
@@ -156,7 +156,7 @@ fn views_and_parents_have_no_keys() {
     });
 }
 
-/// The server believes the declarations of a foreign table. Plans do not.
+/// The server relies on the declarations of a foreign table. Plans do not rely on them.
 #[test]
 fn a_foreign_table_declares_and_keeps_nothing() {
     each_server(async |db| {

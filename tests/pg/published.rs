@@ -1,5 +1,5 @@
-//! Databases with all tables published. Catches tables of trickle without a replica identity. While a table
-//! without one is published, the server refuses updates and deletes of its rows.
+//! Databases in which all tables are published. The tests catch tables of trickle without a replica identity.
+//! While such a table is published, the server refuses updates and deletes of its rows.
 
 use crate::support::{Db, Driver, assert_equal, create, mode, name, open, refresh, run, todays_server};
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, Session};

@@ -1,11 +1,11 @@
-//! Random samples of plans, as in ring 1, on real servers.
+//! Random samples of plans on real servers, drawn as in tests/laws.rs (ring 1).
 //!
-//! For each sample PostgreSQL judges three parts. First, the query run afresh judges the evaluator and the
-//! renderer. Second, the deltas of several variants, over unconsolidated changes and stored results, judge
-//! the rules. Third, a stream table that is filled, refreshed by delta in two windows, and then refreshed by
-//! difference judges the apply path.
+//! For each sample PostgreSQL judges three parts. First, a run of the query judges the evaluator and the
+//! renderer. Second, the deltas of several variants judge the rules. The deltas read stored results, and
+//! changes in which a row can occur several times. Third, a stream table judges the apply path: it is filled,
+//! refreshed by delta in two windows, and then refreshed by difference.
 //!
-//! The same people wrote the rules and the evaluator, so only this ring finds errors that the rules and the
+//! The same people wrote the rules and the evaluator. So only this ring finds errors that the rules and the
 //! evaluator share.
 
 mod buffers;
@@ -30,7 +30,7 @@ use trickle_core::graph::Graph;
 use trickle_core::rel::{Negate, Positive, Table, Union, Values};
 use trickle_core::testing::{self, Choice, Limits, Sample, VARIANTS};
 
-/// Number of connections at a time; each runs one sample.
+/// Number of connections at a time. Each connection runs one sample.
 const WORKERS: u64 = 2;
 
 /// Number of samples after which the dead rows of rolled back samples are removed.
@@ -68,8 +68,8 @@ fn drawn(space: &Namespace, seed: u64, limits: &Limits, variants: Vec<usize>) ->
     Case { seed, sample, db, more: More { noise, later }, variants }
 }
 
-/// Makes rows that are inserted and deleted within the first window. Some of them are also rows of the state
-/// before or after, and some of neither.
+/// Makes rows that are inserted and deleted within the first window. Some of these rows are also rows of the
+/// state before or after the window, and some are rows of neither.
 fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<TableId, Vec<Row>> {
     let strange = testing::change(choice, &space.tables, 2);
     let rows = |t: &TableDef| {
@@ -132,15 +132,15 @@ impl Worker {
         self.runtime.block_on(self.client().batch_execute(&self.space.truncate())).unwrap();
     }
 
-    /// Runs a case, and returns the counts. An error has the smallest counterexample that was found.
+    /// Runs a case, and returns the counts. An error contains the smallest counterexample that was found.
     fn judge(&self, case: &Case) -> Result<Counts, String> {
         let Case { seed, sample, db, more, variants } = case;
         let first = match self.check(sample, db, more, variants) {
             Ok(counts) => return Ok(counts),
             Err(e) => e,
         };
-        // If the sample also fails without the later windows and the noise, these parts are left out of the
-        // counterexample.
+        // The sample may fail even without the later windows and the noise. Then these parts are left out of
+        // the counterexample.
         let alone = |v: &[usize]| self.check(sample, db, &More::default(), v).is_err();
         let (more, variants) = match () {
             () if alone(&[]) => (More::default(), Vec::new()),
@@ -154,14 +154,15 @@ impl Worker {
     }
 }
 
-/// Returns the variants whose deltas are also run by themselves for a seed; over all seeds each variant is
+/// Returns the variants whose deltas are also run by themselves for a seed. Over all seeds, each variant is
 /// run equally often. The first variant refreshes the stream table, so its delta is always run.
 fn some(seed: u64) -> Vec<usize> {
     let first = usize::try_from(seed / 6).unwrap() % VARIANTS.len();
     vec![first, (first + 3) % VARIANTS.len()]
 }
 
-/// Returns the number of counterexamples after which a run stops: `TRICKLE_PG_FAILURES`, or one.
+/// Returns the number of counterexamples after which a run stops. `TRICKLE_PG_FAILURES` sets the number, and
+/// its default is one.
 fn failures() -> usize {
     std::env::var("TRICKLE_PG_FAILURES").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
@@ -225,7 +226,7 @@ fn random_samples() {
     });
 }
 
-/// Samples over tables in which equal values are written differently.
+/// Checks samples over tables in which equal values are written differently.
 #[test]
 fn random_samples_written_differently() {
     each_server(async |db| {
@@ -233,7 +234,7 @@ fn random_samples_written_differently() {
     });
 }
 
-/// Samples that failed in earlier runs, with every variant.
+/// Checks samples that failed in earlier runs, with every variant.
 #[test]
 fn samples_that_once_failed() {
     let seeds =
@@ -249,7 +250,7 @@ fn samples_that_once_failed() {
     });
 }
 
-/// Samples that failed in earlier runs, over tables in which equal values are written differently.
+/// Checks samples that failed in earlier runs, over tables in which equal values are written differently.
 #[test]
 fn samples_written_differently_that_once_failed() {
     each_server(async |db| {
@@ -257,8 +258,8 @@ fn samples_written_differently_that_once_failed() {
     });
 }
 
-/// A part without rows is subtracted. The part counts as positive, and as distinct however its values are
-/// written. Operators over the part are rendered as if it were absent.
+/// A part without rows is subtracted. The engine treats the part as positive, and as distinct however its
+/// values are written. Operators over the part are rendered as if it were absent.
 #[test]
 fn an_empty_part_may_be_subtracted() {
     each_server(async |db| {
@@ -282,7 +283,8 @@ fn an_empty_part_may_be_subtracted() {
     });
 }
 
-/// Samples that are refreshed from change buffers with frontiers, while transactions of writers are open.
+/// Checks samples that are refreshed from change buffers with frontiers, while transactions of writers are
+/// open.
 #[test]
 fn random_samples_from_buffers() {
     each_server(async |db| {
@@ -292,7 +294,7 @@ fn random_samples_from_buffers() {
     });
 }
 
-/// Samples as IMMEDIATE stream tables.
+/// Checks samples as IMMEDIATE stream tables.
 #[test]
 fn random_samples_kept_by_triggers() {
     each_server(async |db| {

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Commands that this test does not run. Continuous integration runs the first two, the third is the build
-/// that this test is part of, and the others name the reader's own database.
+/// Commands that this test does not run. Continuous integration runs the first two. The third is the build
+/// that contains this test. The others name the reader's own database.
 const ELSEWHERE: [&str; 5] =
     ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
 
@@ -82,7 +82,7 @@ fn shell(command: &str, dir: &Path, database: &str, binaries: &Path) -> Command 
     c
 }
 
-/// Starts a command, waits until its log says that the command is connected, and ends the command by SIGTERM.
+/// Starts a command, and waits until its log says that it is connected. Then ends the command by SIGTERM.
 fn stops_on_sigterm(mut shell: Command) {
     let mut child = shell.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());

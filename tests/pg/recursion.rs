@@ -1,4 +1,5 @@
-//! Recursion from end to end. Catches errors that only many rounds and random graphs on a real server show.
+//! Recursion from end to end. The tests catch errors that only many rounds and random graphs on a real server
+//! show.
 
 use crate::support::{Db, Driver, assert_equal, create, newest_server, open_with, refresh};
 use trickle_client::Settings;
@@ -14,7 +15,7 @@ UNION ALL SELECT t.id, r.depth + 1 FROM r JOIN t ON t.parent = r.id) SELECT id, 
 const REACHED: &str = "WITH RECURSIVE r AS (SELECT id FROM t WHERE parent IS NULL
 UNION SELECT t.id FROM r JOIN t ON t.parent = r.id) SELECT id FROM r";
 
-/// Opens a driver whose refreshes use deltas, whatever the deltas cost.
+/// Opens a driver whose refreshes use deltas, whatever the cost of the deltas.
 async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }

@@ -1,17 +1,17 @@
-//! Attempts of every kind of role to get more than its rights allow. Catches code that runs as another role,
-//! and rows that are shown to a role that may not read them. Catches also a stream table that gets wrong
-//! rows, and a writer or refresh that is blocked.
+//! Attempts of every kind of role to get more than its rights allow. The tests catch code that runs as
+//! another role, and rows that are shown to a role that may not read them. The tests also catch a stream
+//! table with wrong rows, and a writer or refresh that is blocked.
 //!
-//! Attempts are in `attempts/`, in one file for each kind of object or right that is attacked, and [`script`]
-//! describes their form. Each attempt is made in a world of its own ([`world`]). `mallory` attacks, `alice`
-//! has secrets that mallory must not get, and `wilma` writes. A superuser owns stream tables over tables of
-//! these roles.
+//! Attempts are in `attempts/`, in one file for each kind of object or right that is attacked. [`script`]
+//! describes their form. Each attempt is made in a database of its own ([`world`]). `mallory` attacks,
+//! `alice` has secrets that mallory must not get, and `wilma` writes. A superuser owns stream tables over
+//! tables of these roles.
 //!
-//! After mallory's steps the superuser does three operations on a stream table, which has one of the modes
-//! ([`COMBINATIONS`]). The verdict depends on the roles under which code ran, on the rows that each role can
-//! read, and on the stored rows. A known attempt that succeeds although it should not is listed in [`OPEN`],
-//! with the reason. When such an attempt no longer succeeds, the test fails. TRICKLE_ATTEMPT, set to a part
-//! of a title, makes that attempt alone and prints its operations.
+//! After mallory's steps the superuser does three operations on a stream table in one of the modes
+//! ([`COMBINATIONS`]). The verdict depends on three facts: the roles under which code ran, the rows that each
+//! role can read, and the stored rows. A known attempt that succeeds although it should not is listed in
+//! [`OPEN`], with the reason. The test fails when a listed attempt does not succeed. TRICKLE_ATTEMPT is a
+//! part of a title. When it is set, the test makes only that attempt and prints its operations.
 
 mod operations;
 mod script;
@@ -25,7 +25,7 @@ use operations::{Keeping, Operation};
 use script::{Actor, Attempt};
 use std::collections::BTreeSet;
 
-/// Modes of the attacked stream table, each with the operations on the stream table after the attempt, in
+/// Modes of the attacked stream table. Each mode has the operations on the stream table after the attempt, in
 /// their order. Successive attempts take successive combinations. Any four successive combinations have all
 /// operations and four modes.
 const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
@@ -51,7 +51,8 @@ const COMBINATIONS: &[(Keeping, [Operation; 3])] = &[
     (Keeping::Copied, [Drain, Repair, Replace]),
 ];
 
-/// Attempts that still succeed: the driver, the title, and the work that would prevent the attempt.
+/// Attempts that still succeed. Each entry has the driver, the title, and the work that would prevent the
+/// attempt.
 const OPEN: &[(Driver, &str, &str)] = &[];
 
 /// The driver through which the superuser operates on stream tables.

@@ -1,7 +1,7 @@
 //! Types, values of enums, attributes, functions and the stream table itself get new names, or names that
-//! other objects had. Operators, casts, collations and similar objects are dropped and made again. Catches
-//! stream tables whose old rows follow the former meaning and whose new rows follow the new one. Catches also
-//! triggers that fail for writers.
+//! other objects had. Operators, casts, collations and similar objects are dropped and made again. The tests
+//! catch stream tables whose old rows follow the former meaning and whose new rows follow the new meaning.
+//! The tests also catch triggers that make writers fail.
 
 use crate::support::{
     Db, Driver, assert_equal, count, is_todays, name, newest_server, open, run, todays_server, try_refresh,
@@ -67,8 +67,8 @@ async fn is_marked(s: &Session, table: &str) -> bool {
     count(s, &stopped).await > 0
 }
 
-/// Refreshes a stream table, and asserts that it equals its query or that the refresh failed by an error of
-/// the query, which the catalog notes.
+/// Refreshes a stream table. Asserts that it equals its query, or that an error of the query made the refresh
+/// fail and is noted in the catalog.
 async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
     match try_refresh(t, table).await {
         Ok(_) => assert_equal(t, table).await,
@@ -102,7 +102,7 @@ async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&st
         run(&s, WRITES).await;
         for &(table, query) in queries {
             let kept = format!("kept_{table}");
-            // The stored query has the new names of renamed relations.
+            // The stored query contains the new names of renamed relations.
             let stored = format!(
                 "SELECT rtrim(defining_query, ';') FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{kept}'"
             );
@@ -192,8 +192,8 @@ const REMADE: [&str; 21] = [
     "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
-/// Catches changed code that the query uses without naming it: the function of an operator, of a cast or of
-/// an aggregate, or a function that another function calls.
+/// Catches changed code that the query uses but does not name. Such code is the function of an operator, of a
+/// cast or of an aggregate, or a function that another function calls.
 #[test]
 fn functions_behind_the_names_of_a_query_may_be_replaced() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
@@ -248,15 +248,15 @@ const RETAUGHT: [&str; 7] = [
     "ALTER TYPE app.cut ALTER ATTRIBUTE w TYPE varchar(3)",
 ];
 
-/// Catches altered code that rows name, or that PostgreSQL takes by itself: a text search configuration in a
-/// column, the operators by which values of a type are equal, and the length of an attribute.
+/// Catches altered code that rows name, or that PostgreSQL uses by itself. Examples are a text search
+/// configuration in a column, the operators that compare values of a type, and the length of an attribute.
 #[test]
 fn code_that_rows_or_types_choose_may_be_altered() {
     todays_server(async |db| survive(db, NAMED, &NAMED_QUERIES, &RETAUGHT, 3).await);
 }
 
-/// When the owner alters the stream table, writers of its sources do not fail, and the next refresh restores
-/// the stream table.
+/// The owner alters the stream table. Writers of its sources do not fail, and the next refresh restores the
+/// stream table.
 #[test]
 fn an_immediate_stream_table_may_be_altered_itself() {
     todays_server(async |db| {
@@ -294,7 +294,8 @@ fn an_immediate_stream_table_may_be_altered_itself() {
     });
 }
 
-/// A whole-row value of a view has the view's own column names, whatever aliases a query gives these columns.
+/// The fields of a whole-row value of a view have the view's own column names, even if a query gives the
+/// columns other aliases.
 #[test]
 fn rows_of_views_keep_the_names_of_their_columns() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A database that is dumped and restored, copied, renamed, or moved to another system. Its OIDs, transaction
-//! numbers and system identifier then differ from those in the catalog, or belong to other objects. Catches
-//! trust in frontiers and OIDs that came from another database.
+//! A database is dumped and restored, copied, renamed, or moved to another system. Its OIDs, transaction
+//! numbers and system identifier then differ from those in the catalog, or belong to other objects. The tests
+//! catch trust in frontiers and OIDs that came from another database.
 
 use crate::support::private::{connect, each_version, has, open, start, start_with};
 use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
@@ -49,7 +49,8 @@ async fn set_up(server: &Server, database: &str) -> Driver {
     t
 }
 
-/// Refreshes all stream tables, and asserts that each is rebuilt for this reason and then updated by deltas.
+/// Refreshes all stream tables. Asserts that each is recomputed for this reason, and is then updated by
+/// deltas.
 async fn rebuilt_and_right(t: &mut Driver, w: &Session, reason: &str) {
     run(w, CHANGE).await;
     refresh(t, "kept").await;
@@ -95,7 +96,8 @@ fn dump(binaries: &Path, server: &Server, database: &str, ways: &[&str]) -> Stri
 
 async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, ways: &[&str]) {
     run(&connect(server, "postgres").await, &format!("CREATE DATABASE {database}")).await;
-    // These two tables take OIDs that tables had in the dumped database, or would get in this one.
+    // These two tables take OIDs that tables had in the dumped database, or that tables would get in this
+    // database.
     run(&connect(server, database).await, "CREATE TABLE before_1 (x int); CREATE TABLE before_2 (x int)")
         .await;
     tool(binaries, "pg_restore", server, &[ways, &["-d", database, "--exit-on-error", file]].concat());
@@ -111,7 +113,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, 
     let standing = t.status(&[]).await.unwrap();
     assert!(standing.iter().all(|s| s.exists && s.pending == Some(true)), "{standing:?}");
     rebuilt_and_right(&mut t, &w, "the database was restored from a dump").await;
-    // No buffer is left that is named after an OID of the dumped database.
+    // No buffer has a name from an OID of the dumped database.
     let strangers = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace \
          AND relname LIKE 'changes%' AND split_part(relname, '_', 2)::oid NOT IN (SELECT source_relid FROM pgtrickle.pgt_buffers)";
     assert_eq!(count(&w, strangers).await, 0);
@@ -156,7 +158,8 @@ async fn script(w: &Session, file: &str) -> Result<(), tokio_postgres::Error> {
 #[test]
 fn definitions_restored_without_rows_are_an_empty_catalog() {
     each_version(async |binaries| {
-        // With the extension, CREATE EXTENSION makes a catalog; `extension::restored` tests that.
+        // With the extension, CREATE EXTENSION makes a catalog. `extension::restored` has the test of that
+        // case.
         if !has(binaries, "pg_dump") || Driver::is_the_servers() {
             return;
         }
@@ -203,7 +206,7 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
     });
 }
 
-/// A single table or a single schema is dumped and restored.
+/// Dumps and restores a single table or a single schema.
 #[test]
 fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
     each_version(async |binaries| {
@@ -220,7 +223,7 @@ fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
             all.extend(args);
             all.push("origin");
             tool(binaries, "pg_dump", &server, &all);
-            // Triggers of trickle are left out, since the dump lacks their functions.
+            // The restore leaves out triggers of trickle, since the dump lacks their functions.
             let list = server.directory().join("list").display().to_string();
             let out = Command::new(binaries.join("pg_restore")).args(["-l", &file]).output().unwrap();
             let listed = String::from_utf8(out.stdout).unwrap();
@@ -275,8 +278,8 @@ fn a_renamed_database_goes_on_and_a_copied_one_is_rebuilt() {
 /// Settings that archive the write-ahead log beside the data directory.
 const ARCHIVE: &[&str] = &["archive_mode=on", "archive_command=cp %p ../archived_%f"];
 
-/// A database is recovered from a base backup and the log up to a restore point. The stream tables have the
-/// rows and pending changes of that point, and are updated by deltas from there on.
+/// A server is recovered from a base backup and the write-ahead log up to a restore point. The stream tables
+/// have the rows and pending changes of that point. From that point on they are updated by deltas.
 #[test]
 fn a_database_recovered_to_a_point_in_time_goes_on() {
     each_version(async |binaries| {
@@ -296,7 +299,8 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
         run(&w, CHANGE).await;
         run(&w, "SELECT pg_create_restore_point('here')").await;
         let rows = count(&w, "SELECT sum(hashtext(a::text)) FROM a").await;
-        // The recovery stops before these changes, these refreshes, and the drop of a stream table.
+        // The recovery stops at a point before these changes, these refreshes, and the drop of a stream
+        // table.
         run(&w, CHANGE).await;
         for (what, _) in TABLES {
             refresh(&mut t, what).await;
@@ -335,8 +339,8 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
     });
 }
 
-/// Runs a script in the directory of a server, as the server's user; `{}` stands for the directory of another
-/// server.
+/// Runs a script in the directory of a server, as the server's user. In the script, `{}` stands for the
+/// directory of another server.
 async fn in_place(server: &Server, other: &Server, script: &str) {
     let file = server.directory().join("script.sh");
     let script = script.replace("{}", &other.directory().display().to_string());
@@ -345,7 +349,8 @@ async fn in_place(server: &Server, other: &Server, script: &str) {
     run(&connect(server, "postgres").await, &through).await;
 }
 
-/// Runs a program as the owner of `directory`, the user of the servers. An error has the program's output.
+/// Runs a program as the owner of `directory`, the user of the servers. An error contains the program's
+/// output.
 fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::CommandExt;
@@ -358,17 +363,17 @@ fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) -> 
     if status.success() { Ok(()) } else { Err(format!("{} {args:?}: {}", program.display(), said())) }
 }
 
-/// Whether an upgrade failed because only the old server is a minor release of November 2026 or
-/// later. In these releases columns have a version in `attoptions`, also in a dump for `pg_upgrade`, and
-/// older releases reject that option.
+/// Whether an upgrade failed because only the old server has a minor release of November 2026 or later. Such
+/// a release stores a version of each column in `attoptions`, and writes this option into a dump for
+/// `pg_upgrade`. Older releases reject the option.
 fn lacks_versions_of_columns(said: &str) -> bool {
     let log = said.lines().find(|l| l.starts_with("Consult the last few lines of"));
     let log = log.and_then(|l| l.split('"').nth(1)).map(|path| std::fs::read_to_string(path).unwrap());
     log.is_some_and(|log| log.contains(r#"unrecognized parameter "pg_attver""#))
 }
 
-/// Upgrades the tests' tables to a newer version, whose system has another identifier and other transaction
-/// numbers. An error has the reason for which PostgreSQL itself cannot upgrade.
+/// Upgrades the tests' tables to a newer version of PostgreSQL. The new system has another identifier and
+/// other transaction numbers. An error contains the reason for which PostgreSQL itself cannot upgrade.
 async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     let server = start(old, "upgrade").await;
     let (dir, config) = (server.directory().to_owned(), server.config("postgres"));
@@ -381,7 +386,7 @@ async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     let mut init =
         vec!["-D", &after, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
     if old != new {
-        // Checksums are the default from version 18 on.
+        // From version 18 on, checksums are the default.
         init.push("--no-data-checksums");
     }
     as_owner_of(&dir, new.join("initdb"), &init).unwrap();

@@ -1,7 +1,7 @@
 //! Row security starts or stops applying to the owner of a stream table, by each kind of change that can
-//! cause it. Catches a stream table that still shows rows which its owner may not see any more, or lacks rows
-//! which the owner may see now. Roles, memberships, owners and views decide which roles row security
-//! concerns, so the source itself need not change.
+//! cause it. The tests catch a stream table that shows rows which its owner may not see, or lacks rows which
+//! its owner may see. Roles, memberships, owners and views decide which roles row security concerns. So the
+//! source itself need not change.
 
 use crate::program::Role;
 use crate::support::{Db, run, todays_server};
@@ -15,8 +15,8 @@ const TABLE: &str = "
     CREATE POLICY own ON t FOR SELECT USING (tenant = 'a');";
 
 /// A kind of change of the visible rows. `before` has a superuser's statements before the creation of the
-/// stream tables. `change` has statements that change the rows that the stream tables' owner `APP` may see,
-/// and `back` has statements that undo the change. `BOSS` is another role.
+/// stream tables. `change` has statements that change which rows the stream tables' owner `APP` may see.
+/// `back` has statements that undo the change. `BOSS` is another role.
 struct Way {
     name: &'static str,
     since: u32,
@@ -181,7 +181,7 @@ impl<'d> Case<'d> {
         case.app.does(&["init", "--quiet"]);
         let query = format!("SELECT id, tenant FROM {} WHERE id > 2", way.reads);
         for (name, mode) in [("by_delta", "auto"), ("whole", "full")] {
-            // The program may print a notice about full refreshes, so the test checks only the exit code.
+            // The program may print a notice about full refreshes. So the test checks only the exit code.
             let made = case.app.trickle(&["create", name, "--query", &query, "--mode", mode, "--quiet"]);
             assert_eq!(made.code, 0, "{}: {made:?}", way.name);
         }
@@ -194,7 +194,7 @@ impl<'d> Case<'d> {
             .await;
     }
 
-    /// Refreshes both stream tables, compares them with the rows that their owner sees, and returns the
+    /// Refreshes both stream tables, and compares them with the rows that their owner sees. Returns the
     /// program's output.
     async fn shows_what_its_owner_sees(&self, when: &str) -> String {
         let ran = self.app.trickle(&["refresh", "by_delta", "whole", "--json"]);
@@ -268,7 +268,8 @@ fn other_policies_recompute_what_they_apply_to() {
     });
 }
 
-/// A stream table cannot be IMMEDIATE if writers cannot decide which rows its owner may see.
+/// Writers may be unable to decide which rows the owner of a stream table may see. Such a stream table cannot
+/// be IMMEDIATE.
 #[test]
 fn immediate_ends_where_row_security_begins() {
     todays_server(async |db| {

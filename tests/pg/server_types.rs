@@ -1,11 +1,11 @@
-//! Types, modifiers and collations of expressions and of stored columns. Catches a plan that computes with
-//! another type than PostgreSQL does, and a stream table whose columns have other types than its query.
+//! Types, modifiers and collations of expressions and of stored columns. The tests catch a plan that computes
+//! with another type than PostgreSQL does. The tests also catch a stream table whose columns have other types
+//! than its query.
 
 use crate::support::{assert_equal, count, create, mode, name, newest_server, open, run};
 use trickle_client::{NewStreamTable, RefreshMode, Session};
 
-/// The tables of a case, the queries over them with the mode that each gets, and the changes between
-/// refreshes.
+/// A case: its tables, the queries over them with the mode of each query, and the changes between refreshes.
 struct Case(&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
 const DELTAS: &str = "DIFFERENTIAL";
@@ -97,14 +97,15 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// The columns of a relation, with their types, modifiers and collations.
+/// Returns the columns of a relation, with their types, modifiers and collations.
 pub(crate) async fn columns(s: &Session, relation: &str) -> String {
     let text = "SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), nullif(attcollation, 0)::regcollation), ', ' \
          ORDER BY attnum) FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped";
     s.client().query_one(text, &[&relation]).await.unwrap().get(0)
 }
 
-/// The types that a stream table kept by deltas has in place of the domains of these cases.
+/// Returns `types` with the type below each domain in place of the domain. A stream table that is updated by
+/// deltas has these types instead of the domains of these cases.
 fn without_domains(types: &str) -> String {
     let bases = [
         ("app.pos", "integer"),

@@ -1,6 +1,6 @@
-//! Random GROUP BY clauses with grouping sets. The engine parses a clause and prints it again; on the server
-//! the printed clause and the original give the same rows. Catches sets that are expanded wrongly, and output
-//! columns that are not NULL in a set without that column.
+//! Random GROUP BY clauses with grouping sets. The engine parses a clause and prints it again. On the server,
+//! the printed clause and the original clause give the same rows. The test catches sets that are expanded
+//! wrongly, and output columns that are not NULL in a set without that column.
 
 use crate::support::{difference, todays_server};
 use std::sync::Arc;

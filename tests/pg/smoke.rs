@@ -1,4 +1,4 @@
-//! The test harness itself: servers start, a test's database is private, a failed statement changes nothing,
+//! The test harness itself. Servers start, a test's database is private, a failed statement changes nothing,
 //! and differing relations are reported.
 
 use crate::support::{apply_change, assert_same_bag, create_tables, difference, each_server};
@@ -27,7 +27,7 @@ fn bags_differ_by_value_by_count_and_without_equality() {
         assert!(!differ("SELECT 1.0, '{\"a\": 1}'::json", "SELECT 1.00, '{\"a\": 1}'::json").await);
         assert!(differ("SELECT point(1, 2), 1", "SELECT point(1, 3), 1").await);
         assert!(differ("SELECT FROM generate_series(1, 2)", "SELECT").await);
-        // The queries have two columns of the same name, as `*` over a join may have.
+        // The queries have two columns of the same name. `*` over a join may give such columns.
         assert!(!differ("SELECT 1 AS a, 2 AS a", "SELECT 1, 2").await);
     });
 }

@@ -1,6 +1,6 @@
 //! Many writers, many stream tables, a migration a minute, and a refresher that is killed and started again
-//! at random. In the end all stream tables equal their queries, no change is pending, no refresh has failed,
-//! and no lock is left. `TRICKLE_SOAK_SECONDS` sets the duration.
+//! at random times. In the end all stream tables equal their queries, no change is pending, no refresh has
+//! failed, and no lock is left. The environment variable `TRICKLE_SOAK_SECONDS` sets the duration.
 
 use crate::support::{Db, newest_server, run};
 use std::cell::Cell;
@@ -101,7 +101,7 @@ async fn write(client: &Client, seed: u64, until: Instant, written: &Cell<u64>) 
             text.push_str("SELECT pg_sleep(0.05);");
         }
         text.push_str(if dice.roll(7) == 0 { "ROLLBACK" } else { "COMMIT" });
-        // Deadlocks among writers may fail a transaction, and are not trickle's fault.
+        // A deadlock among writers may make a transaction fail. Such a failure is not trickle's fault.
         if client.batch_execute(&text).await.is_err() {
             client.batch_execute("ROLLBACK").await.unwrap();
         }
@@ -123,8 +123,8 @@ struct Life {
     killed: u32,
 }
 
-/// Starts refreshers one after the other, and kills each after a random time: most after a second or two,
-/// some after two minutes.
+/// Starts refreshers one after the other, and kills each of them after a random time. Most of these times are
+/// a second or two, and some are two minutes.
 async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
     let mut dice = Dice(77);
     while Instant::now() < until {
@@ -159,8 +159,8 @@ const MIGRATIONS: [[&str; 2]; 10] = [
     ["TRUNCATE c", "ALTER TABLE a ADD CHECK (id >= 0); ALTER TABLE a DROP CONSTRAINT a_id_check"],
 ];
 
-/// Migrates as migration tools do: a statement waits only for a short time for its lock, and is tried again.
-/// Returns the number of migrations.
+/// Migrates as migration tools do. Each statement waits only for a short time for its lock, and is tried
+/// again. Returns the number of migrations.
 async fn migrate(client: &Client, every: Duration, until: Instant) -> usize {
     client.batch_execute("SET lock_timeout = '500ms'").await.unwrap();
     let mut done = 0;
@@ -189,7 +189,7 @@ const LINE: &str = "
             WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r'))
     FROM pgtrickle.pgt_refresh_history WHERE end_time > now() - interval '1 minute'";
 
-/// Limit of a refresher's memory, in KiB: several times as much as a refresher needs.
+/// Limit of a refresher's memory in KiB. A refresher needs only a small part of this memory.
 const MEMORY: u64 = 128 << 10;
 
 /// Each minute, while writers, migrations and refreshes run, compares one stream table with its query and
@@ -222,8 +222,8 @@ async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) 
     }
 }
 
-/// Returns the memory of a process in KiB (see proc(5)); None if the process is gone, or the system has no
-/// /proc.
+/// Returns the memory of a process in KiB (see proc(5)). Returns None if the process is gone, or if the
+/// system has no /proc.
 fn memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;

@@ -1,7 +1,7 @@
 //! Sources that a logical-replication subscription writes. The subscription's worker applies changes row by
-//! row, and fires no statement triggers; the initial copy of a table fires triggers of both kinds. Catches
-//! changes that fire no capture trigger, also on a table that was added to a subscription after it was
-//! captured, directly or by a partition.
+//! row, and fires no statement triggers. The initial copy of a table fires triggers of both kinds. The tests
+//! catch changes that fire no capture trigger. Some tables are captured before they are added to a
+//! subscription, directly or by a partition.
 
 use crate::support::private::{connect, each_version, open, start};
 use crate::support::{assert_equal, count, create, refresh, run};
@@ -21,7 +21,8 @@ const VIEWS: [(&str, &str); 3] = [
     ("days", "SELECT day, count(*) AS n FROM ev GROUP BY day"),
 ];
 
-/// Waits until the subscriber has the publisher's rows. The test compares one hash over all rows of each.
+/// Waits until the subscriber has the publisher's rows. The function compares one hash over all rows of the
+/// publisher with one over all rows of the subscriber.
 async fn applied(publisher: &Session, subscriber: &Session) {
     let text = "SELECT coalesce(sum(hashtextextended(r, 0) / 1000), 0)::int8 FROM (SELECT 't' || t::text FROM t \
          UNION ALL SELECT 'l' || late::text FROM late UNION ALL SELECT 'e' || ev::text FROM ev) x(r)";
@@ -69,8 +70,8 @@ fn writes_of_a_subscription_are_captured() {
         )
         .await;
         let subscribe = async |name: &str| {
-            // Publisher and subscriber are on one server. CREATE SUBSCRIPTION cannot make the slot there,
-            // since making a slot waits for all open transactions.
+            // Publisher and subscriber are on one server. CREATE SUBSCRIPTION cannot make the replication
+            // slot in this case, since the making of a slot waits for all open transactions.
             run(&publisher, &format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"))
                 .await;
             let host = server.directory().display();
@@ -113,7 +114,8 @@ fn writes_of_a_subscription_are_captured() {
             }
         }
         assert!(!all_differential, "a TRUNCATE is applied as one");
-        // Clients write on the subscriber too, also in a session with `session_replication_role` replica.
+        // Clients also write on the subscriber, one of them in a session with `session_replication_role`
+        // replica.
         run(&subscriber, "INSERT INTO t VALUES (5000, 2, 2); SET session_replication_role = replica; DELETE FROM t WHERE id = 1; UPDATE ev SET day = day + 1; RESET session_replication_role").await;
         for (what, _) in VIEWS {
             assert_equal(&mut t, what).await;

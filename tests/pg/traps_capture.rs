@@ -1,5 +1,6 @@
-//! Changes by every kind of statement that writes a table are each captured once, in both trigger modes, with
-//! logged and unlogged buffers. Also the cost of capture. Catches changed rows that fire no capture trigger.
+//! Changes by every kind of statement that writes a table are each captured once. The tests use both trigger
+//! modes, and logged and unlogged buffers. The tests also check the cost of capture. The tests catch changed
+//! rows that fire no capture trigger.
 
 use crate::support::{Db, assert_equal, count, create, each_server, mode, open, open_with, refresh, run};
 use futures_util::SinkExt;
@@ -40,9 +41,9 @@ const TABLES: [(&str, &str); 8] = [
     ),
 ];
 
-/// Changes; each text is the window of one refresh. Keys are updated, deleted, and swapped, also within one
-/// statement if the key is checked at its end. One of several equal rows without a key changes. Every kind of
-/// statement writes, and one cascade changes both sides of a join.
+/// Changes. Each text is the window of one refresh. Keys are updated, deleted, and exchanged. Where a key is
+/// checked at the end of a statement, a single statement exchanges keys. One of several equal rows without a
+/// key changes. Every kind of statement writes, and one cascade changes both sides of a join.
 const CHANGES: &[&str] = &[
     "UPDATE p SET id = id + 1000",
     "UPDATE p SET id = CASE id WHEN 1001 THEN -1 WHEN 1002 THEN -2 ELSE id END WHERE id IN (1001, 1002);
@@ -119,8 +120,8 @@ fn every_road_into_a_table_unlogged() {
     each_server(async |db| every_road(db, CaptureOptions { mode: Mode::Statement, unlogged: true }).await);
 }
 
-/// A crash empties an unlogged buffer, together with the row that proves the buffer was not emptied. The next
-/// refresh notices that.
+/// A crash empties an unlogged buffer. The crash also removes the row that shows that the buffer is intact,
+/// and the next refresh notices the missing row.
 #[test]
 fn an_unlogged_buffer_emptied_by_a_crash_is_noticed() {
     each_server(async |db| {
@@ -216,7 +217,7 @@ fn buffers_are_drained_behind_the_slowest_reader() {
     });
 }
 
-/// Capture is switched off, and then on again by `enable`. No change in between is missed, also if a new
+/// Capture is switched off, and then on again by `enable`. No change in between is missed, even if a new
 /// stream table is created in between.
 #[test]
 fn changes_while_capture_is_off_are_not_missed() {

@@ -1,6 +1,6 @@
 //! The columns, name, rights or server of a source change under a stream table. The stream table is planned
-//! again, rebuilt, or suspended with a reason, and writers never fail by a broken trigger. Catches a plan
-//! that runs over another table than the one it was made for.
+//! again, recomputed, or suspended with a reason, and a broken trigger never makes a writer fail. The tests
+//! catch a plan that runs over another table than the table for which it was made.
 
 use crate::support::{
     Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
@@ -86,8 +86,8 @@ async fn clean(t: &mut Driver, w: &Session) {
     run(w, "DROP TABLE IF EXISTS a, b, old_b CASCADE; DROP SCHEMA IF EXISTS elsewhere CASCADE").await;
 }
 
-/// A session that plans again may have other settings than the creator's session. The query keeps its
-/// meaning.
+/// A session that plans again may have other settings than the creator's session. The meaning of the query
+/// stays the same.
 #[test]
 fn settings_of_whoever_plans_it_anew_do_not_matter() {
     each_server(async |db| {
@@ -142,8 +142,8 @@ fn sources_that_the_query_cannot_do_without() {
             run(&w, change).await;
             let e = try_refresh(&mut t, "joined").await.expect_err(change);
             assert!(e.message().contains("cannot be kept") && e.hint_text().is_some(), "{change}: {e:?}");
-            // With the extension, event triggers note an alteration at once. A drop is noticed by the
-            // refresh, whose note is rolled back with the failed call.
+            // With the extension, event triggers note an alteration at once. The refresh notices a drop, but
+            // its note is rolled back with the failed call.
             if Driver::notes_failures() || !change.starts_with("DROP") {
                 let entry = t.find(&name("joined")).await.unwrap();
                 assert_eq!(entry.status, trickle_client::Activity::Suspended, "{change}");
@@ -187,7 +187,8 @@ fn writers_of_a_renamed_column_go_on() {
     });
 }
 
-/// CREATE OR REPLACE changes the meaning of a query without touching a table that it reads.
+/// CREATE OR REPLACE of a view or a function changes the meaning of a query, although no table of the query
+/// changes.
 #[test]
 fn views_and_functions_are_replaced() {
     each_server(async |db| {
@@ -214,8 +215,8 @@ fn views_and_functions_are_replaced() {
     });
 }
 
-/// Rows are written through the parent or on the partition, and moved between partitions. Partitions are
-/// attached and detached. The same is tested with inheritance.
+/// Rows are written through the parent or directly into the partition, and are moved between partitions.
+/// Partitions are attached and detached. The test does the same with inheritance.
 #[test]
 fn partitions_and_children_by_statement() {
     each_server(async |db| partitions_and_children(db, Mode::Statement).await);
@@ -267,7 +268,7 @@ async fn partitions_and_children(db: &Db, mode: Mode) {
     assert_eq!(crate::support::mode(&t, "parts").await.0, "DIFFERENTIAL");
 }
 
-/// The cost of one full refresh does not make every later change a full refresh.
+/// A full refresh that costs much does not make every later change a full refresh.
 #[test]
 fn after_a_full_refresh_a_small_change_is_a_delta_again() {
     each_server(async |db| {
@@ -310,7 +311,8 @@ fn a_frontier_of_another_cluster_is_not_believed() {
             run(&w, "UPDATE a SET v = v + 1").await;
             run(&w, &format!("UPDATE pgtrickle.pgt_stream_tables SET frontier = frontier || jsonb_build_object('{key}',
                 CASE jsonb_typeof(frontier->'{key}') WHEN 'string' THEN to_jsonb('12345'::text) ELSE to_jsonb(12345) END)")).await;
-            // By this server's transaction numbers, these changes may look as if they were applied already.
+            // By this server's transaction numbers, these changes may look as if they had been applied
+            // already.
             run(&w, "UPDATE a SET v = v + 1").await;
             run(
                 &w,
@@ -327,7 +329,7 @@ fn a_frontier_of_another_cluster_is_not_believed() {
     });
 }
 
-/// A stream table shows only rows that its owner may see, no other role can read buffers, and no role runs
+/// A stream table shows only rows that its owner may see. No other role can read buffers, and no role runs
 /// another role's query.
 #[test]
 fn row_security_privileges_and_other_roles() {
@@ -365,7 +367,7 @@ fn row_security_privileges_and_other_roles() {
              WHERE n.nspname LIKE 'pgtrickle%' AND p.prosecdef \
              AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%') \
              AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname = 'pgtrickle_copy')";
-        // Functions that copy rows in C look up no names.
+        // Functions that copy rows in C look up no names, so they need no fixed search path.
         assert_eq!(count(&admin, unpinned).await, 0);
         t.connection().client().batch_execute("SET row_security = on").await.unwrap();
         run(&admin, "UPDATE b SET w = w + 2").await;
@@ -381,8 +383,8 @@ fn row_security_privileges_and_other_roles() {
         run(&admin, "UPDATE a SET v = v + 1").await;
         if Driver::refreshes_as_owner() {
             let mut root = Driver::of(root.unwrap());
-            // The search path of the connection has no schema in which other roles may create, so the name is
-            // qualified.
+            // The search path of the connection has no schema in which other roles may create objects, so the
+            // test qualifies the name.
             try_refresh(&mut root, "public.whose").await.unwrap();
             let entry = root.find(&name("plain")).await.unwrap();
             assert!(root.check(&entry, 1).await.unwrap_err().is_input());
@@ -399,7 +401,7 @@ fn row_security_privileges_and_other_roles() {
     });
 }
 
-/// Opens connections to a database as a role.
+/// A connector that opens connections to a database as a role.
 struct As<'d>(&'d Db, Option<String>);
 
 impl Connect for As<'_> {
@@ -414,8 +416,8 @@ impl Connect for As<'_> {
     }
 }
 
-/// Runs a refresher as a role until it has refreshed the stream table `own`; without `own`, until it has
-/// reported stream tables of other roles. Returns the names of the reported stream tables.
+/// Runs a refresher as a role until it has refreshed the stream table `own`. Without `own`, the refresher
+/// runs until it has reported stream tables of other roles. Returns the names of the reported stream tables.
 async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<String> {
     let mut options = DaemonOptions::default();
     options.scheduler.reload = Duration::from_millis(50);
@@ -549,7 +551,7 @@ fn policies_come_and_go_under_a_stream_table() {
     });
 }
 
-/// To its users a stream table is a table, and it keeps their objects when it is replaced.
+/// To its users a stream table is a table. Users' objects on a stream table stay when its query is replaced.
 #[test]
 fn replacing_keeps_indexes_grants_comments_and_views() {
     each_server(async |db| {

@@ -1,14 +1,14 @@
-//! Values with an unusual text form, equality or type, from the source to the stream table. Catches results
-//! that depend on the settings of writers or refreshers, and columns of types that cannot be compared and
-//! make a refresh fail.
+//! Values with an unusual text form, equality or type, from the source to the stream table. The tests catch
+//! results that depend on the settings of writers or refreshers. The tests also catch columns of types that
+//! cannot be compared and that make a refresh fail.
 
 use crate::support::{
     Driver, assert_equal, assert_same_bag, count, create, each_server, mode, name, open, run,
 };
 use trickle_client::{Settings, Trickle};
 
-/// A stream table is computed with the time zone, the formats of dates, floats and bytes, and the search path
-/// of its creation, whatever the settings of writers and refreshers.
+/// A stream table is computed with some settings of its creation: the time zone, the search path, and the
+/// formats of dates, floats and bytes. The settings of writers and refreshers have no effect.
 #[test]
 fn settings_of_writers_and_refreshers_do_not_matter() {
     each_server(async |db| {
@@ -70,8 +70,8 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
     });
 }
 
-/// A constant in a query or a view keeps the meaning that it had under its author's settings, also when the
-/// query is planned again under other settings.
+/// A constant in a query or a view keeps the meaning that it had under its author's settings. A new plan
+/// under other settings does not change the meaning.
 #[test]
 fn constants_mean_the_same_under_all_settings() {
     each_server(async |db| {
@@ -292,8 +292,8 @@ fn generated_toasted_dropped_columns_and_types_of_every_kind() {
     });
 }
 
-/// A result shows an existing row. Under DISTINCT and in groups the result shows one of the equal values that
-/// exist, with the text of that value.
+/// A result shows a value that some row has. Under DISTINCT and in groups, it shows one of the equal values,
+/// with the text of that value.
 #[test]
 fn equal_but_differently_written() {
     each_server(async |db| {
@@ -379,8 +379,9 @@ fn equal_but_differently_written() {
     });
 }
 
-/// Sums of numeric with and without a fixed scale, of intervals and of money have, after thousands of small
-/// updates, the same digits as when computed afresh. The test compares texts, since 1.50 equals 1.5.
+/// Sums of numeric with and without a fixed scale, of intervals and of money are compared after thousands of
+/// small updates. The sums have the same digits as the sums of a recompute. The test compares texts, since
+/// 1.50 equals 1.5.
 #[test]
 fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     const QUERY: &str = "SELECT g, count(*) AS n, sum(c) AS c, avg(c) AS ac, sum(v) AS v, avg(v) AS av, sum(i) AS i, avg(i) AS ai,
@@ -416,8 +417,8 @@ fn sums_and_averages_are_exact_after_thousands_of_small_updates() {
     });
 }
 
-/// Large and small values alternate, so that their sum depends on the order. A refresh sums a whole group
-/// again, as the query does.
+/// Large and small values alternate, so their sum depends on the order. A refresh sums a whole group again,
+/// as the query does.
 #[test]
 fn float_sums_are_those_of_the_query() {
     each_server(async |db| {
@@ -453,8 +454,8 @@ fn float_sums_are_those_of_the_query() {
     });
 }
 
-/// Lists that a query aggregates without an order count as equal if their elements are equal, since the order
-/// depends on how the server reads the rows. A missing element is found.
+/// Lists that a query aggregates without an order count as equal if their elements are equal. Their order
+/// depends on how the server reads the rows. A check finds a missing element.
 #[test]
 fn lists_in_any_order_are_equal_by_their_parts() {
     each_server(async |db| {
@@ -510,9 +511,9 @@ fn lists_in_any_order_are_equal_by_their_parts() {
     });
 }
 
-/// A server adds floats in the order in which it reads the rows, and rounds after each addition. A group that
-/// is read through an index may end in other digits than the same group in a scan of the whole table.
-/// Different last digits do not count as a difference, and a wrong value does.
+/// A server adds floats in the order in which it reads the rows, and rounds after each addition. The sum of a
+/// group may have other last digits when the server reads the group by an index instead of a scan. Different
+/// last digits do not count as a difference, and a wrong value does.
 #[test]
 fn sums_of_floats_are_equal_but_for_rounding() {
     each_server(async |db| {

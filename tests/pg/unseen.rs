@@ -9,7 +9,7 @@ use trickle_core::refresh::Action;
 const SOURCE: &str =
     "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 50) i";
 
-/// Changes that fire no capture trigger. Later writes are captured again.
+/// Changes that fire no capture trigger. Writes after these changes are captured again.
 const UNSEEN: [(&str, &str); 4] = [
     (
         "triggers switched off for a load",
@@ -34,7 +34,7 @@ fn changes_that_no_trigger_sees_are_noticed() {
             create(&mut t, "st2", "SELECT sum(v) AS s FROM t").await;
             let writer = db.session().await;
             run(&writer, change).await;
-            // The second reader notices the change too, although the refresh of the first one has made the
+            // The second reader notices the change too, although the refresh of the first reader has made the
             // triggers again.
             assert_equal(&mut t, "st").await;
             assert_equal(&mut t, "st2").await;
@@ -78,8 +78,8 @@ fn every_reader_is_recomputed_after_a_crash_emptied_its_buffer() {
 }
 
 /// A statement fires only the statement triggers of the table that it names. Rows that are written through a
-/// parent are captured for the child all the same, also if the parent is captured too, or became the parent
-/// later.
+/// parent are captured for the child all the same. The rows are captured even if the parent is captured too,
+/// or became the parent later.
 #[test]
 fn writes_through_a_parent_are_seen_on_the_child() {
     todays_server(async |db| {
@@ -139,9 +139,9 @@ fn a_lagging_reader_is_recomputed_and_buffers_stay_small() {
     });
 }
 
-/// Catches rows of a temporary child. They exist for the session that made the child, and statements of that
-/// session on the parent write them too; the query, which a refresh runs in another session, has none of
-/// them.
+/// Catches rows of a temporary child in a result. Only the session that made the child sees its rows, and
+/// statements of that session on the parent write them too. A refresh runs the query in another session, so
+/// the query has none of them.
 #[test]
 fn rows_of_a_temporary_child_are_in_no_result() {
     todays_server(async |db| {

@@ -1,5 +1,6 @@
-//! A database of the previous release is upgraded, and its capture continues. Catches an upgrade that leaves
-//! trigger functions of the earlier version in use, or loses changes that these functions captured.
+//! A database of the previous release is upgraded, and its capture continues. The tests catch an upgrade that
+//! leaves trigger functions of the earlier version in use, or that loses changes which these functions
+//! captured.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::schema::VERSION;
@@ -42,8 +43,8 @@ fn an_upgrade_renews_capture_and_loses_no_change() {
     });
 }
 
-/// Catches tables without a key that an earlier release made, and that a publication of all tables keeps
-/// refreshes from writing.
+/// An earlier release made tables without a key, and a publication publishes all tables. Refreshes could not
+/// write these tables. The test catches an upgrade after which refreshes still cannot write such a table.
 #[test]
 fn an_upgrade_lets_tables_without_a_key_be_published() {
     each_server(async |db| {
@@ -60,7 +61,7 @@ fn an_upgrade_lets_tables_without_a_key_be_published() {
         t.migrate(2).await.unwrap();
         let former = "SELECT count(*) FROM (SELECT c.oid FROM pg_class c WHERE c.relreplident = 'f' AND c.relkind = 'r') x";
         assert!(count(&w, former).await > 1);
-        // The former release left the replica identity of its tables as CREATE TABLE makes it.
+        // The earlier release did not change the replica identity that CREATE TABLE gives its tables.
         run(
             &w,
             "DO $$ DECLARE made regclass; BEGIN FOR made IN SELECT oid FROM pg_class WHERE relreplident = 'f' AND relkind = 'r' \

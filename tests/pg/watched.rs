@@ -1,7 +1,7 @@
 //! A stream table is watched if it has readers, triggers or publications, or if foreign keys refer to it. A
-//! refresh of a watched stream table, by delta or recompute, writes only the changed rows. Catches foreign
-//! keys that a refresh violates for an instant, triggers that fire for unchanged rows, and readers that are
-//! recomputed because their source was recomputed.
+//! refresh of a watched stream table, by delta or recompute, writes only the changed rows. The tests catch
+//! foreign keys that a refresh violates for an instant, and triggers that fire for unchanged rows. The tests
+//! also catch readers that are recomputed because their source was recomputed.
 
 use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, name, open, refresh, run, todays_server,
@@ -115,16 +115,17 @@ fn a_published_row_that_stays_is_not_written() {
     });
 }
 
-/// Queries whose plans cannot know that `id` is a key. The first query computes `id`, and the other two are
-/// in mode FULL; the last one has equal rows.
+/// Queries whose plans cannot know that `id` is a key. The first query computes `id`. The other two queries
+/// are in mode FULL, and the last one has equal rows.
 const KEYLESS: [(&str, &str, RefreshMode); 3] = [
     ("computed", "SELECT id + 0 AS id, v * 2 AS v, j FROM s", RefreshMode::Auto),
     ("as_text", "SELECT id, v, j, pg_typeof(v)::text AS ty FROM s", RefreshMode::Full),
     ("repeated", "SELECT v % 7 AS id, j FROM s", RefreshMode::Full),
 ];
 
-/// With a key that the user declared on the stream table, a changed row is written by an UPDATE. Rows of
-/// other tables that refer to it stay, unchanged rows are not written, and equal rows keep their number.
+/// The user declared a key on the stream table. With this key, a refresh writes a changed row by an UPDATE.
+/// Rows of other tables that refer to the changed row stay, unchanged rows are not written, and equal rows
+/// keep their number.
 #[test]
 fn a_key_of_the_users_tells_which_rows_changed() {
     todays_server(async |db| {
@@ -197,8 +198,9 @@ fn a_key_of_the_users_tells_which_rows_changed() {
     });
 }
 
-/// Rows exchange the values of a unique index, or the stream table has a rule, with which PostgreSQL does not
-/// allow a data-modifying WITH. Such rows are deleted and inserted.
+/// Some rows are deleted and inserted instead of updated. These are rows that exchange the values of a unique
+/// index, and all rows of a stream table with a rule. With a rule, PostgreSQL does not allow a data-modifying
+/// WITH.
 #[test]
 fn rows_that_no_update_can_change_are_written_too() {
     todays_server(async |db| {
@@ -224,8 +226,8 @@ fn rows_that_no_update_can_change_are_written_too() {
     });
 }
 
-/// Catches an error of a refresh that an object of the user's on the stream table raised, and that does not
-/// say which object has to change.
+/// An object of the user on the stream table raises an error in a refresh. The test catches an error that
+/// does not say which object has to change.
 #[test]
 fn an_index_or_a_rule_that_refuses_a_refresh_is_told() {
     todays_server(async |db| {

@@ -1,27 +1,27 @@
-//! Which seeds the random tests draw from.
+//! The seeds of the random tests.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The seeds of a random test: as many as an environment variable says, from 0 on; without it a short run, of
-/// which one half is the same each time and the other is new. `TRICKLE_SEED` names a single one.
+/// The seeds of a random test. An environment variable sets their number, and the seeds then begin at 0.
+/// Without the variable the run is short: one half of its seeds is the same each time, and the other half is
+/// new. `TRICKLE_SEED` names a single seed.
 pub(crate) struct Seeds {
-    /// The variable of a long run.
+    /// The environment variable that sets the number of seeds of a long run.
     pub(crate) setting: &'static str,
-    /// How many a short run has.
+    /// The number of seeds of a short run.
     pub(crate) short: u64,
 }
 
-/// New seeds stand in this range, which no long run reaches and in which the generators' limits are the usual
-/// ones.
+/// The range of new seeds. No long run reaches this range, and in it the generators have their usual limits.
 const NEW: Range<u64> = 1 << 28..1 << 31;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
-/// Where this run's new seeds begin.
+/// Returns the first new seed of this run.
 fn new() -> u64 {
     static BEGIN: OnceLock<u64> = OnceLock::new();
     *BEGIN.get_or_init(|| {
@@ -31,12 +31,13 @@ fn new() -> u64 {
 }
 
 impl Seeds {
-    /// Whether the run is a long one, which is asked for by name.
+    /// Whether the run is a long run. Only the environment variable makes a run long.
     pub(crate) fn is_long(&self) -> bool {
         variable(self.setting).is_some() && variable("TRICKLE_SEED").is_none()
     }
 
-    /// How many there are of a run that is large enough to count in; 0 for a single one.
+    /// Returns the number of seeds, for assertions about counts that need many seeds. For a single seed the
+    /// number is 0.
     pub(crate) fn count(&self) -> u64 {
         match variable("TRICKLE_SEED") {
             Some(_) => 0,
@@ -44,7 +45,7 @@ impl Seeds {
         }
     }
 
-    /// All of them, or a part of one in so many.
+    /// Returns one in `part` of the seeds. If `part` is 1, returns all seeds.
     pub(crate) fn one_in(&self, part: u64) -> Vec<u64> {
         let n = self.count() / part;
         match variable("TRICKLE_SEED") {

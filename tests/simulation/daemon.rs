@@ -1,5 +1,5 @@
-//! A refresher: the core's agenda over the model of a database. Its state is the core's own. The core's code
-//! also notes the end of each refresh. Mutants cause faults in some steps.
+//! A refresher: the core's agenda over the model of a database. The core's own code holds the state of the
+//! refresher, and notes the end of each refresh. Mutants cause faults in some steps.
 
 use crate::database::Database;
 use crate::mutants::Mutant;
@@ -141,8 +141,8 @@ impl Daemon {
         due
     }
 
-    /// Finds the groups that are due and have changes, and the time of the next look. From then on the groups
-    /// count as running.
+    /// Finds the groups that are due and have changes, and the time at which to look again. From then on the
+    /// groups count as running.
     pub(crate) fn look(
         &mut self,
         db: &Database,
@@ -181,8 +181,8 @@ impl Daemon {
         if self.is(Mutant::StartedWithoutRefresh) && now % 7 == 0 {
             due.clear();
         }
-        // These mutants leave out groups that stay due. With these groups the next time to wake would be at
-        // once.
+        // These mutants leave out groups that stay due. If these groups counted, the refresher would wake
+        // again at once.
         let wake = match self.mutant {
             Some(Mutant::FutureWaited | Mutant::LeastGroupFirst) => None,
             _ => self.agenda.wake(wall),

@@ -45,7 +45,7 @@ pub(crate) struct Change {
 /// The catalog's record of a stream table's refreshes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// The stored frontier, as text and parsed.
+    /// The stored frontier, as text and as a parsed value.
     pub(crate) frontier: Option<(String, Frontier)>,
     pub(crate) model: Option<String>,
     pub(crate) errors: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns the state that a transaction sees: its own, else the committed one.
+    /// Returns the state that a transaction sees: the state that it wrote, or else the committed state.
     pub(crate) fn seen_by(&self, xid: Option<Xid>) -> &State {
         match &self.pending {
             Some((x, state)) if Some(*x) == xid => state,
@@ -84,12 +84,13 @@ pub(crate) struct Database {
     running: BTreeSet<Xid>,
     /// The least transaction id that is greater than the ids of all ended transactions.
     ended: Xid,
-    /// When each transaction committed.
+    /// The time at which each transaction committed.
     pub(crate) commits: BTreeMap<Xid, i64>,
     pub(crate) tables: BTreeMap<TableId, Vec<Change>>,
     pub(crate) buffers: BTreeMap<TableId, Vec<Change>>,
     pub(crate) catalog: BTreeMap<TableId, Entry>,
-    /// Holder of the lock that keeps other refreshes from a stream table.
+    /// The holder of the lock of each locked stream table. The lock excludes other refreshes of the stream
+    /// table.
     pub(crate) locks: BTreeMap<TableId, u64>,
     rows: Row,
     /// The version of the set of stream tables and their definitions. Each change of the set or of a

@@ -208,14 +208,16 @@ pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
 }
 
 /// Returns the longest time for which a stream table may be left unexamined, if a refresh takes `longest`.
-/// This time is the stream table's period in force and then its turn. `None` means that it has no schedule.
+/// The time consists of the stream table's period in force and of its turn after that. `None` means that the
+/// stream table has no schedule.
 pub(crate) fn patience(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> Option<i64> {
     Some(daemon.period(id, longest)? + turn(daemon, scenario, id, longest))
 }
 
-/// Returns how long a due stream table may wait, in milliseconds. It waits for its own group and for the
-/// groups of its sources. Each of these groups takes the rest of a running refresh, its turn in the queue of
-/// all groups, and its own refresh. The time until the refresher looks for due stream tables is added.
+/// Returns how long a due stream table may wait, in milliseconds. The stream table waits for its own group
+/// and for the groups of its sources. Each of these groups takes the rest of a running refresh, its turn in
+/// the queue of all groups, and its own refresh. The time until the refresher looks for due stream tables is
+/// added.
 pub(crate) fn turn(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> i64 {
     let on_the_way = daemon.on_the_way.get(&id).copied().unwrap_or(1);
     let queue = daemon.groups.len().div_ceil(scenario.options.max_concurrent) as i64;

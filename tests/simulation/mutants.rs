@@ -43,7 +43,7 @@ pub(crate) enum Mutant {
     SuspensionIgnored,
     /// Waiting for a lock counts as an error.
     BusyIsAnError,
-    /// A refresh that found another session in its way is tried again only at its next scheduled time.
+    /// A refresh that met a lock of another session is tried again only at its next scheduled time.
     LaterIsAPeriodLater,
     /// A running refresh is started again.
     RunningIgnored,

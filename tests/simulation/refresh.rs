@@ -1,6 +1,6 @@
 //! A refresh: the core's own machine, whose statements the model database answers by their kind. The SQL
-//! texts are for PostgreSQL, and tests with PostgreSQL cover them. This module carries out their meaning:
-//! locks, snapshot, counts, windows and frontier.
+//! texts are for PostgreSQL, and tests with PostgreSQL cover them. This module does the work that the texts
+//! describe: locks, snapshot, counts, windows and frontier.
 
 use crate::database::{Bag, Change, Database, OID, SYSTEM, State, add, defined};
 use crate::mutants::Mutant;
@@ -253,6 +253,10 @@ impl Refresh {
 
     /// Does the task of a program: computes a delta from buffers and sources, or the whole result from the
     /// sources.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the steps share two snapshots, one of which a mutant replaces"
+    )]
     fn apply(
         &mut self,
         db: &mut Database,
@@ -276,25 +280,21 @@ impl Refresh {
         let read = if db.is(Mutant::ReadLater) { &later } else { &s1 };
         let windowed = if db.is(Mutant::WindowLater) { &later } else { &s1 };
         let high = Frontier::new(SYSTEM, OID, windowed, Some((xid, ALL_COMMANDS)));
+        let seen =
+            |c: &Change| db.shows(windowed, Some(xid), c.xid) && window(&low, &high).contains(c.xid, c.cmin);
+        let changes = |s: &TableId| db.buffers.get(s).into_iter().flatten().filter(|c| seen(c));
         let mut windows: BTreeMap<TableId, Bag> = BTreeMap::new();
         let mut rows = 0;
         for source in changed.iter().filter(|_| strategy == "delta") {
-            let seen = |c: &&Change| {
-                let shown = db.shows(windowed, Some(xid), c.xid);
-                shown && c.w != 0 && window(&low, &high).contains(c.xid, c.cmin)
-            };
             let bag = windows.entry(*source).or_default();
-            for c in db.buffers.get(source).into_iter().flatten().filter(seen) {
+            for c in changes(source).filter(|c| c.w != 0) {
                 add(bag, c.row, c.w);
                 rows += 1;
             }
         }
         let table = scenario.tables.iter().find(|t| t.id == id);
         // A delta cannot be computed over a source that was emptied or replaced.
-        let replaced = |c: &Change| {
-            c.w == 0 && db.shows(windowed, Some(xid), c.xid) && window(&low, &high).contains(c.xid, c.cmin)
-        };
-        let has_choice = !sources.iter().any(|s| db.buffers.get(s).into_iter().flatten().any(replaced));
+        let has_choice = !sources.iter().any(|s| changes(s).any(|c| c.w == 0));
         *micros = self.take(scenario, table, &strategy, (rows, has_choice), s.step);
         if db.raising.get(&id).is_some_and(|until| now < *until) {
             return Err(error("P0001"));

@@ -12,7 +12,7 @@ use trickle_core::frontier::Xid;
 use trickle_core::refresh::FailureKind;
 use trickle_core::schedule::{Due, Outcome, Time};
 
-/// A step that is scheduled.
+/// A scheduled step of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Event(usize),
@@ -40,7 +40,7 @@ pub(crate) enum Owner {
     Daemon(usize, Due),
     User,
     Transaction(usize),
-    /// The refresher that asked has died.
+    /// The refresher that asked for the refresh has died.
     Nobody,
 }
 
@@ -86,13 +86,12 @@ pub(crate) struct Run {
     pub(crate) now: i64,
     pub(crate) seats: Vec<Seat>,
     pub(crate) works: BTreeMap<u64, Work>,
-    /// The open transactions of users, with their transaction ids. The tables that are refreshed together
-    /// with a table, as planned when the refresh began. The key is the holder of the locks with the table.
+    /// The open transactions of users, with their transaction ids.
     pub(crate) open: BTreeMap<usize, Option<Xid>>,
     queue: BTreeMap<(i64, u64), Do>,
     queued: u64,
-    /// The tables that are refreshed together with each table, by the holder of the locks, as planned when
-    /// the refresh began.
+    /// The tables that are refreshed together with a table, as planned when the refresh began. The key is the
+    /// holder of the locks with the table.
     pub(crate) together: BTreeMap<(u64, TableId), BTreeSet<TableId>>,
     pub(crate) suspended: BTreeMap<TableId, i64>,
     pub(crate) failures: BTreeMap<TableId, u32>,

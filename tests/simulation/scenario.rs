@@ -37,8 +37,7 @@ pub(crate) struct Table {
 /// An event of a run. Times are milliseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A transaction. It writes at some times after its beginning, may refresh a stream table between its
-    /// writes, and ends.
+    /// A transaction that writes at some times after its beginning, may refresh a stream table, and ends.
     Transaction {
         writes: Vec<(i64, TableId, i64)>,
         refresh: Option<(i64, TableId)>,
@@ -99,7 +98,7 @@ pub(crate) struct Scenario {
     pub(crate) reload: i64,
     pub(crate) lock_timeout: i64,
     pub(crate) daemons: usize,
-    /// Duration of a lease; `None` if the refreshers have no lease.
+    /// Duration of a lease, or `None` if the refreshers have no lease.
     pub(crate) lease: Option<i64>,
     /// The number of statements among 10,000 that meet a broken connection, and the number that meet a
     /// serialization failure.
@@ -110,7 +109,7 @@ pub(crate) struct Scenario {
     pub(crate) events: Vec<(i64, Event)>,
 }
 
-/// The start of two nights in which clocks in Berlin are set, and of an ordinary hour.
+/// The start times of two nights in which clocks in Berlin are set, and of an ordinary hour.
 const STARTS: [i64; 3] = [1_774_738_800_000, 1_792_879_200_000, 1_780_300_800_000];
 
 fn period(choice: &mut Choice, unit: i64) -> Option<Schedule> {
@@ -149,7 +148,7 @@ fn tables(choice: &mut Choice, unit: i64, calm: bool) -> Vec<Table> {
         }
         sources.sort_unstable();
         sources.dedup();
-        // A delta takes from a hundredth of a unit to one unit, a full refresh at most three units.
+        // A delta takes from a hundredth of a unit to one unit, and a full refresh takes at most three units.
         let delta = unit as f64 / [100.0, 20.0, 5.0, 1.0][choice.below(if calm { 3 } else { 4 })];
         let full = (delta * [0.2, 2.0, 10.0][choice.below(3)]).min(3.0 * unit as f64);
         let definition = Definition {

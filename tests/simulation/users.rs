@@ -1,5 +1,5 @@
-//! Actions of users in a run, and events of the server. These are transactions, changes of the catalog,
-//! restarts, and changes of clocks.
+//! Actions of users in a run, and events of the server: transactions, changes of the catalog, restarts, and
+//! changes of clocks.
 
 use crate::run::{Do, Owner, Run, Work, holder};
 use crate::scenario::Event;

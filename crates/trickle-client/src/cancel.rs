@@ -1,9 +1,8 @@
 //! Requests to cancel a statement.
 //!
 //! As in libpq, the sender waits until the other end closes the connection. By then the server has received
-//! the request, so the request cannot end a statement that begins later. Waiting also leaves no pooler with
-//! half a request: `PgBouncer` 1.18 ends with an error of its own if its client disconnects while the request
-//! is still being passed on.
+//! the request, so the request cannot end a statement that begins later. The wait also lets a pooler pass on
+//! the whole request. `PgBouncer` 1.18 ends with an error of its own if its client disconnects before that.
 
 use crate::connect::stream::Encrypt;
 use crate::wire::failed;

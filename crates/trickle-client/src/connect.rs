@@ -1,9 +1,9 @@
 //! The target of a connection and the way to it: libpq's settings with their meaning, TLS by rustls, and
 //! errors that say what to try.
 //!
-//! The value of a setting comes from the first of these places that has one: the connection string
-//! (`--database-url`, else `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults.
-//! The password may also come from `~/.pgpass`.
+//! A value comes from the first of these places that has one: the connection string, the service
+//! (`PGSERVICE`), the `PG…` variables, libpq's defaults. The connection string is in `--database-url`, else
+//! in `DATABASE_URL`. The password may also come from `~/.pgpass`.
 
 mod failure;
 mod passfile;
@@ -153,8 +153,8 @@ impl Target {
     }
 
     /// Makes connections notice within about ten seconds that a host stops answering, unless the user set
-    /// these times. Such a connection is one that other processes depend on, for example the one that renews
-    /// a refresher's lease.
+    /// these times. Other processes depend on such a connection. An example is the connection that renews a
+    /// refresher's lease.
     #[must_use]
     pub fn impatient(mut self) -> Target {
         let seconds = Duration::from_secs;

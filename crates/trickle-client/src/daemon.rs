@@ -73,7 +73,7 @@ pub enum Event<'e> {
     Slow(&'e [Slow]),
     /// Stream tables were suspended.
     Suspended(&'e [Suspended]),
-    /// Conditions that hold the database back, or are about to.
+    /// Conditions that harm the database, or will soon harm it.
     Concerns(&'e [Concern]),
     /// A refresh failed, and changed none of its stream tables.
     Failed {
@@ -82,7 +82,7 @@ pub enum Event<'e> {
         /// The reason.
         error: &'e Error,
     },
-    /// An error in spite of which all refreshes go on.
+    /// An error that stops no refresh.
     Trouble(&'e Error),
     /// Stream tables that this refresher does not refresh, since other roles own them.
     Foreign(&'e [String]),

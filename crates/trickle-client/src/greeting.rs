@@ -1,5 +1,5 @@
-//! The number of the server process that a connection was given at its start. The number tells a pooler from
-//! a server.
+//! The number of a server process, which a connection receives at its start. By this number, a client can
+//! tell a pooler from a server.
 //!
 //! A server begins a connection with the number of its process and a secret, which requests to cancel repeat.
 //! A pooler's clients have no server process of their own. So the pooler makes up a random number and a
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::CancelToken;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-/// Returns the number of the server process that a connection was given at its start.
+/// Returns the number of a server process that a connection received at its start.
 pub(crate) fn process(token: &CancelToken) -> Option<i32> {
     let mut sent = Vec::new();
     // The request is written into memory, so its future never waits.

@@ -178,8 +178,8 @@ impl Session {
         answers
     }
 
-    /// Forgets the prepared statements if an answer says that the server has dropped one, as users' code can
-    /// make the server do. Statements are then prepared again.
+    /// Forgets the prepared statements if an answer says that the server has dropped one. Users' code can
+    /// make the server do that. Statements are then prepared again.
     fn unprepared(&self, answers: &[Timed]) {
         let is_dropped = |(answer, _): &Timed| answer.as_ref().is_err_and(|e| e.sqlstate() == Some(DROPPED));
         if answers.iter().any(is_dropped) {
@@ -202,7 +202,7 @@ impl Session {
     }
 
     /// Sends statements that return nothing in one message. Their answers have the same time of arrival, so
-    /// the whole time counts for the first statement. An error is the only answer.
+    /// the whole time counts for the first statement. If a statement fails, the error is the only answer.
     pub(crate) async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);

@@ -86,6 +86,7 @@
 //! `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the plans of a query.
 //!
 //! Rust 1.95 or later. The feature `testing` adds the generators and laws that this crate tests itself with.
+#![cfg_attr(test, expect(clippy::too_many_lines, reason = "some tests go through a long list of queries"))]
 #![warn(clippy::doc_markdown)]
 
 pub mod access;

@@ -38,8 +38,8 @@ struct Replanned {
     is_renamed: bool,
 }
 
-/// A new result that was built beside the former one: the reason, the numbers of rows that the exchange
-/// wrote, and the time that it took.
+/// A new result that was built beside the former one: the reason, the numbers of rows that were written, and
+/// the duration.
 pub(crate) struct Rebuilt {
     pub(crate) why: String,
     pub(crate) written: Written,
@@ -160,8 +160,8 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     /// Returns a stream table, with its sources under their current names, and a new design of it. Planning
-    /// waits for sessions that rename tables, and finds the new names only after they commit. So the names
-    /// are compared again after each attempt to plan.
+    /// waits for sessions that rename tables, and finds the new names only after those sessions commit. So
+    /// the names are compared again after each attempt to plan.
     async fn designed_anew(&mut self, e: &Entry) -> Result<Replanned> {
         let mut is_renamed = false;
         for _ in 0..ATTEMPTS {
@@ -201,9 +201,9 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     /// Whether the new result of a stream table must be built beside the former one. If the columns or the
-    /// key were changed in place, readers would see rows without values, or no rows, until the recompute.
-    /// Within a caller's transaction, readers see nothing before the recompute, so the table is changed in
-    /// place.
+    /// key were changed in place, queries of the table would see rows without values, or no rows, until the
+    /// recompute. Within a caller's transaction, no other session sees the table before the recompute, so the
+    /// table is changed in place.
     async fn is_built_beside(&mut self, e: &Entry, design: &Design) -> Result<bool> {
         if self.connection.callers().is_some() || !e.is_populated {
             return Ok(false);

@@ -102,8 +102,8 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     /// Gives a stream table a new query. The new result is built beside the former one and takes its place.
-    /// In a caller's transaction, the table is filled in place, since readers see that transaction as a
-    /// whole.
+    /// In a caller's transaction, the table is filled in place, since other sessions see all effects of that
+    /// transaction at once.
     ///
     /// # Errors
     /// The errors of the query; an error where an object depends on a column that would be dropped. After an
@@ -193,9 +193,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(())
     }
 
-    /// Stops capturing the changes of a table at once, for a user whose work capture disturbs. Stream tables
-    /// that read the table are brought up to date by full refreshes until [`Trickle::enable`] is called, even
-    /// if stream tables are created, altered or planned again meanwhile.
+    /// Stops capturing the changes of a table at once, for a user whose work is disturbed by capture. Full
+    /// refreshes bring its readers up to date until [`Trickle::enable`] is called. Creating, altering or
+    /// planning stream tables does not change that.
     ///
     /// # Errors
     /// No stream table reads the table; errors of the server.
@@ -320,9 +320,9 @@ impl Entry {
     }
 }
 
-/// Replaces the stored design of a stream table, and its dependencies, by the new design. A stream table
-/// that the user suspended stays suspended. A stream table that was suspended because of failures, which
-/// left errors, is put back on schedule.
+/// Replaces the stored design of a stream table, and its dependencies, by the new design. A stream table that
+/// the user suspended stays suspended. A stream table that was suspended because of failures, as its error
+/// count shows, is put back on schedule.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
     let why = why_planned(&**t, id).await?;

@@ -235,9 +235,9 @@ fn parts(list: &str, ty: &Type) -> String {
     }
 }
 
-/// The greatest allowed difference of two sums of floats, as a fraction of the sums. A sum of as many values
-/// as a table can have is more exact than this, unless much larger values (by this factor) cancelled each
-/// other in the sum.
+/// The greatest allowed difference of two sums of floats, as a fraction of the sums. Even the sum of all
+/// values of a huge table is more exact than this. The exception is a sum in which values cancelled each
+/// other that are larger than the sum by this factor.
 pub const ROUNDING: f64 = 1e-9;
 
 /// Returns the relation `judged`, which has the rows of `exact`. The flag `far` says that a row has no

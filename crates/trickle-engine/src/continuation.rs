@@ -1,7 +1,7 @@
-//! Decides whether refreshes by another plan may continue from the stored rows of a stream table. For new
-//! partitions without rows, [`crate::capture::adopt`] makes the same decision. If refreshes may not continue,
-//! [`Trickle::redo`] forgets the frontier of the stored rows, or [`crate::alter`] builds a table beside. A
-//! full refresh, which does not depend on the stored rows, then recomputes them.
+//! Decides whether refreshes by another plan may continue from the stored rows of a stream table. For
+//! partitions that a command adds or takes, [`crate::capture`] makes the same decision. If refreshes may not
+//! continue, [`Trickle::redo`] forgets the frontier of the stored rows, or [`crate::alter`] builds a table
+//! beside. A full refresh, which does not depend on the stored rows, then recomputes them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -29,8 +29,8 @@ enum Plans {
     Former,
 }
 
-/// Whether no change of source `$2` matters to stream table `$1`. One possibility is that the source only
-/// got columns. The other is that the plans have the same stored results (`$4`), and each property that they
+/// Whether no change of source `$2` matters to stream table `$1`. In the first case, the source only got
+/// columns. In the second case, the plans have the same stored results (`$4`), and each property that they
 /// rely on is the same. `$3` is the fingerprint of the source that the new plans are made with. `$5` is
 /// whether the new plans rely on no more properties of the source than the former plans did.
 const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_relid) = $3 \
@@ -63,14 +63,14 @@ SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE
 
 impl<C: RefreshDriver> Trickle<C> {
     /// Lets refreshes continue from the stored rows if possible. The new plans are tried first, and then
-    /// plans that rely on no more properties of the sources than the former ones. Returns whether refreshes
+    /// plans that rely on no more properties of the sources than the former plans. Returns whether refreshes
     /// continue from the stored rows.
     pub(crate) async fn goes_on(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         Ok(self.goes_on_by(e, design, Plans::Own).await? || self.goes_on_by_former(e, new, design).await?)
     }
 
-    /// Does the same as [`Trickle::goes_on_by`] with a plan that ignores the keys and NOT NULL columns which
-    /// the altered sources have got since the former plan.
+    /// Does the same as [`Trickle::goes_on_by`] with a plan that ignores keys and NOT NULL columns which were
+    /// added to the sources after the former plan.
     async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         // The attempt with the new plans may have noted the new definition of a source.
         let registry = self.linked(&[e.relation.id]).await?;

@@ -1,6 +1,6 @@
-//! Creates stream tables. Makes the tables of a stream table and the capture of its sources, writes it into
-//! the catalog, and fills it. Submodules choose its place (`place`) and design it from its query
-//! (`from_query`, `sources`, `design`).
+//! Creates stream tables. Makes the tables of a stream table and the capture of its sources, writes the
+//! stream table into the catalog, and fills it. Submodules choose its place (`place`) and design it from its
+//! query (`from_query`, `sources`, `design`).
 
 mod design;
 mod from_query;
@@ -64,8 +64,8 @@ pub struct NewStreamTable {
     pub apart: Option<bool>,
     /// The settings that decide the meaning of the query; `None` takes the settings of the session.
     pub settings: Option<Vec<Setting>>,
-    /// The code and tables of other roles to which the owner has agreed. The request agrees to nothing more.
-    /// With `None`, the request agrees to everything of other roles that the query uses now.
+    /// The code and tables of other roles to which the owner has agreed. With `None`, the request agrees to
+    /// all code and tables of other roles that the query uses now.
     pub agreed: Option<Agreed>,
 }
 

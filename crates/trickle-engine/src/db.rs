@@ -1,7 +1,7 @@
 //! The interface to the server. A driver implements the interface. The driver works outside the server over
 //! a connection, or inside a process of the server.
 //!
-//! | trait | what a driver says by it |
+//! | trait | subject |
 //! |---|---|
 //! | [`Connection`] | how statements and transactions reach the server |
 //! | [`Host`] | in which surroundings the session runs, such as a pooler or a process of the server |

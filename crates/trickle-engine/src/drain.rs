@@ -1,4 +1,5 @@
-//! Drains change buffers, which means deleting the changes that every reader has counted.
+//! Drains change buffers, which means deleting the changes that every reader has counted. A reader has
+//! counted a change if the reader's frontier includes the change.
 //!
 //! A large segment is emptied in place if no session writes it at the time and every reader has counted all
 //! of its rows. A writer that arrives meanwhile waits as long as a TRUNCATE takes. If a large segment cannot
@@ -62,8 +63,8 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(())
     }
 
-    /// Begins new segments in the full buffers that these stream tables read. So the refresh that follows
-    /// makes good, by a recompute, for the changes that the full buffers left out.
+    /// Begins new segments in the full buffers that these stream tables read. The refresh that follows
+    /// recomputes the stream tables, so they get the changes that the full buffers left out.
     pub(crate) async fn relieve(&mut self, group: &[Entry]) -> Result<()> {
         let full = group.iter().flat_map(|e| &e.dependencies).filter(|d| d.full).map(|d| d.relation.id.0);
         let full: BTreeSet<u32> = full.collect();
@@ -77,9 +78,10 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(())
     }
 
-    /// Returns the sources whose buffers are to be drained, found by one query. The open segment of such a
-    /// buffer has `bytes` bytes or more, or a closed segment has rows, or the triggers were made for another
-    /// limit. If the buffer only needs its open segment emptied, the number of that segment is returned too.
+    /// Finds, by one query, the sources whose buffers must be drained. One of three conditions holds for such
+    /// a buffer. Its open segment has `bytes` bytes or more, a closed segment has rows, or its triggers were
+    /// made for another limit. If the buffer only needs its open segment emptied, the number of that segment
+    /// is returned too.
     async fn drainable(&self, sources: &[u32], bytes: i64) -> Result<Vec<(u32, Option<i64>)>> {
         let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
              FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
@@ -243,9 +245,9 @@ async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
 }
 
-/// If a buffer is larger than its limit, marks the readers that have not counted the oldest segment for a
-/// recompute. Usually these readers are suspended. Otherwise, changes that wait for a suspended stream table
-/// would fill the disk.
+/// If a buffer is larger than its limit, marks for a recompute the readers that have not counted all rows of
+/// the oldest segment. Usually these readers are suspended. Otherwise, changes that wait for a suspended
+/// stream table would fill the disk.
 async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
     let fail = |e| Error::server("look for readers that lag behind", e);
     let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();
@@ -332,8 +334,8 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
         return Ok(false);
     }
     if is_marked(t, &name).await? {
-        // Every statement that left out its changes because of the mark has ended, since a running one would
-        // hold a lock on the segment.
+        // Every statement that left out its changes because of the mark has ended, since a running statement
+        // would hold a lock on the segment.
         let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
         capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
         return Ok(true);

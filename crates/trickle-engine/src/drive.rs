@@ -1,4 +1,4 @@
-//! Runs refreshes: sends the statements that the refresh machine asks for over any connection, and returns
+//! Runs refreshes: sends the statements of the refresh machine over any connection, and gives the machine
 //! their outcomes.
 
 use crate::db::{Bind, Connection, Json, RefreshDriver};
@@ -12,7 +12,7 @@ use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Set
 pub type Timed = (Result<Answer>, Instant);
 
 /// An observer of a refresh, which sees each statement before it is sent, and may answer the statement
-/// itself. Observers serve traces, work on several connections, and tests that stop at a step.
+/// itself. Observers are used for traces, for work on several connections, and for tests that stop at a step.
 pub trait Watch {
     /// Sees a statement before it is sent. An error that the observer returns counts as the error of the
     /// statement, and the statement is not sent.
@@ -126,9 +126,8 @@ SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
     SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],
         pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid)) p(name)), ', '), true)";
 
-/// Puts settings in force for the rest of the transaction. Of a search path, only the schemas that the
-/// current role can trust are put in force. The first of these statements takes the snapshot of the
-/// transaction.
+/// Puts settings in force for the rest of the transaction. A search path is put in force without the schemas
+/// that the current role cannot trust. The first of these statements takes the snapshot of the transaction.
 pub(crate) async fn put_in_force(
     db: &dyn Connection,
     settings: &[Setting],

@@ -232,7 +232,7 @@ impl From<Failure> for Error {
 }
 
 /// Returns advice on an error that an index or a rule on the stream table itself raised while a refresh wrote
-/// its rows. Trickle's own key never raises 23505, since rows are written by it.
+/// its rows. A refresh writes rows by trickle's own key, so that key never raises 23505.
 fn advice_on(sqlstate: &str, message: &str) -> Option<&'static str> {
     match sqlstate {
         "23505" => Some(

@@ -1,5 +1,5 @@
-//! Follows ALTER and DROP at once, where the server reports these by event triggers. Elsewhere the next
-//! refresh follows them.
+//! Brings the catalog and the capture up to date at once after ALTER and DROP, where event triggers report
+//! these commands. Elsewhere the next refresh does this work.
 
 use crate::capture::{self, Leaving};
 use crate::db::{RefreshDriver, Transaction};
@@ -19,8 +19,8 @@ pub(crate) const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_s
     AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Removes what belonged to dropped relations. Of a dropped stream table, all objects that belong to it
-    /// are dropped. Of another dropped relation, the capture is removed. Returns messages for the user.
+    /// Removes what belonged to dropped relations. For a dropped stream table, drops all objects that belong
+    /// to it. For any other dropped relation, removes its capture. Returns messages for the user.
     ///
     /// Readers of a dropped relation are left to their next refresh, since another table may have the name
     /// of the relation by then. But the triggers of an IMMEDIATE reader are dropped at once, since they
@@ -62,9 +62,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(told)
     }
 
-    /// Follows changes of relations or functions. Writes the new names of renamed or moved stream tables
-    /// into the catalog, lets new owners in, and captures new partitions. Returns the stream tables, with
-    /// their owners, that must be planned again before any session writes again. The triggers of these
+    /// Handles changes of relations or functions. Writes the new names of renamed or moved stream tables into
+    /// the catalog, lets new owners use the catalog, and captures new partitions. Returns the stream tables,
+    /// with their owners, that must be planned again before any session writes again. The triggers of these
     /// stream tables were made for the former definition of a table.
     ///
     /// # Errors
@@ -93,9 +93,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
 
-    /// Writes the rows of partitions that a command is about to take from captured tables to their buffers.
-    /// Returns these tables, for [`Trickle::partitions_left`]. The caller has checked that the user may run
-    /// the command.
+    /// Captures the rows of partitions that a command is about to take from captured tables: writes them to
+    /// the buffers as deleted rows. Returns the tables whose buffers got these rows, for
+    /// [`Trickle::partitions_left`]. The caller has checked that the user may run the command.
     ///
     /// # Errors
     /// Errors of the server.
@@ -112,11 +112,11 @@ impl<C: RefreshDriver> Trickle<C> {
         .await
     }
 
-    /// Ends after the command what [`Trickle::partitions_leave`] began before it, for these tables. Where this
-    /// fails, their readers are marked for a recompute.
+    /// Completes, after the command, the work that [`Trickle::partitions_leave`] began before the command.
+    /// Where this fails, the readers of these tables are marked for a recompute.
     ///
     /// # Errors
-    /// Errors of the server while it leaves the marks.
+    /// Errors of the server while the marks are written.
     pub async fn partitions_left(&mut self, sources: &[u32], partitions: &[u32], how: Leaving) -> Result<()> {
         for source in sources {
             let followed = self.in_one(async |t| capture::left(t, *source, partitions, how).await).await;

@@ -4,9 +4,9 @@
 //!
 //! The connection of the refresh can run no query before its present statement ends. So another connection
 //! searches from time to time for sessions that wait. The other connection notes the waiting session, and
-//! then asks the server to cancel the statement of the refresh. By this note, the refresh tells this cancel
-//! from a cancel by a user and from `statement_timeout`, which all have the same SQLSTATE. A cancel that
-//! arrives between two statements has no effect, so it is sent again.
+//! then asks the server to cancel the statement of the refresh. By this note, the refresh distinguishes this
+//! cancel from a cancel by a user and from `statement_timeout`, since all three have the same SQLSTATE. A
+//! cancel that arrives between two statements has no effect, so it is sent again.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};

@@ -43,8 +43,8 @@ SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, k
 FROM pg_proc p, pg_namespace k WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND p.proowner <> k.nspowner AND starts_with(p.proname, pg_catalog.format('capture_%s_%s_', $1::oid, $2::int8))";
 
-/// Functions of other roles whose names are of the form that capture uses, and that no trigger of trickle
-/// runs.
+/// Functions that belong to other roles, have a name of the form that capture uses, and are run by no trigger
+/// of trickle.
 const STRAY: &str = "
 SELECT pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p, pg_namespace k
 WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
@@ -81,8 +81,8 @@ pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     db.query(kept, &[]).await.map(drop).map_err(fail)
 }
 
-/// Makes the view and the functions of a buffer again, in place. Drops the buffer where the source has
-/// another definition than the view and the functions were made for.
+/// Makes the view and the functions of a buffer again, in place. Drops the buffer where the definition of the
+/// source is no longer the one that the view and the functions were made for.
 async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>) -> Result<()> {
     let mut catalog = PgCatalog::new();
     let table = match &name {
@@ -113,7 +113,7 @@ async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>
 }
 
 /// Drops a buffer that differs from the one that trickle made. Readers of its table are marked for a
-/// recompute, and capture the table again.
+/// recompute. Their next refresh captures the table again.
 async fn abandon(db: &dyn Connection, source: u32) -> Result<()> {
     capture::rebuild_readers(db, source, REBUILT).await?;
     capture::switch_off(db, source, Capture::Off).await

@@ -3,9 +3,9 @@
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 
-/// The sessions and prepared transactions that hold locks on the tables `$1` which make writers and DDL wait.
-/// A lock of a prepared transaction has no process. Its owner is found by the lock that each such transaction
-/// holds on its own number, since the two locks have the same virtual transaction.
+/// The sessions and prepared transactions that hold locks on the tables `$1`, in modes that make writers and
+/// DDL wait. A lock of a prepared transaction has no process. Each prepared transaction also holds a lock on
+/// its own number. By this lock its owner is found, since both locks have the same virtual transaction.
 const HOLDERS: &str = "
 SELECT DISTINCT coalesce(h.pid, 0), coalesce(a.usename::text, x.owner::text, '?'), coalesce(a.application_name, ''),
     coalesce(a.state, '?'), extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::int8,
@@ -35,17 +35,17 @@ LEFT JOIN LATERAL (
     JOIN pg_prepared_xacts p ON p.transaction = o.transactionid
     WHERE w.pid = $1 AND NOT w.granted) x ON b.pid = 0 ORDER BY 1, 7";
 
-/// Returns the sessions and prepared transactions that hold locks on these tables which make writers and DDL
-/// wait, each in one line.
+/// Returns the sessions and prepared transactions that hold locks on these tables, in modes that make writers
+/// and DDL wait. Each of them is described in one line.
 pub(crate) async fn holders(db: &dyn Connection, tables: &[u32]) -> Result<Vec<String>> {
     let rows = db.query(HOLDERS, &[&tables]).await;
     let rows = rows.map_err(|e| Error::server("look who holds a lock", e))?;
     Ok(rows.iter().map(holder).collect())
 }
 
-/// Describes the holder of a lock in one line. The columns of the row are the process (0 for a prepared
-/// transaction), its role, its program, its state, the seconds since its transaction began or was prepared,
-/// the locked table, and the name of the prepared transaction.
+/// Describes the holder of a lock in one line. The first columns of the row are the process (0 for a prepared
+/// transaction), its role, its program and its state. Then follow the seconds since its transaction began or
+/// was prepared, the locked table, and the name of the prepared transaction.
 pub(crate) fn holder(r: &Row) -> String {
     let (role, seconds) = (r.get::<String>(1), r.get::<Option<i64>>(4).unwrap_or(0));
     let on = match r.get::<Option<String>>(5) {
@@ -64,7 +64,8 @@ pub(crate) fn holder(r: &Row) -> String {
     format!("process {pid} ({role}{app}), {state} for {seconds} s, {on}")
 }
 
-/// Returns the statement that ends a prepared transaction, with the choice that its user has.
+/// Returns the two statements that can end a prepared transaction, for advice to the user, who must choose
+/// one of them.
 pub(crate) fn ends_prepared(gid: &str) -> String {
     let gid = gid.replace('\'', "''");
     format!("COMMIT PREPARED '{gid}'; or ROLLBACK PREPARED '{gid}';")

@@ -221,17 +221,17 @@ WHERE i.indrelid = ANY ($1) AND i.indisunique AND pgtrickle.is_key(i.indexrelid)
 
 /// Returns the settings under which the triggers of a stream table run, and the [`Needs`] of these triggers.
 ///
-/// The search path is `pg_catalog` alone where the query uses only built-in functions, types and objects,
-/// and converts no text to an object name. Such a query cannot find objects in other schemas, whatever the
-/// search path is. Where a cast only looks like such a conversion, the triggers use the longer search path
-/// without need.
+/// The search path is `pg_catalog` alone where the query uses only built-in functions, types and objects, and
+/// converts no text to an object name. Such a query cannot find objects in other schemas, whatever the search
+/// path is. Where a cast only looks like such a conversion, the triggers use the longer search path although
+/// they do not need it.
 async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id).chain([e.relation.id]).map(|id| id.0).collect();
     let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
-    // Needed are the keys of sources that the plan relies on, and all keys of the stream table itself.
+    // The triggers need the keys of sources that the plan relies on, and all keys of the stream table itself.
     let known = |r: &Row| {
         let (of, numbers) = (r.get::<u32>(0), r.get::<Vec<i16>>(2));
         let Some((def, _)) = sources.iter().find(|(def, _)| def.id.0 == of) else { return true };
@@ -300,8 +300,8 @@ fn modified_of(table: &StreamTable, row: &Row) -> Option<Modified> {
     reads.then(|| Modified { table: def.id, column, modifier: row.get(2) })
 }
 
-/// Returns the columns that the plan relies on to have no NULL, and that may get a NULL. The columns of a
-/// primary key are left out, since they have no NULL while the primary key exists.
+/// Returns the columns that have no NULL, as the plan requires, but that could get a NULL after an ALTER
+/// TABLE. The columns of a primary key are left out, since they have no NULL while the primary key exists.
 fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId, usize)> {
     let primary = |of: u32, number| {
         let key = keys.iter().find(|r| r.get(3) && r.get::<u32>(0) == of);

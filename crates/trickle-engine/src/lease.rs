@@ -4,8 +4,9 @@
 //! A lease is a row of the catalog. The lease ends by the server's clock unless its holder renews it. So if
 //! the holder dies, another refresher soon takes the lease. The number of a lease, called its fence, differs
 //! for each holder. A refresh on schedule is committed only if the lease under which it began is still held.
-//! So a refresher that was halted while another one took over rolls back. The contents of stream tables do
-//! not depend on the lease, since locks and frontiers keep them right under any number of refreshers.
+//! So a refresher that was halted rolls back if another refresher took over meanwhile. The contents of stream
+//! tables do not depend on the lease, since locks and frontiers keep them right under any number of
+//! refreshers.
 
 use crate::db::Connection;
 use crate::error::{Error, Result};

@@ -1,5 +1,5 @@
 //! The engine: every operation on a database with stream tables, over any [`db::RefreshDriver`]. A client
-//! outside the server provides this connection, or the extension inside the server does.
+//! outside the server implements this trait, and so does the extension inside the server.
 //!
 //! [`trickle_core`] decides which statements to run. This crate reads and writes the catalog in the
 //! database, and decides in which order and under which locks the statements run. The crate depends on no

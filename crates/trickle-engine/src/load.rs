@@ -2,17 +2,18 @@
 //!
 //! The leader is an ordinary refresh, and the workers are further connections. Before the statement that
 //! fills the table, the leader exports its snapshot. The workers and the leader then insert the rows
-//! together. Each of them inserts the rows for ranges of the largest table in which the query is linear. The
-//! rows stay within the server on their way from table to table. No transaction can span several
-//! connections, so the load follows these rules:
+//! together. Each of them inserts the rows for ranges of one table: the largest in which the query is linear.
+//! A query is linear in a table if its result is the sum of its results over the parts of the table. The rows
+//! stay within the server on their way from table to table. No transaction can span several connections, so
+//! the load follows these rules:
 //!
 //! - A table is loaded on several connections only if it was never filled and has no page, and no other
 //!   stream table reads it. The reason is that the leader's snapshot does not show the rows that workers
 //!   insert.
-//! - Workers keep their transactions open until the leader has only its commit left to do. The workers
-//!   commit first, and the leader commits after them. Only the leader's commit marks the table as filled. If
-//!   a process dies before these commits, no row remains. If a process dies between these commits, rows
-//!   remain in a table that is not marked as filled, and its next refresh empties the table first.
+//! - Workers keep their transactions open until the leader has only its commit left to do. The workers commit
+//!   first, and the leader commits after them. Only the leader's commit marks the table as filled. If a
+//!   process dies before these commits, no row remains. If a process dies between these commits, rows remain
+//!   in a table that is not marked as filled. The next refresh of the table empties it first.
 //! - A worker locks the stored table before it imports the snapshot. The import succeeds only while the
 //!   leader lives, and at that time the leader still holds its lock. A refresh of a table that was never
 //!   filled locks out writers ([`Lock::Writers`]). A refresh after the death of a leader therefore sees all

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 pub trait Progress: Send + Sync {
     /// Receives one line for people.
     fn say(&self, line: &str);
-    /// Whether a reader wants [`Progress::at`]. Reports of progress need one more connection if the work
-    /// takes longer than a second.
+    /// Whether the receiver wants reports by [`Progress::at`]. Reports of progress need one more connection
+    /// if the work takes longer than a second.
     fn is_watched(&self) -> bool {
         false
     }
-    /// Ends when the next report of progress is due, about once a second. Never ends where no reader wants
-    /// reports.
+    /// Ends when the next report of progress is due, about once a second. Never ends where the receiver wants
+    /// no reports.
     fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(future::pending())
     }

@@ -1,6 +1,6 @@
-//! Refreshes stream tables. Finds the groups of linked stream tables to refresh, leaves out the groups
-//! without changes (`idle`), and plans those stream tables again whose sources were altered. Refreshes each
-//! group in one run of the refresh machine (`group`).
+//! Refreshes stream tables. Finds the groups of linked stream tables to refresh, and leaves out the groups
+//! without changes (`idle`). Plans stream tables again if their sources were altered. Refreshes each group in
+//! one run of the refresh machine (`group`).
 
 mod group;
 mod idle;
@@ -51,8 +51,8 @@ pub struct Refreshed {
 }
 
 impl Refreshed {
-    /// Adds the work that was done before the run, if the result of the stream table was built beside and
-    /// took the place of the former one.
+    /// If a new result of the stream table was built beside the former one, adds the work of building it.
+    /// That work was done before the run.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
         let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
@@ -222,9 +222,9 @@ impl<C: RefreshDriver> Trickle<C> {
         Ok(done)
     }
 
-    /// Refreshes the groups of the `wanted` stream tables, with all stream tables of the same group that
-    /// they read. Stream tables that a wanted one reads and is
-    /// [apart](trickle_core::dag::StreamTableNode::apart) from are not refreshed.
+    /// Refreshes the groups of the `wanted` stream tables, with all stream tables of the same group that they
+    /// read. If a wanted stream table is [apart](trickle_core::dag::StreamTableNode::apart) from a stream
+    /// table that it reads, the latter is not refreshed.
     pub async fn refresh_linked(
         &mut self,
         wanted: &[TableId],

@@ -198,8 +198,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Returns the language in which errors about these stream tables give advice, which is that of the
-    /// connection over which they were read.
+    /// Returns the language in which errors about these stream tables give advice. This is the language of
+    /// the connection over which the stream tables were read.
     pub(crate) fn voice(&self) -> Voice {
         self.voice
     }

@@ -1,9 +1,10 @@
 //! Asks PostgreSQL for the meaning of a defining query.
 //!
-//! A view is made of the query in a transaction that is rolled back. The view is temporary where the role
-//! may make temporary objects. PostgreSQL checks the query and returns its canonical text (stars expanded,
-//! names qualified, casts explicit). PostgreSQL also returns the columns of the result, and the objects that
-//! the query depends on (`columns`, `reads`). Further views check the types of a plan (`typecheck`).
+//! This module makes a view of the query, in a transaction that is rolled back. The view is temporary where
+//! the role may make temporary objects. PostgreSQL checks the query and returns its canonical text (stars
+//! expanded, names qualified, casts explicit). PostgreSQL also returns the columns of the result, and the
+//! objects that the query depends on (`columns`, `reads`). Further views check the types of a plan
+//! (`typecheck`).
 
 mod columns;
 mod lookalikes;
@@ -81,8 +82,8 @@ const VIEW: &str = "trickle_query";
 /// The name of the second view, which is made of the canonical text.
 const AGAIN: &str = "trickle_query_again";
 
-/// The result columns of a query with grouping sets, each with the number of its key in GROUP BY, DISTINCT
-/// and ORDER BY, according to the server's parse tree. For a query without grouping sets there are no rows.
+/// The result columns of a query with grouping sets, according to the server's parse tree. Each has the
+/// number of its key in GROUP BY, DISTINCT and ORDER BY. For a query without grouping sets there are no rows.
 const KEYS: &str = "\
     SELECT regexp_replace(m[1], '\\\\(.)', '\\1', 'g'), m[2] FROM pg_rewrite r, \
            regexp_matches(r.ev_action::text, ':resname ((?:\\\\.|[^\\s\\\\])+) :ressortgroupref (\\d+)', 'g') \

@@ -2,7 +2,7 @@
 //! process that has the scheduler runs the refreshes, in parallel on several connections or in several
 //! processes of the server.
 //!
-//! No state of a scheduler must be preserved. The frontiers are in the database, so a scheduler may be
+//! A scheduler has no state that must be preserved. The frontiers are in the database, so a scheduler may be
 //! dropped at any time. Several schedulers may run at once, and only one of them refreshes a stream table at
 //! a time.
 
@@ -321,8 +321,8 @@ impl Scheduler {
 
     /// Returns the result that a look at `time` would have, if no transaction was committed between the last
     /// [`forget_still`](Scheduler::forget_still) and `time`. Sends no statement to the server. Returns `None`
-    /// where a look would need a statement. The reason may be a due stream table that was not looked at since
-    /// then, a due stream table that reads the clock, or a buffer to empty.
+    /// where a look would need a statement. The reason may be a buffer to empty, or a due stream table that
+    /// reads the clock or was not looked at since then.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;

@@ -164,9 +164,9 @@ const REACHED: &str = "
         'pg_ts_dict'::regclass, 'pg_type'::regclass)
 )";
 
-/// Rows of four kinds. The first two are functions of other roles, with their owners, and relations that
-/// views of other roles read with the caller's rights, with these views. The others are all types, and all
-/// other objects that the values depend on.
+/// Rows of four kinds. The first kind is functions of other roles, with their owners. The second kind is
+/// relations that views of other roles read with the caller's rights, with these views. The others are all
+/// types, and all other objects that the values depend on.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
@@ -240,7 +240,8 @@ fn reads(r: &Row) -> Error {
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
-/// Statements that give the states of a stream table to the owner of the catalog, to whom they belong.
+/// Statements that make the owner of the catalog the owner of a stream table's states, where another role
+/// owns them.
 const LEFT_BEHIND: &str = "
 SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, n.nspowner::regrole), '; ' ORDER BY c.relname)
 FROM pg_namespace n JOIN pg_class c ON c.relowner <> n.nspowner

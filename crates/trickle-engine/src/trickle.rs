@@ -133,7 +133,7 @@ pub struct Trickle<C> {
     /// The major version of the server.
     pub(crate) server: u32,
     /// The search path that the connection had at the beginning, as schemas. Queries of users are read under
-    /// it. Trickle's own statements run under [`SHUT`], which a pooled connection sets within each
+    /// this path. Trickle's own statements run under [`SHUT`], which a pooled connection sets within each
     /// transaction.
     pub(crate) search_path: Vec<String>,
     pub(crate) cache: ConnectionCache,
@@ -409,9 +409,9 @@ impl<C: RefreshDriver> Trickle<C> {
 /// transaction may have another server process.
 const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// The statement after which the server ends a running statement whose client, a refresher, was killed. A
-/// server on a platform that cannot detect this refuses the setting, and the running statement runs to its
-/// end.
+/// The statement that makes the server end a running statement soon after its client, a refresher, was
+/// killed. A server on a platform that cannot detect the loss of a client refuses the setting, and the
+/// running statement runs to its end.
 const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
 
 /// The statement that turns JIT compilation off. The questions about many stream tables are long texts that
@@ -432,9 +432,9 @@ async fn keep<C: RefreshDriver>(connection: &mut C, prepared: bool) {
     }
 }
 
-/// Changes settings of the role or the database that would end a session between two statements of a
-/// refresh, or keep the session from reading the catalog's views. The timeout for sessions that are idle in
-/// a transaction becomes at least a minute.
+/// Changes settings of the role or the database that would end a session within a refresh, or keep the
+/// session from reading the catalog's views. The timeout for sessions that are idle in a transaction becomes
+/// at least a minute.
 async fn lift_session_limits<C: RefreshDriver>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
     if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;

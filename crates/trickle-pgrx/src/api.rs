@@ -180,8 +180,8 @@ thread_local! {
     static CACHE: RefCell<ConnectionCache> = RefCell::default();
 }
 
-/// Options of a new stream table. NULL stands for the default, except for the schedule, where it means by
-/// hand.
+/// Options of a new stream table. NULL stands for the default, except for the schedule, where NULL means that
+/// only refreshes by hand are made.
 struct Options<'o> {
     schedule: Option<&'o str>,
     refresh_mode: Option<&'o str>,
@@ -209,13 +209,13 @@ fn given<T>(argument: &str, value: Option<T>) -> T {
     })
 }
 
-/// Runs `work` on the database's stream tables. Raises its error only after everything that `work` began has
-/// ended.
+/// Runs `work` on the database's stream tables. Raises the error of `work` only after everything that `work`
+/// began has ended.
 pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>) -> T {
     about(None, work)
 }
 
-/// Runs `work` like [`with`]; errors may point into `query`.
+/// Runs `work` like [`with`]; an error may have a position in `query`.
 pub(crate) fn about<T>(
     query: Option<&str>,
     work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>,
@@ -265,7 +265,7 @@ pub(crate) fn as_owner<T>(
     as_owner_about(name, right, None, work)
 }
 
-/// Runs `work` like [`as_owner`]; errors may point into `query`.
+/// Runs `work` like [`as_owner`]; an error may have a position in `query`.
 fn as_owner_about<T>(
     name: &str,
     right: &str,
@@ -280,8 +280,8 @@ fn as_owner_about<T>(
         let meant = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
         let meant = db.query_one(meant, &[&name.to_string()]).await.map_err(fail)?;
         let table: Option<u32> = meant.get(0);
-        // The user's search path resolves the name, and nothing else: the following queries find built-in
-        // names only.
+        // Only the name is looked up in the user's search path. The following queries find built-in names
+        // only.
         let shut = Path::begin(SHUT);
         let others = db.query_opt(&others(), &[&table, &right]).await;
         drop(shut);
@@ -291,15 +291,15 @@ fn as_owner_about<T>(
         };
         let name = Name { schema: Some(others.get(1)), name: others.get(2) };
         if !others.get::<bool>(4) {
-            // The stream table has a new owner, without access to the catalog yet.
+            // The stream table has a new owner, who has no access to the catalog yet.
             let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", others.get::<u32>(3));
             let let_in = Connection::as_catalog_owner(&inside, &text).await;
             let_in.map_err(|e| Error::server("let the owner of a stream table use the catalog", e))?;
         }
         let _acting = Acting::begin(others.get(0));
         if right == MAINTAIN {
-            // The current role may have only MAINTAIN, and be no member of the owner. So the search path of
-            // the current role must not choose the functions that the owner's query calls.
+            // The current role may have only the privilege MAINTAIN, without being a member of the owner. So
+            // the search path of the current role must not choose the functions that the owner's query calls.
             let pinned =
                 Connection::batch(&inside, &format!("SET search_path = {}", trickle_engine::SHUT)).await;
             pinned.map_err(|e| Error::server("begin", e))?;
@@ -372,7 +372,8 @@ fn see_all(function: &str) -> Result<()> {
 }
 
 impl Options<'_> {
-    /// Fails if the capture mode, of the option or else of the setting, does not exist.
+    /// Fails if the requested capture mode does not exist. The option names the mode; without the option, the
+    /// setting does.
     fn check(&self) -> Result<()> {
         match self.cdc_mode.map(str::to_ascii_lowercase).as_deref() {
             None => captures()?,
@@ -396,8 +397,8 @@ fn no_wal(hint: &str) -> Error {
     Error::input("capture from the WAL is not built yet").hint(hint)
 }
 
-/// Whether this `diamond_consistency` lets a stream table be refreshed on its own, and not in one transaction
-/// with the stream tables that it is linked to.
+/// Whether this `diamond_consistency` lets a stream table be refreshed in a transaction of its own, without
+/// the stream tables that it is linked to.
 fn is_apart(consistency: &str) -> Result<bool> {
     match consistency.to_ascii_lowercase().as_str() {
         "atomic" => Ok(false),
@@ -468,7 +469,7 @@ fn refresh(name: &str) {
     });
 }
 
-/// Returns the schedule; `None` means by hand.
+/// Returns the schedule; `None` means that only refreshes by hand are made.
 fn schedule(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|s| !s.eq_ignore_ascii_case("manual"))
 }

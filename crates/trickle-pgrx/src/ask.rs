@@ -45,7 +45,7 @@ async fn refreshers(db: &dyn Connection) -> Result<Option<Check>> {
     Ok(Some(Check::new("refreshers", verdict, found, advice)))
 }
 
-/// Duration from which on a refresh at work is a warning.
+/// The duration from which on a running refresh is reported as a warning.
 const LONG: Duration = Duration::from_secs(60);
 
 const NAMES: &str = "SELECT coalesce(r.rolname::text, $1::text), coalesce(c.oid::regclass::text, $2::text) \
@@ -325,7 +325,7 @@ fn status(names: &[&str]) -> Vec<Status> {
     })
 }
 
-/// Raises an error: the function is declared as an older version of the extension declared it.
+/// Raises the error for a function that is still declared as an older version of the extension declared it.
 fn outdated() {
     let error = Error::input("this function is of an older version of the extension than its library");
     raise_in(&error.hint("ALTER EXTENSION pg_trickle UPDATE"), None);
@@ -336,7 +336,7 @@ fn instant(text: &str) -> Option<TimestampWithTimeZone> {
     text.parse().ok()
 }
 
-/// Returns `xxh64` of the bytes, as a signed number, since SQL has no unsigned ones.
+/// Returns `xxh64` of the bytes, as a signed number, since SQL has no unsigned numbers.
 fn hash(bytes: &[u8]) -> i64 {
     i64::from_ne_bytes(xxhash_rust::xxh64::xxh64(bytes, 0).to_ne_bytes())
 }

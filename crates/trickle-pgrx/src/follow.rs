@@ -1,8 +1,9 @@
-//! Follows DDL in the transaction that runs it. Event triggers find out whether a command concerns a stream
-//! table, and call the engine only in that case. The event triggers run as the superuser who created the
-//! extension. The rows of a partition that goes are read before the command, by a hook, since event triggers
-//! come too late for them. An error of the engine lets the user's command go on, since the next refresh finds
-//! the same change by itself.
+//! Brings the catalog, capture and stream tables into line with DDL, in the transaction that runs the DDL.
+//! Event triggers find out whether a command concerns a stream table, and call the engine only in that case.
+//! The event triggers run as the superuser who created the extension. If a command takes a partition from its
+//! parent, a hook reads the rows of the partition before the command. Event triggers would fire too late for
+//! that. An error of the engine does not stop the user's command, since the next refresh finds the same
+//! change by itself.
 
 use crate::api::attempt;
 use crate::gucs;
@@ -131,29 +132,31 @@ fn follow_alters(tables: &[u32], functions: &[u32]) {
     }
 }
 
-/// Plans a stream table again, as its owner: another role may have altered the source.
+/// Plans a stream table again, as its owner, since another role may have altered the source.
 fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     let _acting = Acting::begin(owner);
     quietly(async |t| t.follow(id).await)
 }
 
-/// Partitions that a command takes from captured tables, whose buffers have the rows as deleted.
+/// Partitions that a command takes from captured tables. The buffers of these tables have the partitions'
+/// rows as deleted rows.
 pub(crate) struct Left {
     partitions: Vec<u32>,
     how: Leaving,
     sources: Vec<u32>,
 }
 
-/// Follows a command that is about to take partitions from their parents, which the user may do. Returns
-/// `None` where no captured table has the rows of the partitions as changes.
+/// Captures the rows of partitions that a command is about to take from their parents. The caller has checked
+/// that the user may run the command. Returns `None` where no rows were captured.
 pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving) -> Option<Left> {
     let _acting = Acting::begin(catalog_owner()?.to_u32());
     let sources = quietly(async |t| t.partitions_leave(&partitions, how).await)?;
     (!sources.is_empty()).then_some(Left { partitions, how, sources })
 }
 
-/// Ends after the command what [`partitions_leave`] began before it. An error fails the command, since the
-/// buffers have rows as deleted, and not even a mark could be left.
+/// Completes, after the command, the work that [`partitions_leave`] began before the command. An error makes
+/// the command fail: the buffers have deleted rows because of the command, and not even a mark could be
+/// written.
 pub(crate) fn partitions_left(left: &Left) {
     let Some(owner) = catalog_owner() else { return };
     let _acting = Acting::begin(owner.to_u32());

@@ -75,7 +75,8 @@ static LONG: GucSetting<i32> = GucSetting::<i32>::new(300);
 static GIVE_WAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static SEGMENT: GucSetting<i32> = GucSetting::<i32>::new(512 << 10);
 
-/// An integer setting: its name, descriptions, least and greatest value, and who may set it.
+/// An integer setting: its name, descriptions, least and greatest value, and the context that decides which
+/// roles may set it.
 struct IntegerSetting {
     name: &'static CStr,
     short: &'static CStr,
@@ -177,6 +178,7 @@ const NUMBERS: [IntegerSetting; 11] = [
 ];
 
 /// Registers the settings with the server.
+#[expect(clippy::too_many_lines, reason = "one call for each setting")]
 pub(crate) fn define() {
     let flags = GucFlags::default();
     GucRegistry::define_bool_guc(
@@ -284,18 +286,19 @@ pub(crate) fn is_wal_wanted() -> bool {
     CAPTURE.get() == Capture::Wal
 }
 
-/// Returns how long a statement of a refresh on schedule may take, in milliseconds; 0 means no limit.
+/// Returns the greatest time that a statement of a refresh on schedule may take, in milliseconds; 0 means no
+/// limit.
 pub(crate) fn statement_timeout_ms() -> i32 {
     STATEMENT_TIMEOUT.get()
 }
 
-/// Returns how long a session that wants a table exclusively waits for a refresh that reads it, before that
-/// refresh gives way; 0 means no limit.
+/// Returns the time after which a refresh gives way to a session that waits for an exclusive lock on one of
+/// its tables. 0 means no limit.
 pub(crate) fn give_way() -> Duration {
     Duration::from_millis(u64::try_from(GIVE_WAY.get()).unwrap_or_default())
 }
 
-/// Returns how many groups of linked stream tables are refreshed at the same time.
+/// Returns the number of groups of linked stream tables that are refreshed at the same time.
 pub(crate) fn max_concurrent() -> usize {
     match PARALLEL.get() {
         Parallel::On => usize::try_from(MAX_CONCURRENT.get()).unwrap_or(1),
@@ -317,15 +320,14 @@ pub(crate) fn scheduler() -> SchedulerOptions {
 }
 
 /// Returns the engine's settings for a process that refreshes on schedule. Such a process holds no locks of a
-/// user's transaction, so it can wait for a lock in several tries, and other sessions can go first between
-/// two tries.
+/// user's transaction. So it can wait for a lock in several tries, between which other sessions can go first.
 pub(crate) fn of_workers() -> Settings {
     Settings { patience: Patience::default(), ..settings() }
 }
 
 /// Returns the engine's settings for a call of the SQL API. While a statement that is a transaction of its
-/// own waits, it holds no lock that other sessions want. So it lets them go first, as a worker does. A
-/// session that sets lock_timeout has chosen the time after which a wait fails.
+/// own waits, it holds no lock that other sessions want. So the statement lets other sessions go first, as a
+/// worker does. A session that sets lock_timeout has chosen the time after which a wait fails.
 pub(crate) fn of_calls() -> Settings {
     match ServerConnection::is_brief() && !is_wait_limited() {
         true => of_workers(),

@@ -1,4 +1,5 @@
-//! Implements [`Connection`] and [`RefreshDriver`] inside the server, where every answer is there at once.
+//! Implements [`Connection`] and [`RefreshDriver`] inside the server, where each call returns its answer at
+//! once.
 
 use crate::gucs;
 use crate::unsafe_pg::{Board, Limit, Plan, Scheduled, ServerConnection};
@@ -229,8 +230,8 @@ impl ServerConnection {
 }
 
 thread_local! {
-    /// The statements that this process keeps prepared. The value is never dropped: at the end of the thread
-    /// the server's executor is gone.
+    /// The statements that this process keeps prepared. The value is never dropped, since the server's
+    /// executor no longer exists when the thread ends.
     static KEPT: ManuallyDrop<RefCell<Kept<Plan>>> = ManuallyDrop::default();
 }
 

@@ -133,9 +133,9 @@ fn rehome() -> bool {
     }
 }
 
-/// A query that returns whether a restore may still be running. A restore creates triggers late, and before
-/// that it writes to stream tables as to any other table. After the triggers, the restore grants rights on
-/// functions that [`pgtrickle::rehome`] drops, so `pg_restore` must have disconnected as well.
+/// A query that returns whether a restore may still be running. A restore creates triggers late. Before that,
+/// the restore writes to stream tables as to any other table. After the triggers, the restore grants rights
+/// on functions that [`pgtrickle::rehome`] drops, so `pg_restore` must have disconnected as well.
 const UNGUARDED: &str = "
 SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'pg_restore')
     OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s

@@ -46,7 +46,7 @@ const TROUBLE: Duration = Duration::from_secs(5);
 const LAUNCHER: &CStr = c"pg_trickle launcher";
 
 /// Makes the server start the launcher at its own start, and again when the launcher ends. A standby starts
-/// it when it is promoted.
+/// the launcher when the standby is promoted.
 pub(crate) fn register() {
     BackgroundWorkerBuilder::new("pg_trickle launcher")
         .set_type("pg_trickle launcher")

@@ -1,8 +1,9 @@
-//! The catalogue: each function, operator, cast, aggregate and type of PostgreSQL's own in a stream table of
-//! its own, over a table with NULLs, through windows of changes. Catches a name that the engine resolves,
-//! types or computes otherwise than the server does, and a construct that it refuses without need.
+//! The catalogue: stream tables of each function, operator, cast, aggregate and type of PostgreSQL's own. The
+//! stream tables read a table with NULLs, and are refreshed over several windows of changes. The tests catch
+//! a name that the engine and the server resolve, type or compute differently. The tests also catch a
+//! construct that the engine refuses without need.
 //!
-//! The whole takes more than an hour, so it is no part of `./x test`: `just catalogue` runs it.
+//! All of these tests take more than an hour, so `./x test` does not run them. `just catalogue` runs them.
 
 mod samples;
 mod subjects;
@@ -17,27 +18,28 @@ use trickle_client::{NewStreamTable, Session};
 /// The number of stream tables that exist at a time.
 const BATCH: usize = 60;
 
-/// The result of a subject.
+/// The result of the stream table of a subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// Kept by deltas.
+    /// The stream table is updated by deltas, and is right.
     Deltas,
-    /// Computed anew by each refresh, for this reason.
+    /// Each refresh recomputes the stream table, for this reason.
     Recomputed(String),
-    /// Refused, for this reason.
+    /// The stream table is refused, for this reason.
     Refused(String),
-    /// Another value at each time of asking, by deltas only where time is known to be read.
+    /// The query has another value in each transaction.
     Unrepeatable,
-    /// An error with all samples of arguments.
+    /// The query raises an error with all samples of arguments.
     Raises,
-    /// A wrong row, a wrong type, or an error of a refresh.
+    /// The stream table has a wrong row or a wrong type, or a refresh fails.
     Wrong(String),
 }
 
-/// Calls whose values are those of the transaction that asks. A refresh asks in a transaction of its own.
+/// Calls whose values belong to the transaction of the call. A refresh calls them in a transaction of its
+/// own.
 const OF_A_TRANSACTION: &[&str] = &["txid_current_if_assigned", "pg_current_xact_id_if_assigned"];
 
-/// Whether this run takes a subject. `TRICKLE_CATALOGUE` is `all`, a part of the list such as `3/60`, or a
+/// Whether this run tests a subject. `TRICKLE_CATALOGUE` is `all`, a part of the list such as `3/60`, or a
 /// part of the names of subjects.
 fn is_meant(nth: usize, subject: &Subject) -> bool {
     let asked = std::env::var("TRICKLE_CATALOGUE").unwrap_or_else(|_| "all".to_owned());
@@ -76,7 +78,7 @@ fn the_catalogue_is_kept_as_the_server_computes_it() {
     });
 }
 
-/// Keeps each subject of a batch through all windows, and returns the outcomes.
+/// Makes a stream table of each subject of a batch, refreshes it over all windows, and returns the outcomes.
 async fn batch_of(t: &mut Driver, s: &Session, other: &Session, batch: &[Subject]) -> Vec<Outcome> {
     let mut outcomes = vec![Outcome::Raises; batch.len()];
     let mut kept = Vec::new();
@@ -142,7 +144,7 @@ async fn runs<'q>(s: &Session, subject: &'q Subject) -> Option<&'q str> {
 async fn repeats(s: &Session, other: &Session, query: &str) -> bool {
     let rows = format!("SELECT array_agg(q::text ORDER BY q::text)::text FROM ({query}) q");
     let first: Option<String> = s.client().query_one(&rows, &[]).await.unwrap().get(0);
-    // Numbers of transactions pass, as they do between refreshes.
+    // The test uses up a transaction number, as happens between refreshes.
     run(other, "SELECT pg_current_xact_id()").await;
     let second: Option<String> = other.client().query_one(&rows, &[]).await.unwrap().get(0);
     first == second
@@ -157,7 +159,7 @@ async fn types_differ(s: &Session, what: &str, query: &str) -> Option<String> {
     (stored != meant).then(|| format!("{query}\n    has columns {stored}, expected {meant}"))
 }
 
-/// Returns how a stream table differs from its query after a refresh; `None` if it does not.
+/// Returns how a stream table differs from its query after a refresh. Returns `None` if it does not differ.
 async fn differs(t: &mut Driver, s: &Session, what: &str, query: &str, before: &Outcome) -> Option<String> {
     if matches!(before, Outcome::Wrong(_)) {
         return None;
@@ -172,7 +174,8 @@ async fn differs(t: &mut Driver, s: &Session, what: &str, query: &str, before: &
     (!different.is_empty()).then(|| format!("{query}\n    differs: {different}"))
 }
 
-/// Writes how many subjects of each kind have which outcome, and each outcome but deltas with its subjects.
+/// Writes the number of subjects of each kind with each outcome. Lists the subjects of each outcome other
+/// than deltas.
 fn report(outcomes: &[(Subject, Outcome)]) -> String {
     let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
     let mut listed: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();

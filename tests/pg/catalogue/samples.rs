@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// A type, with literals of it. NULL is added to each.
+/// A type and some of its literals. NULL is added to the literals of each type.
 struct Sample(&'static str, &'static [&'static str]);
 
-/// Base types, enums and ranges. Values that are equal and written differently stand side by side (1.0 and
-/// 1.00, two intervals of a day), as do values at which functions change their behaviour (0, negative,
+/// Ordinary types, enums and ranges. Values that are equal and written differently are neighbours (1.0 and
+/// 1.00, two intervals of a day). So are values at which functions change their behaviour (0, negative,
 /// empty).
 const SAMPLES: &[Sample] = &[
     Sample("bool", &["true", "false"]),
@@ -116,7 +116,7 @@ const SAMPLES: &[Sample] = &[
     Sample("tstzrange[]", &["{empty}", "{}"]),
 ];
 
-/// The types that stand for the polymorphic types of arguments (PostgreSQL manual, 36.2.5).
+/// The type that stands for each polymorphic type of arguments (PostgreSQL manual, 36.2.5).
 const POLYMORPHIC: &[(&str, &str)] = &[
     ("anyelement", "int4"),
     ("anynonarray", "int4"),
@@ -132,7 +132,8 @@ const POLYMORPHIC: &[(&str, &str)] = &[
     ("\"any\"", "text"),
 ];
 
-/// Returns the type whose values are given for an argument of type `ty`, as `format_type` writes it.
+/// Returns the type of the values that are given for an argument of type `ty`. The type is written as
+/// `format_type` writes it.
 pub(super) fn given(ty: &str) -> Option<&'static str> {
     let spelled = POLYMORPHIC.iter().find(|(any, _)| *any == ty).map_or(ty, |(_, for_it)| for_it);
     SAMPLES.iter().map(|s| s.0).find(|name| *name == spelled)
@@ -160,13 +161,13 @@ pub(super) fn column(ty: &str) -> String {
     format!("a_{name}")
 }
 
-/// The number of rows of each state, and of states.
+/// The number of rows of each state, and the number of states.
 const ROWS: usize = 8;
 const STATES: usize = 3;
 
-/// Returns the statements that make table `every`, which has the rows of all states, and table `c`, which has
-/// those of the first. In each row, the value of a column is another one of its samples, or NULL. A server
-/// that was built without libxml has no values of type xml.
+/// Returns the statements that make two tables. Table `every` has the rows of all states, and table `c` has
+/// the rows of the first state. From row to row, the value of a column varies over its samples and NULL. A
+/// server that was built without libxml has no values of type xml.
 pub(super) fn tables(has_xml: bool) -> String {
     let mut text = String::from("CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad');\n");
     let columns: Vec<String> = types().map(|ty| format!("{} {ty}", column(ty))).collect();
@@ -200,8 +201,8 @@ fn value(sample: &Sample, nth: usize, state: usize, row: usize) -> String {
     }
 }
 
-/// Returns the statements that change table `c`, one window after the other: rows change in part, rows come
-/// and go, all rows change.
+/// Returns the statements that change table `c`. The windows follow each other: rows change in part, rows are
+/// inserted and deleted, and all rows change.
 pub(super) fn windows() -> [String; 3] {
     let names: Vec<String> = types().map(column).collect();
     let set: Vec<String> = names.iter().map(|n| format!("{n} = e.{n}")).collect();

@@ -1,20 +1,20 @@
-//! The functions, operators, casts, aggregates and types of PostgreSQL's own that a view may use, each as a
-//! query.
+//! The functions, operators, casts, aggregates and types of PostgreSQL's own that a view may use. Each of
+//! them has a query.
 
 use super::samples::{column, given, literals, types};
 use trickle_client::Session;
 
-/// A query over table `c`, with the name of what it is about.
+/// A query over table `c`, with the name of its subject.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     /// The kind and the signature: `function lower(text)`.
     pub(super) name: String,
-    /// Queries of the same subject with other arguments. The first one that raises no error is taken.
+    /// Queries of the same subject with other arguments. The first query that raises no error is used.
     pub(super) queries: Vec<String>,
 }
 
-/// Functions: those that are not volatile. Functions of other kinds of calls (input and output of types,
-/// support of indexes) take or return types that no column has.
+/// A query for the functions that are not volatile. Functions that only the server calls (input and output of
+/// types, support of indexes) take or return types that no column has.
 const FUNCTIONS: &str = "
 SELECT p.oid::regprocedure::text, quote_ident(p.proname), ARRAY(SELECT format_type(a.oid, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY a(oid, n) ORDER BY n),
     p.prokind::text, coalesce(g.aggkind::text, 'n'), coalesce(g.aggnumdirectargs::int, 0), p.provariadic <> 0
@@ -83,7 +83,8 @@ pub(super) async fn all(s: &Session) -> Vec<Subject> {
     subjects
 }
 
-/// Returns how `format_type` writes each type of the table, with the name that the table's list has.
+/// Returns each type of the table as `format_type` writes it, together with the name of the type in the
+/// table's list.
 async fn spellings(s: &Session) -> Vec<(String, &'static str)> {
     let mut all = Vec::new();
     for ty in types() {
@@ -93,8 +94,8 @@ async fn spellings(s: &Session) -> Vec<(String, &'static str)> {
     all
 }
 
-/// Returns queries of a call with the columns as arguments, and with literals in place of all but the first
-/// argument, of the last argument, and of all arguments.
+/// Returns queries of a call. The first query has the columns as arguments. In the others, literals replace
+/// all arguments but the first, the last argument, or all arguments.
 fn calls(args: &[&str], query: impl Fn(&str) -> String) -> Vec<String> {
     let columns: Vec<String> = args.iter().map(|ty| column(ty)).collect();
     let mut lists = vec![columns.clone()];
@@ -140,7 +141,7 @@ fn aggregates(name: &str, args: &[&str], kind: &str, direct: i32) -> Vec<String>
     })
 }
 
-/// Returns the uses of a type: shown, grouped, counted, ordered, compared, joined.
+/// Returns the uses of a type. A use shows, groups, counts, orders, compares or joins its values.
 fn of_type(ty: &'static str) -> Vec<Subject> {
     let c = column(ty);
     [

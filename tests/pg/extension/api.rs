@@ -1,5 +1,5 @@
-//! The promises of the SQL API: the arguments and results of each function, and errors whose hints a user can
-//! follow in SQL alone. Each argument has an effect or is refused.
+//! The promises of the SQL API: the arguments and results of each function, and errors with hints that a user
+//! can follow in SQL alone. Each argument has an effect or is refused.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{count, run, todays_server};
@@ -120,7 +120,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal("resume_scheduler(ARRAY[NULL])", "22004", "argument names", "", "Give names"),
 ];
 
-/// Whether a text names a command of the program, which a user cannot type in a session.
+/// Whether a text names a command of the program. A user of a session cannot type such a command.
 fn is_of_the_program(text: &str) -> bool {
     let plain =
         text.replace("he program's trickle ", "").replace("the program with trickle create --snapshots", "");
@@ -256,7 +256,8 @@ fn arguments_of_the_sql_api_take_effect() {
                 .await,
             [[Some("f".to_owned()), Some("f".to_owned())]]
         );
-        // `get_refresh_history` returns the newest entries, as many as its second argument says.
+        // The second argument of `get_refresh_history` is the number of entries. The function returns the
+        // newest entries.
         run(&s, "UPDATE orders SET amount = 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')")
             .await;
         let newest = "SELECT count(*), max(action), bool_and(refresh_id = (SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history)) \
@@ -275,7 +276,7 @@ fn arguments_of_the_sql_api_take_effect() {
     });
 }
 
-/// No statement of a user writes a stream table, not even a statement of the stream table's owner.
+/// No statement of a user can write a stream table, not even a statement of the stream table's owner.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn nobody_writes_a_stream_table_by_himself() {
@@ -329,7 +330,7 @@ fn public_has_no_rights_and_definer_functions_pin_their_path() {
              WHERE n.nspname = 'pgtrickle_changes' AND a.grantee = 0";
         assert!(rows(&s, schema).await.is_empty());
         // A SECURITY DEFINER function that sets no search_path lets its caller choose the functions that it
-        // calls. Functions in C look up no names.
+        // calls. A function in C looks up no names.
         let loose = "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
              WHERE p.prosecdef AND p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) \
              AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false) AND l.lanname <> 'pgtrickle_copy'";
@@ -337,12 +338,13 @@ fn public_has_no_rights_and_definer_functions_pin_their_path() {
     });
 }
 
-/// The complete list of SECURITY DEFINER functions, for a reviewer who checks that no role can call more than
-/// it should.
+/// The complete list of SECURITY DEFINER functions, for a reviewer. The reviewer checks that no role can call
+/// more functions than it should.
 const DEFINERS: [&str; 5] =
     ["forget()", "mark_readers(oid,bigint[],text)", "on_alter()", "on_drop()", "stop_keeping(bigint)"];
 
-/// Functions that run with the rights of the catalog's owner, without those that capture changes.
+/// Lists the functions that run with the rights of the catalog's owner, without the functions that capture
+/// changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn security_definer_functions_are_listed() {
@@ -361,7 +363,7 @@ const SIGNATURES: &str = "SELECT format('%s(%s) → %s, %s%s', p.proname, pg_get
      WHERE p.pronamespace = 'pgtrickle'::regnamespace AND l.lanname = 'c' AND p.prorettype <> 'trigger'::regtype \
      AND p.prorettype <> 'event_trigger'::regtype";
 
-/// The functions that users call, with all their arguments. `TRICKLE_BLESS=1` writes the list anew: read the
+/// Lists the functions that users call, with all their arguments. `TRICKLE_BLESS=1` writes the list: read the
 /// diff, and compare it with the documentation.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -396,7 +398,7 @@ fn the_first_stream_table_of_the_documentation_is_made() {
     });
 }
 
-/// cargo-pgrx must have exactly the version of the crate `pgrx`.
+/// The documentation must install the version of cargo-pgrx that equals the version of the crate `pgrx`.
 #[test]
 fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,13 +1,13 @@
 //! The capture triggers in C, which copy rows into a segment, write the same rows as the triggers in
-//! PL/pgSQL. Catches a row, a value or a check of rights that is missing because the copy bypasses the
-//! executor.
+//! PL/pgSQL. The copy bypasses the executor. The tests catch a row, a value or a check of rights that is
+//! missing for that reason.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
 use crate::support::{Db, count, is_todays, open, refresh, run, todays_server};
 use trickle_client::Session;
 
-/// Columns of every kind: by value and by reference, of fixed and of variable length, packed, out of line, of
-/// a domain, of an enum, generated.
+/// Columns of every kind: passed by value and by reference, of fixed and of variable length, packed, stored
+/// out of line, of a domain, of an enum, and generated.
 const TABLE: &str = "(id int, k smallint, big bigint, x float8, n numeric, t text, f text, c \"char\", a int[], j jsonb, \
      d email, m mood, b bool, at timestamptz, u uuid, p point, js json, g int GENERATED ALWAYS AS (id * 2) STORED, PRIMARY KEY (id))";
 const COLUMNS: &str = "id, k, big, x, n, t, f, c, a, j::text, d, m, b, at, u, p::text, js::text, g";
@@ -23,7 +23,7 @@ fn made(numbers: &str) -> String {
     )
 }
 
-/// Returns changes of a table named `$`. Each change is one statement or several.
+/// Returns changes of a table, with `$` for its name. Each change is one statement or several.
 fn changes() -> Vec<String> {
     let some = [
         "UPDATE $ SET n = n + 1 WHERE id % 3 = 0",
@@ -118,7 +118,7 @@ fn copied_rows_equal_the_rows_that_a_statement_writes() {
             "SELECT count(*) FROM (SELECT ROW({COLUMNS})::text FROM of_by_copy EXCEPT ALL SELECT ROW({COLUMNS})::text FROM by_copy) x"
         );
         assert_eq!(count(&s, &same).await, 0);
-        // An update that changes no captured column, byte for byte, is not captured.
+        // An update that leaves all bytes of the captured columns as they were is not captured.
         run(
             &s,
             "SET pg_trickle.native_capture = on; CREATE TABLE few (id int PRIMARY KEY, k numeric, more text)",
@@ -132,8 +132,8 @@ fn copied_rows_equal_the_rows_that_a_statement_writes() {
     });
 }
 
-/// The trigger writes an altered segment (with another index, check, column or owner) by a statement, which
-/// honours the alteration.
+/// The segment is altered: it has another index, check, column or owner. The trigger writes such a segment by
+/// a statement, which honours the alteration.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_altered_segment_is_written_by_the_statement() {
@@ -173,8 +173,8 @@ fn an_altered_segment_is_written_by_the_statement() {
     });
 }
 
-/// The trigger reads no value of a source whose column has another type: the owner could have made a cast
-/// from that type.
+/// A column of the source gets another type. The trigger reads no value of that source, since the owner could
+/// have made a cast from that type.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_change_of_an_altered_source_is_marked_and_not_copied() {
@@ -210,8 +210,8 @@ fn s_name(db: &Db) -> String {
     db.settings().rsplit('=').next().unwrap().to_owned()
 }
 
-/// The trigger cannot copy the bytes of some rows unchanged: rows of partitions that have the columns in
-/// another order, and rows with virtual generated columns.
+/// The trigger cannot copy the bytes of some rows unchanged. These are rows of partitions with another order
+/// of columns, and rows with virtual generated columns.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn reordered_partitions_and_virtual_columns_are_captured() {
@@ -258,8 +258,8 @@ fn triggers_go_on_where_the_extension_goes() {
         run(&s, ORDERS).await;
         run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
         run(&s, "UPDATE orders SET amount = 3 WHERE id = 3").await;
-        // While the extension is installed, the program too makes the next segment's function in its
-        // language.
+        // While the extension is installed, the program also makes the next segment's function in the
+        // extension's language.
         let mut t = open(db).await;
         run(&s, "UPDATE orders SET amount = 4 WHERE id = 4").await;
         refresh(&mut t, "totals").await;

@@ -1,7 +1,7 @@
 //! A process or the whole server dies, or a statement is ended, during a wait within a refresh, a creation or
-//! a captured write. The next refresh counts each committed change once. The work that died leaves no row, no
-//! lock and no half-made stream table. Catches work that is stored before all of it is done, and facts that
-//! only the memory of the dead process had.
+//! a captured write. The next refresh counts each committed change once. The interrupted work leaves no row,
+//! no lock and no half-made stream table. The tests catch work that is stored before all of it is done, and
+//! facts that only the memory of the dead process had.
 
 use super::deaths::{Death, ENDS, End};
 use super::installed;
@@ -52,8 +52,8 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
         run(&cast.writer, &writes(3 * n, OTHER)).await;
         let (process, open) = (pid(s.client()).await, connect(server, "postgres").await);
         let done = cast.stopped(&s, stop.block, REFRESH, async |at| {
-            // The first refresh of a session also checks an unlogged buffer and writes to it, so it may wait
-            // earlier.
+            // The first refresh of a session also checks an unlogged buffer and writes to it. So such a
+            // refresh may wait at an earlier step.
             assert!(unlogged || at == stop.at, "{at:?}: {}", stop.block);
             if stop.open {
                 run(&cast.writer, &writes(3 * n + 1, OTHER)).await;
@@ -133,7 +133,8 @@ fn a_refresh_that_is_ended_leaves_nothing() {
     });
 }
 
-/// Changes from before the savepoint stay, and a later refresh counts them with the other changes.
+/// Ends a refresh after a savepoint. Changes from before the savepoint stay, and a later refresh counts them
+/// with the other changes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn ending_a_refresh_in_a_savepoint_keeps_the_transaction() {
@@ -195,8 +196,8 @@ fn a_captured_write_whose_process_dies_never_was() {
     });
 }
 
-/// Ends a statement that changes all rows of a source, at each of `blocks` in four ways: by terminating it,
-/// and by each kind of death.
+/// Ends a statement that changes all rows of a source, at each of `blocks`. The statement ends in four ways:
+/// by its termination, and by three kinds of death of the server.
 async fn die_writing(
     server: &mut Server,
     blocks: &[&str],
@@ -229,13 +230,13 @@ async fn die_writing(
     }
 }
 
-/// IMMEDIATE stream tables: one over one source, and one over two sources.
+/// Two IMMEDIATE stream tables, one over one source and one over two sources.
 const KEPT: [(&str, &str); 2] = [
     ("kept", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
     ("pairs", "SELECT a.id, b.id AS other, a.v, b.w FROM a JOIN b ON b.k = a.k"),
 ];
 
-/// The places at which a writer of a source waits, where two IMMEDIATE stream tables read the source: before
+/// The places at which a writer waits when two IMMEDIATE stream tables read its table. The places are before
 /// the triggers, during the write of each stream table, after the triggers, and before the commit.
 const FOLLOWED: [&str; 5] = [
     "SELECT pg_advisory_xact_lock(6)",
@@ -290,7 +291,7 @@ const CREATIONS: [&str; 8] = [
 ];
 const NEW: &str = "SELECT c.id, gate(9, c.v) AS v, t.s FROM c JOIN total t ON t.k = c.k";
 
-/// Makes, refreshes and drops a stream table after a creation of the same name died.
+/// Makes, refreshes and drops a stream table after the death of a creation of the same name.
 async fn create_again(s: &Session, objects_before: &[String]) {
     assert_eq!(objects(s).await, objects_before);
     assert_eq!(left(s).await, 0);

@@ -1,4 +1,4 @@
-//! Kinds of death of servers, processes and statements, for tests that end a refresh or a write while it
+//! Kinds of death of servers, processes and statements. Tests use them to end a refresh or a write while it
 //! waits at a stop.
 
 use super::stops::{At, Cast};
@@ -16,9 +16,9 @@ fn signal(name: &str, process: &str) {
 /// The kind of death of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Death {
-    /// One process is killed; the server ends its other processes and recovers by itself.
+    /// One process is killed. The server ends its other processes and recovers by itself.
     Process,
-    /// Only the server's first process is killed; the other processes notice its death and exit.
+    /// Only the server's first process is killed. The other processes notice its death and exit.
     Head,
     /// All processes of the server are killed.
     All,
@@ -27,12 +27,12 @@ pub(super) enum Death {
 }
 
 impl Death {
-    /// Lets a server die while its process waits for the blocker of `cast`, and waits until the server is
-    /// ready again.
+    /// Makes a server die while its process waits for the blocker of `cast`. Waits until the server is ready
+    /// again.
     pub(super) async fn of(self, server: &mut Server, process: i32, cast: &Cast) {
         if matches!(self, Death::Head | Death::Quit) {
-            // The supervisor watches a new server for about a second, and would take a death in that time for
-            // a failed start.
+            // The supervisor watches a new server for about a second. The supervisor would take a death
+            // within that time for a failed start.
             until(
                 &cast.eye,
                 "SELECT count(*) WHERE clock_timestamp() - pg_postmaster_start_time() > '1s'",
@@ -83,7 +83,7 @@ pub(super) enum End {
 pub(super) const ENDS: [End; 4] = [End::Terminated, End::Cancelled, End::StatementTimeout, End::LockTimeout];
 
 impl End {
-    /// Returns the statement that sets the timeouts of the session whose statement is to be ended.
+    /// Returns the statement that sets the timeouts of the session whose statement will be ended.
     fn setting(self) -> &'static str {
         match self {
             End::Terminated | End::Cancelled => "SELECT",
@@ -92,7 +92,7 @@ impl End {
         }
     }
 
-    /// Runs a call, ends it while it waits for a blocker, and then ends the blocker's transaction.
+    /// Runs a call, ends the call while it waits for a blocker, and then ends the blocker's transaction.
     pub(super) async fn of(
         self,
         cast: &Cast,

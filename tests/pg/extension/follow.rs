@@ -1,6 +1,6 @@
-//! Relations that somebody alters or drops by ordinary SQL: the extension follows the alteration in the same
-//! transaction. Catches writers that fire triggers made for the table before its alteration, and objects that
-//! are left behind.
+//! A user alters or drops relations by ordinary SQL. The extension handles the alteration in the same
+//! transaction. The tests catch writers that fire triggers made for the table before its alteration, and
+//! objects that are left behind.
 
 use super::{installed, rows};
 use crate::partman::{EVENTS, MAINTENANCE, SUMS, is_there};
@@ -18,7 +18,8 @@ const MADE: &str = "
 const JOINED: &str = "SELECT a.id, b.id AS b, a.v, b.w FROM a JOIN b USING (k)";
 const TOPS: &str = "SELECT k, max(v) AS top FROM a GROUP BY k HAVING count(*) > 1";
 
-/// Number of relations, functions, triggers and catalog rows that trickle has for any stream table.
+/// A query for the number of relations, functions, triggers and catalog rows that trickle has for any stream
+/// table.
 const LEFT: &str =
     "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace)
     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'pgtrickle_changes'::regnamespace)
@@ -67,8 +68,8 @@ fn a_stream_table_that_is_dropped_leaves_nothing() {
             .await;
         refresh(&s, "joined").await;
         assert_equal(&s, "joined", JOINED).await;
-        // The extension drops its objects with the table also when the role that drops the table does not own
-        // the objects.
+        // A role that does not own the extension's objects may drop the table. The extension drops these
+        // objects with the table all the same.
         run(&s, "DROP TABLE joined, tops, a, b; CREATE ROLE dropper; CREATE SCHEMA dropper AUTHORIZATION dropper; \
                  SELECT pgtrickle.grant_to('dropper'); SET ROLE dropper; SET search_path = dropper")
             .await;
@@ -102,7 +103,7 @@ fn a_stream_table_is_known_by_the_name_that_it_has() {
 /// The state of a stream table after an alteration of its sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// The stream table equals its query as the user typed it.
+    /// The stream table equals its query as the user typed the query.
     Kept,
     /// The stream table equals its query with the new names.
     Followed,
@@ -231,7 +232,7 @@ fn a_partition_is_captured_from_when_it_is_one() {
     });
 }
 
-/// Number of refreshes by hand that recomputed a stream table.
+/// A query for the number of refreshes by hand that recomputed a stream table.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
 
 /// Statements that attach an empty partition, some with a write in the same transaction.
@@ -246,8 +247,8 @@ const EMPTY: &[&str] = &[
     "CREATE TABLE p2 (LIKE p); INSERT INTO p2 VALUES (15, 5); TRUNCATE p2; ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
 ];
 
-/// Attaching an empty partition costs no reader a recompute, and the partition is captured from its first
-/// row.
+/// No reader is recomputed when an empty partition is attached. The partition is captured from its first row
+/// on.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn an_empty_partition_costs_its_readers_nothing() {
@@ -301,7 +302,8 @@ fn an_empty_partition_costs_its_readers_nothing() {
     });
 }
 
-/// The partitions that pg_partman makes ahead are empty, and the rows of those that it drops are a delta.
+/// The partitions that pg_partman makes in advance are empty. The rows of partitions that it drops are a
+/// delta.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn partitions_of_pg_partman_are_followed_at_no_cost() {
@@ -323,7 +325,7 @@ fn partitions_of_pg_partman_are_followed_at_no_cost() {
     });
 }
 
-/// A partition that was attached while event triggers were off is not taken for a new empty partition later,
+/// A partition was attached while event triggers were off. Later it does not count as a new empty partition,
 /// even if it is empty at that time.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -413,7 +415,8 @@ fn immediate_tables_note_a_merge_that_moves_rows() {
     });
 }
 
-/// An IMMEDIATE stream table is right at the end of the command that altered its source, without a refresh.
+/// An IMMEDIATE stream table is right at the end of the command that altered its source. No refresh is
+/// necessary.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn immediate_tables_are_rebuilt_by_the_command_that_alters() {
@@ -454,7 +457,7 @@ fn immediate_tables_are_rebuilt_by_the_command_that_alters() {
     });
 }
 
-/// A writer must not fail because somebody dropped a function that only the triggers need.
+/// Somebody drops a function that only the triggers need. The drop must not make writers fail.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn dropping_a_called_function_fails_no_writer() {

@@ -1,8 +1,8 @@
 //! Other sessions write and commit between any two statements of a refresh through the SQL API. All linked
 //! stream tables equal their queries at one moment: the snapshot of the refresh, with the writes of the
-//! caller's own transaction. The next refresh counts each later change once. Catches statements of a refresh
-//! that read under another snapshot than the first statement, and changes that no refresh or two refreshes
-//! count.
+//! caller's own transaction. The next refresh counts each later change once. The tests catch statements of a
+//! refresh that read under another snapshot than the first statement. The tests also catch changes that are
+//! counted by no refresh or by two refreshes.
 
 use super::stops::{ALL, At, Cast, SOURCES, STOPS, Stop, TABLES, make, stored, wanted, writes};
 use super::{installed, rows};
@@ -14,8 +14,8 @@ use trickle_client::Session;
 const REFRESH: &str = "SELECT pgtrickle.refresh_stream_table('public.large')";
 const APART: &str = "SELECT pgtrickle.refresh_stream_table('apart')";
 
-/// Fires the deferred triggers. A refresh is refused while deferred triggers for the writes of an earlier
-/// refresh have not fired.
+/// A statement that fires the deferred triggers. A refresh is refused while deferred triggers for the writes
+/// of an earlier refresh have not fired.
 const AT_ONCE: &str = "SET CONSTRAINTS late IMMEDIATE";
 
 /// The number for writes of the user who refreshes. Writes with different numbers change different rows.
@@ -42,7 +42,7 @@ impl Play {
         run(s, &writes(self.n.get(), party)).await;
     }
 
-    /// Refreshes, while other sessions write at one stop of the refresh. Returns the place of the refresh at
+    /// Refreshes, while other sessions write at one stop of the refresh. Returns the step of the refresh at
     /// that stop.
     async fn refresh(&self, s: &Session, stop: &Stop) -> At {
         let cast = &self.cast;
@@ -81,8 +81,8 @@ async fn user(db: &Db, way: &str) -> Session {
     s
 }
 
-/// Tests each stop with a new session, and with a session that refreshed before. The latter reads less of the
-/// catalog, and takes other locks.
+/// Tests each stop with a new session, and with a session that refreshed before. A session that refreshed
+/// before reads less of the catalog, and takes other locks.
 async fn between_statements(db: &Db, way: &str) {
     let play = Play::of(db).await;
     let known = user(db, way).await;
@@ -119,19 +119,20 @@ fn a_full_refresh_is_of_its_snapshot_wherever_others_write() {
     newest_server(async |db| between_statements(db, "full").await);
 }
 
-/// Stops of the first refresh in a transaction. The first component says whether the session refreshed
-/// before.
+/// Returns the stops of the first refresh in a transaction. The first component says whether the session
+/// refreshed before.
 fn within() -> impl Iterator<Item = (bool, &'static Stop)> {
     let stops = || STOPS.iter().filter(|s| s.at != At::Ending);
     stops().map(|s| (false, s)).chain(stops().map(|s| (true, s)))
 }
 
-/// Stops that also work for the second refresh in a transaction, whose session holds most locks already.
+/// Returns the stops that also work for the second refresh in a transaction. The session of such a refresh
+/// holds most locks already.
 fn again() -> impl Iterator<Item = &'static Stop> + Clone {
     STOPS.iter().filter(|s| s.block.contains("advisory") && s.at != At::Ending)
 }
 
-/// Two refreshes in a READ COMMITTED transaction, which also writes before each refresh.
+/// Refreshes twice in a READ COMMITTED transaction, and writes before each refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_counts_its_own_writes_and_others_once() {
@@ -165,7 +166,7 @@ fn a_transaction_counts_its_own_writes_and_others_once() {
     });
 }
 
-/// Two refreshes in a transaction that has one snapshot and writes itself.
+/// Refreshes twice in a transaction that has one snapshot. The transaction also writes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_snapshot_stays_the_transactions_wherever_others_write() {
@@ -192,8 +193,8 @@ fn a_snapshot_stays_the_transactions_wherever_others_write() {
     });
 }
 
-/// A delta fails by an error in the data. The recompute in its place is stopped while another session writes,
-/// and still reads the snapshot of the delta.
+/// A data error makes a delta fail. The recompute in its place is stopped while another session writes, and
+/// still reads the snapshot of the delta.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_recompute_after_a_failed_delta_reads_the_same_snapshot() {
@@ -223,8 +224,8 @@ fn a_recompute_after_a_failed_delta_reads_the_same_snapshot() {
     });
 }
 
-/// If a mark for a rebuild is set while a refresh waits, that refresh or the next one rebuilds the stream
-/// table.
+/// A stream table is marked for a recompute while a refresh waits. That refresh or the next refresh
+/// recomputes the stream table.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_mark_for_a_rebuild_is_not_lost() {
@@ -267,8 +268,8 @@ fn a_mark_for_a_rebuild_is_not_lost() {
     });
 }
 
-/// A refresh gives up its locks on objects that all refreshes share when it ends, although the caller's
-/// transaction goes on. A refresh takes such locks to delete old history and to check unlogged buffers.
+/// A refresh takes locks on objects that all refreshes share, to delete old history and to check unlogged
+/// buffers. The refresh gives these locks up at its end, although the caller's transaction goes on.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn shared_locks_end_with_the_refresh_and_not_the_transaction() {
@@ -327,8 +328,8 @@ fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
     });
 }
 
-/// A partition is attached after a refresh read the table for one stream table and before it read the table
-/// for the other. The refresh fails with a serialization failure, and the next one has all rows. Event
+/// A partition is attached between two reads of a refresh: the read for the first stream table, and the read
+/// for the second. The refresh fails with a serialization failure, and the next refresh has all rows. Event
 /// triggers would make the ATTACH wait for the refresh. So the session that attaches has
 /// `session_replication_role` replica, in which event triggers do not fire.
 #[test]

@@ -1,4 +1,4 @@
-//! Every object that the extension makes, as [`crate::objects`] tests it for the program.
+//! Tests every object that the extension makes, as [`crate::objects`] does for the program.
 
 use super::installed;
 use crate::objects::{compare, table};
@@ -13,8 +13,9 @@ fn whose(role: &str) -> &'static str {
     }
 }
 
-/// The stream tables belong to a role that was let in. They have hidden states, read another stream table, or
-/// are IMMEDIATE; their sources are captured by triggers in C and by row triggers.
+/// The stream tables belong to a role with rights by `grant_to`. Some of the stream tables have hidden
+/// states, some read another stream table, and some are IMMEDIATE. Triggers in C and row triggers capture
+/// their sources.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_object_has_an_owner_rights_and_a_reason() {

@@ -1,12 +1,12 @@
-//! Partitions that come with rows, and partitions that go: in the extension their rows are a delta. Catches
-//! rows that are counted twice or not at all, readers that are recomputed although nothing else changed, and
-//! triggers that stay on a detached table.
+//! Partitions that are attached with rows, and partitions that are detached or dropped. In the extension
+//! their rows are a delta. The tests catch rows that are counted twice or not at all, and triggers that stay
+//! on a detached table. The tests also catch readers that are recomputed although nothing else changed.
 
 use super::{installed, rows};
 use crate::support::{count, is_todays, newest_server, run, todays_server};
 use trickle_client::Session;
 
-/// The stream tables over `p`, each with its query and with the same query over `p` alone.
+/// The stream tables over `p`. Each has its name, its query, and the same query over `p` alone.
 const QUERIES: [(&str, &str, &str); 4] = [
     ("sums", "SELECT v, count(*) AS n, max(id) AS m FROM p GROUP BY v", ""),
     ("kept", "SELECT id, v FROM p WHERE v > 0", ""),
@@ -32,7 +32,7 @@ const TABLES: &str = "
     CREATE TABLE q3 (LIKE p) PARTITION BY LIST (v); CREATE TABLE q31 PARTITION OF q3 FOR VALUES IN (1, 2);
     CREATE TABLE q32 PARTITION OF q3 DEFAULT; INSERT INTO q3 SELECT i, i % 5 FROM generate_series(60, 69) i";
 
-/// Commands that bring or take partitions with rows; all readers go on by deltas.
+/// Commands that attach or remove partitions with rows. All readers are still updated by deltas.
 const FOLLOWED: &[&str] = &[
     "ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60)",
     "ALTER TABLE p ATTACH PARTITION q3 FOR VALUES FROM (60) TO (70); UPDATE q31 SET v = 2",
@@ -78,10 +78,10 @@ const RECOMPUTED: &[&str] = &[
     "DROP TABLE rest; ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY; INSERT INTO p1 VALUES (3, 9)",
 ];
 
-/// Number of refreshes by hand that recomputed a stream table.
+/// A query for the number of refreshes by hand that recomputed a stream table.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
 
-/// Number of triggers of trickle on tables that are no partitions of `p`.
+/// A query for the number of triggers of trickle on tables that are no partitions of `p`.
 const STRAY: &str = "SELECT count(*) FROM pg_trigger g WHERE g.tgname LIKE 'trickle_capture_%' AND NOT EXISTS \
     (SELECT FROM pg_partition_tree('p') t WHERE t.relid = g.tgrelid) AND g.tgrelid <> ALL (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables)";
 
@@ -91,7 +91,7 @@ const MODES: [&str; 3] = [
     "SET pg_trickle.cdc_trigger_mode = 'row'",
 ];
 
-/// Makes the owner of the tables, and a role that may only empty them, under names of this test.
+/// Makes two roles under names of this test: the owner of the tables, and a role that may only empty them.
 async fn make_roles(s: &Session, test: &str) {
     run(s, &format!("CREATE ROLE {test}_keeper; CREATE ROLE {test}_emptier; GRANT ALL ON SCHEMA public TO {test}_keeper; \
                      SELECT pgtrickle.grant_to('{test}_keeper')")).await;
@@ -129,7 +129,7 @@ async fn drop_all(s: &Session) {
     assert_eq!(count(s, left).await, 0);
 }
 
-/// Plays a list of commands in each mode of capture. After each, writes go on in all partitions.
+/// Runs a list of commands in each mode of capture. After each command, the test writes all partitions.
 async fn play(s: &Session, test: &str, commands: &[&str], share: u64, followed: bool) {
     run(s, "SET pg_trickle.refresh_strategy = 'differential'").await;
     let all = MODES.iter().flat_map(|mode| commands.iter().map(move |c| (mode, c))).enumerate();
@@ -138,7 +138,7 @@ async fn play(s: &Session, test: &str, commands: &[&str], share: u64, followed: 
         run(s, mode).await;
         make(s, test).await;
         let before = count(s, ANEW).await;
-        // A block is one message; the statements of other commands commit one by one.
+        // A block is sent as one message. The statements of other commands commit one by one.
         let block = command.contains("BEGIN");
         let messages: Vec<&str> = if block { vec![command] } else { command.split("; ").collect() };
         for message in messages {
@@ -177,7 +177,7 @@ fn partitions_that_cannot_be_followed_are_recomputed() {
     });
 }
 
-/// A role that may not run a command does not get its locks by it.
+/// A role that may not run a command cannot use the command to get its locks.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refused_command_locks_no_partition() {

@@ -1,6 +1,5 @@
-//! A database with the extension that is dumped and restored. CREATE EXTENSION makes the catalog, the dump
-//! brings its rows, and the tables have other OIDs. Catches trust in a catalog that describes another
-//! database.
+//! A database with the extension is dumped and restored. CREATE EXTENSION makes the catalog, the dump has its
+//! rows, and the tables have other OIDs. The tests catch trust in a catalog that describes another database.
 
 use super::workers::{scheduled, until};
 use crate::restored::tool;
@@ -104,8 +103,8 @@ fn a_restored_catalog_is_unused_until_its_tables_are_found() {
     });
 }
 
-/// The definitions are restored first, and then the data. By then CREATE EXTENSION has made a catalog row of
-/// its own.
+/// The definitions are restored before the data. When the data are restored, CREATE EXTENSION has already
+/// made a catalog row of its own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn definitions_and_data_restored_apart_are_found_again() {

@@ -1,6 +1,7 @@
-//! The owners of the objects that stream tables need, and the rights on them. Catches a role that reads rows
-//! of others or gains rights through a buffer, a hidden table, a trigger function or a setting. Catches also
-//! a stream table that is no longer refreshed, or makes writers fail, after a table changed its owner.
+//! The owners of the objects that stream tables need, and the rights on them. The tests catch a role that
+//! reads rows of others or gains rights through a buffer, a hidden table, a trigger function or a setting.
+//! The tests also catch the effects of a new owner of a table: a stream table that is not refreshed, or
+//! writers that fail.
 
 use super::rows;
 use super::workers::{scheduled, until};
@@ -10,8 +11,8 @@ use std::path::Path;
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
-/// Starts a server with the extension and a role `app` that is let in. The role has a table, a stream table
-/// with a hidden state, and an IMMEDIATE stream table.
+/// Starts a server with the extension, and a role `app` with rights by `grant_to`. The role has a table, a
+/// stream table with a hidden state, and an IMMEDIATE stream table.
 async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     let server = scheduled(binaries, name).await;
     let admin = connect(&server, "postgres").await;
@@ -33,7 +34,8 @@ async fn let_in(binaries: &Path, name: &str) -> (Server, Session, Session) {
     (server, admin, app)
 }
 
-/// Opens a session with the role's own login, since a session that took the role by SET ROLE could reset it.
+/// Opens a session with the role's own login, since a session that took the role by SET ROLE could reset the
+/// role.
 async fn session(server: &Server, user: &str) -> Session {
     Session::connect(server.config("postgres").user(user)).await.unwrap()
 }
@@ -56,8 +58,8 @@ async fn text(s: &Session, query: &str) -> String {
 const STALE: &str = "SELECT (SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x)
     + (SELECT count(*) FROM (SELECT k, sum(v) AS s FROM app.t GROUP BY k EXCEPT ALL TABLE app.kept) x)";
 
-/// Number of objects in the hidden schema that do not belong to the catalog's owner. Trigger functions of an
-/// IMMEDIATE stream table belong to the stream table's owner and do not count.
+/// A query for the number of objects in the hidden schema that do not belong to the catalog's owner. Trigger
+/// functions of an IMMEDIATE stream table belong to the stream table's owner and do not count.
 const FOREIGN: &str = "SELECT count(*) FROM (
     SELECT FROM pg_class c WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relowner <> 10
     UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> 10
@@ -130,7 +132,7 @@ fn hidden_objects_belong_to_the_catalogs_owner() {
             .await;
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, "SELECT count(*) FROM loot").await), (0, 0));
-        // ANALYZE, which the server runs on hidden tables by itself, calls no function of another role.
+        // The server runs ANALYZE on hidden tables by itself. ANALYZE calls no function of another role.
         run(
             &app,
             "CREATE FUNCTION diff(a int, b int) RETURNS float8 LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM app.grab(); RETURN a - b; END'; \
@@ -174,8 +176,8 @@ fn a_setting_gives_nobody_a_right() {
         ] {
             assert_eq!(refused(&guest, sql).await.0, "55000", "{sql}");
         }
-        // After an alteration of the table its capture triggers are made again, whatever settings the table's
-        // owner has.
+        // After an alteration of the table, the capture triggers of the table are made again. The settings of
+        // the table's owner have no effect on them.
         run(&app, "SET pgtrickle.at_work = on; SET pgtrickle.refreshing = on").await;
         run(&app, "ALTER TABLE t ALTER v TYPE bigint").await;
         run(&app, "RESET pgtrickle.refreshing; INSERT INTO t VALUES (100, 1, 5000000000)").await;
@@ -186,7 +188,7 @@ fn a_setting_gives_nobody_a_right() {
             count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await,
             0
         );
-        // A role that does not own the catalog cannot let other roles in; the error names the reason.
+        // A role that does not own the catalog cannot give rights to other roles. The error names the reason.
         run(&admin, "CREATE ROLE other; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO app").await;
         for call in ["grant_to('other')", "revoke_from('other')"] {
             let (code, said) = refused(&app, &format!("SELECT pgtrickle.{call}")).await;
@@ -240,7 +242,7 @@ fn a_stream_table_goes_on_under_another_owner() {
              CREATE TRIGGER left_over AFTER INSERT ON app.counts FOR EACH ROW EXECUTE FUNCTION app.left_over()").await;
         assert_eq!(count(&admin, told).await, 1);
         // The extension does not notice that a role loses rights by leaving another role. Writers do not fail
-        // all the same.
+        // in this case either.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['app.counts']); REVOKE app FROM own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id = 8; DELETE FROM t WHERE id = 9").await;
         run(&admin, "GRANT app TO own1; SELECT pgtrickle.resume_scheduler(ARRAY['app.counts'])").await;
@@ -250,8 +252,8 @@ fn a_stream_table_goes_on_under_another_owner() {
         )
         .await;
         assert_eq!(count(&admin, STALE).await, 0);
-        // The new owner `own2` was not let in and may only read the source, so the stream table gets full
-        // refreshes.
+        // The new owner `own2` has no rights by `grant_to` and may only read the source. So the stream table
+        // gets full refreshes.
         run(&admin, "GRANT SELECT ON app.t TO own2; REASSIGN OWNED BY own1 TO own2").await;
         run(&app, "UPDATE t SET k = 5 WHERE id = 8").await;
         let counts = "SELECT count(*) FROM (SELECT k, avg(v) AS a, count(*) AS n FROM app.t GROUP BY k EXCEPT ALL TABLE app.counts) x";
@@ -301,8 +303,8 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         }
         assert_eq!(count(&admin, "SELECT (SELECT count(*) FROM app.counts WHERE k = 77) + (SELECT count(*) FROM app.kept WHERE k = 77)").await, 0);
         assert_ne!(stands(&admin, "kept").await[0].as_deref(), Some("ACTIVE"));
-        // When the owner of a stream table may no longer read the source, writers of the source do not fail.
-        // When the owner may read the source again, the stream table is repaired.
+        // When the owner of a stream table loses the right to read the source, writers of the source do not
+        // fail. When the owner may read the source again, the stream table is repaired.
         run(&admin, "ALTER TABLE app.t OWNER TO app; SELECT pgtrickle.repair_stream_table('app.kept'), pgtrickle.repair_stream_table('app.counts')").await;
         run(&app, "INSERT INTO t VALUES (501, 1, 1)").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;

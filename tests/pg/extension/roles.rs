@@ -1,5 +1,6 @@
-//! The rights under which code runs. Catches a role that gets more rights than it has through a name, a
-//! query, a function or the catalog. Catches also a role that does not get the rights it should have.
+//! The rights under which code runs. The tests catch a role that gets more rights than it has through a name,
+//! a query, a function or the catalog. The tests also catch a role that does not get the rights it should
+//! have.
 
 use super::rows;
 use super::workers::{scheduled, until};
@@ -8,7 +9,8 @@ use crate::support::{count, run};
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
-/// Starts a server with the extension, and a role `app` that is let in and has a table and stream tables.
+/// Starts a server with the extension, and makes a role `app` that has a table and stream tables. `grant_to`
+/// lets the role use the catalog.
 async fn let_in(binaries: &std::path::Path, name: &str) -> (Server, Session, Session) {
     let server = scheduled(binaries, name).await;
     let admin = connect(&server, "postgres").await;
@@ -87,8 +89,8 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
     });
 }
 
-/// A restored catalog finds stream tables by the names in its rows. A role that was let in could have written
-/// another table's name into its own row.
+/// A restored catalog finds stream tables by the names in its rows. A role with rights by `grant_to` could
+/// have written another table's name into its own row.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_forged_catalog_name_leads_to_no_foreign_table() {
@@ -105,7 +107,7 @@ fn a_forged_catalog_name_leads_to_no_foreign_table() {
             let taken = format!(
                 "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'public', pgt_name = '{name}' WHERE pgt_name <> 'also'"
             );
-            // A role that was let in by version 0.2.0 could run this UPDATE.
+            // In version 0.2.0, a role with rights by `grant_to` could run this UPDATE.
             run(&admin, &taken).await;
             run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()")
                 .await;
@@ -124,7 +126,7 @@ fn a_forged_catalog_name_leads_to_no_foreign_table() {
     });
 }
 
-/// Functions that a query calls. They try by every means to become another role, at once or later.
+/// Functions that a query calls. The functions try in several ways to become another role, at once or later.
 const CLIMB: &str = "
 CREATE TABLE bait (id int);
 CREATE FUNCTION grab() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO secret.loot VALUES (current_user);
@@ -164,7 +166,7 @@ fn functions_of_a_query_have_only_the_owners_rights() {
                    TRUNCATE tried; UPDATE t SET k = 8 WHERE id = 8",
         )
         .await;
-        // A superuser's session refreshes; the attempts must fail, and the session must still act as the
+        // A session of a superuser refreshes. The attempts must fail, and the session must still act as the
         // superuser.
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.climbed')").await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 8").await, 1);
@@ -230,8 +232,7 @@ fn no_role_writes_catalog_rows_of_another() {
             let (code, said) = refused(&app, &refusal).await;
             assert!(["42501", "22023"].contains(&&*code), "{code} {said}: {refusal}");
         }
-        // A role that was not let in has no rights in the catalog, and neither has a role after
-        // `revoke_from`.
+        // A role has no rights in the catalog before `grant_to` or after `revoke_from`.
         run(&admin, "CREATE ROLE guest; CREATE SCHEMA guest AUTHORIZATION guest").await;
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = guest; CREATE TABLE g (id int PRIMARY KEY)").await;
@@ -336,8 +337,8 @@ fn a_role_with_maintain_may_refresh() {
     });
 }
 
-/// Event triggers act as the owner of the extension, and refreshes as the stream table's owner. Both call no
-/// function that the caller has in its temporary schema, or first in its search_path.
+/// Event triggers act as the owner of the extension, and refreshes act as the stream table's owner. Neither
+/// calls a function that the caller has in its temporary schema or first in its search_path.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn functions_first_in_the_callers_path_are_not_called() {
@@ -448,8 +449,8 @@ fn copy_functions_write_only_tables_that_their_owner_may_write() {
     });
 }
 
-/// Operators and functions that come before the server's own in the search_path. Each notes the role as which
-/// it ran.
+/// Operators and functions that come before the server's own in the search_path. Each operator or function
+/// notes the role as which it ran.
 const SHADOWS: &str = r#"
 CREATE TABLE evil.ran (who text, what text); GRANT INSERT ON evil.ran TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC;
 DO $do$
@@ -476,8 +477,8 @@ BEGIN
     END LOOP;
 END $do$"#;
 
-/// Writing a table fires its capture triggers, which run with the rights of the catalog's owner. The triggers
-/// never call functions that the writing role put before the server's own.
+/// A write to a table fires its capture triggers, which run with the rights of the catalog's owner. The
+/// triggers never call functions that the writing role put before the server's own.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn capture_runs_no_functions_first_in_the_writers_path() {
@@ -501,12 +502,12 @@ fn capture_runs_no_functions_first_in_the_writers_path() {
             run(&guest, &format!("INSERT INTO app.t VALUES ({id}, 5); UPDATE app.t SET k = 6")).await;
         };
         write().await;
-        // The trigger writes a segment that has an index by a statement.
+        // The segment has an index, so the trigger writes the segment by a statement.
         let index = "DO $$ BEGIN EXECUTE (SELECT format('CREATE INDEX ON %s (w)', c.oid::regclass) FROM pg_class c \
              WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' AND relname LIKE 'changes%' ORDER BY oid DESC LIMIT 1); END $$";
         run(&admin, index).await;
         write().await;
-        // At the limit of the buffer the trigger marks the source instead, by another statement.
+        // At the limit of the buffer the trigger writes a mark for the source, by another statement.
         run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = 1").await;
         run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
         for _ in 0..3 {

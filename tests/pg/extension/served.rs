@@ -1,6 +1,6 @@
-//! Refreshes on schedule in a server with several databases: several refreshes at once, refreshes that fail,
-//! refreshes of tables that somebody drops meanwhile, and settings for the frequency of refreshes. Catches a
-//! refresh that disturbs the server, and settings without effect.
+//! Refreshes on schedule in a server with several databases. The tests have several refreshes at the same
+//! time, refreshes that fail, refreshes of tables that somebody drops, and settings for the frequency of
+//! refreshes. The tests catch a refresh that disturbs the server, and a setting without effect.
 
 use super::rows;
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
@@ -9,12 +9,12 @@ use crate::support::{count, run};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// The process id of the scheduler, and the time at which the server started.
+/// A query for the process id of the scheduler, and for the time at which the server started.
 const STANDING: &str = "SELECT (SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler' \
     AND datname = current_database()), pg_postmaster_start_time()";
 
-/// Sets a setting by ALTER SYSTEM. ALTER SYSTEM could not change a setting that is given in the server's
-/// start command.
+/// Sets a setting by ALTER SYSTEM. ALTER SYSTEM cannot change a setting that the server's start command
+/// gives.
 async fn set(s: &Session, setting: &str, value: &str) {
     run(s, &format!("ALTER SYSTEM SET pg_trickle.{setting} = '{value}'")).await;
     run(s, "SELECT pg_reload_conf()").await;

@@ -1,5 +1,5 @@
-//! Several owners share the refreshers of a database. Catches an owner whose endless refreshes occupy all
-//! refreshers, so that the stream tables of other owners are not refreshed.
+//! Several owners share the refreshers of a database. The test catches an owner whose endless refreshes
+//! occupy all refreshers, so that the stream tables of other owners are not refreshed.
 
 use super::workers::{scheduled, until};
 use crate::support::private::{connect, newest_version};

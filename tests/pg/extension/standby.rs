@@ -1,12 +1,12 @@
-//! A standby of a server that refreshes on schedule. The standby does not refresh until it is promoted; from
-//! then on it refreshes as the primary did. Catches schedulers that try to write in a standby, and a promoted
-//! standby that is taken for a restored dump.
+//! A standby of a server that refreshes on schedule. Before its promotion the standby does not refresh. After
+//! its promotion the standby refreshes as the primary did. The tests catch schedulers that try to write in a
+//! standby, and a promoted standby that is taken for a restored dump.
 
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
 use crate::support::private::{connect, follow, has, newest_version};
 use crate::support::{count, run};
 
-/// Number of refreshes that rebuilt a stream table, as refreshes after a restored dump do.
+/// A query for the number of refreshes that recomputed a stream table as refreshes after a restored dump do.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
 
 #[test]

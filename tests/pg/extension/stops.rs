@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
-/// Limit for a wait, long enough for every machine; a longer wait is a hang.
+/// Limit for a wait, long enough for every machine. A longer wait is a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two sources, and functions that make a process wait for an advisory lock (a "door"): within a query, in a
-/// statement, or at the end of a transaction.
+/// Two sources, and functions that make a process wait for an advisory lock (a "door"). A process waits
+/// within a query, in a statement, or at the end of a transaction.
 pub(super) const SOURCES: &str = "
     CREATE TABLE a (id int PRIMARY KEY, k int, v int);
     CREATE TABLE b (id int PRIMARY KEY, k int, w int);
@@ -26,8 +26,8 @@ pub(super) const SOURCES: &str = "
             FROM pgtrickle.pgt_buffers, jsonb_array_elements(segments) s WHERE source_relid = source
         LOOP EXECUTE format('LOCK TABLE pgtrickle_changes.%I IN %s MODE', segment, mode); END LOOP; END $$";
 
-/// A stream table over a join, a reader of that stream table, and a stream table that only shares a source
-/// with these two.
+/// Three stream tables: one over a join, one that reads the first, and one that only shares a source with the
+/// other two.
 pub(super) const TABLES: [(&str, &str); 3] = [
     (
         "total",
@@ -123,8 +123,8 @@ pub(super) const STOPS: &[Stop] = &[
     stop(At::Ending, true, "SELECT pg_advisory_xact_lock(5)"),
 ];
 
-/// The step of a process's refresh, as a position in `ALL`, found from the locks that the process holds or
-/// waits for; -1 while the process waits for no lock.
+/// A query for the step of a process's refresh, as a position in `ALL`. The locks that the process holds or
+/// waits for tell the step. The result is -1 while the process waits for no lock.
 const WAITS: &str = "
 WITH l AS (SELECT locktype, objid AS door, mode, granted, coalesce(relation::regclass::text, '') AS name FROM pg_locks WHERE pid = $1),
     w AS (SELECT * FROM l WHERE NOT granted), h AS (SELECT * FROM l WHERE granted AND mode = 'RowExclusiveLock')
@@ -141,7 +141,7 @@ SELECT CASE
     WHEN EXISTS (SELECT FROM w WHERE locktype = 'relation') THEN 3
     ELSE 2 END";
 
-/// A process of the extension that waits for a lock of another process.
+/// A query for a process of the extension that waits for a lock of another process.
 const WORKER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'pg\\_trickle %' \
     AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0 LIMIT 1";
 
@@ -166,13 +166,13 @@ pub(super) async fn stored(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, "TABLE total").await, rows(s, "TABLE large").await]
 }
 
-/// Returns the rows that the two linked stream tables should have, as this session sees the sources.
+/// Returns the rows that the two linked stream tables should have, by the source rows that this session sees.
 pub(super) async fn wanted(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
     [rows(s, &flat("total")).await, rows(s, &flat("large")).await]
 }
 
 /// Returns the `n`th changes of both sources: inserts, updates of the join key and of values, and deletes.
-/// Different values of `party` touch different rows.
+/// Changes with different values of `party` concern different rows.
 pub(super) fn writes(n: u32, party: u32) -> String {
     let id = |n: u32| 999 + 3 * n + party;
     let (new, old, older) = (id(n), id(n.saturating_sub(1)), id(n.saturating_sub(4)));
@@ -230,8 +230,8 @@ impl Cast {
         tokio::time::timeout(PATIENCE, both).await.unwrap_or_else(|_| panic!("it hangs: {block}"))
     }
 
-    /// Writes while a lock is held, until a process of the server waits for that lock, and returns its
-    /// process id.
+    /// Holds the lock of `block`, and writes until a process of the server waits for that lock. Returns the
+    /// id of that process.
     pub(super) async fn held(&self, block: &str, write: &str) -> i32 {
         run(&self.blocker, &format!("BEGIN; {block}")).await;
         run(&self.writer, write).await;
@@ -245,10 +245,10 @@ impl Cast {
         panic!("nobody waits for {block}");
     }
 
-    /// Waits until a process waits for a lock, and returns the step of its refresh; `None` if its call ended
-    /// without waiting.
+    /// Waits until a process waits for a lock, and returns the step of its refresh. Returns `None` if the
+    /// call of the process ended without a wait.
     ///
-    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first shows the
+    /// `pg_locks` reads the locks of the fast path before the others. So the reading that first shows the
     /// wait can lack a lock that was granted just before the wait. Only the second reading counts, since a
     /// waiting process takes no more locks.
     async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {

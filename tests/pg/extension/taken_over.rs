@@ -1,6 +1,6 @@
-//! A catalog that an ordinary role made. A superuser takes the catalog over, so that the extension adopts it.
-//! Catches code of the former owner that runs with a superuser's rights, and stream tables that are rebuilt
-//! or are no longer refreshed.
+//! An ordinary role made a catalog. A superuser takes the catalog over, so that the extension adopts it. The
+//! tests catch code of the former owner that runs with a superuser's rights. The tests also catch stream
+//! tables that are recomputed, or that are not refreshed after the take-over.
 
 use super::rows;
 use crate::support::private::{connect, start, todays_version};
@@ -48,7 +48,7 @@ fn program(server: &Server, user: &str, args: &[&str]) -> Output {
     planted::output(planted::program().args(args).args(["--database-url", &to]))
 }
 
-/// OID, file and owner of each relation in the role's schema.
+/// A query for the OID, file and owner of each relation in the role's schema.
 const STORED: &str =
     "SELECT oid, relfilenode, relowner::regrole FROM pg_class WHERE relnamespace = 'app'::regnamespace";
 
@@ -123,8 +123,8 @@ fn taking_over_an_older_catalog_upgrades_it() {
     });
 }
 
-/// Objects that the catalog's owner could leave in the catalog. Each has the text that names it in the error,
-/// and a statement that removes it.
+/// Objects that the catalog's owner could leave in the catalog. Each entry has the object's name in the
+/// error, and a statement that removes the object.
 const LEFT: [(&str, &str, &str); 12] = [
     (
         "CREATE TRIGGER evil BEFORE UPDATE ON pgtrickle.pgt_stream_tables FOR EACH ROW EXECUTE FUNCTION app.evil()",
@@ -184,12 +184,12 @@ const LEFT: [(&str, &str, &str); 12] = [
     ),
 ];
 
-/// The roles that own an object of the catalog.
+/// A query for the roles that own an object of the catalog.
 const OWNERS: &str = "SELECT DISTINCT o::regrole::text FROM (SELECT nspowner FROM pg_namespace WHERE nspname LIKE 'pgtrickle%' \
     UNION SELECT relowner FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace \
     UNION SELECT proowner FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace) x(o)";
 
-/// The definitions of the catalog's functions.
+/// A query for the definitions of the catalog's functions.
 const FUNCTIONS: &str =
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace";
 
@@ -217,7 +217,7 @@ fn nothing_of_its_former_owner_is_run_by_a_superuser() {
             assert_eq!(rows(&admin, OWNERS).await, [[Some("app".to_owned())]], "{left}");
             run(&app, undo).await;
         }
-        // The role forges a catalog row: the row names a table of another role as the role's stream table.
+        // The role forges a catalog row. The row names a table of another role as the role's stream table.
         run(&admin, "CREATE TABLE public.mine (k int, n bigint)").await;
         let forged = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = CASE WHEN pgt_relid = $1 THEN $2 ELSE $1 END WHERE pgt_name = 'many'";
         let oid = async |table| {
@@ -228,7 +228,8 @@ fn nothing_of_its_former_owner_is_run_by_a_superuser() {
         let refused = s.take_catalog().await.unwrap_err();
         assert!(refused.detail_text().unwrap_or_default().contains("public.mine"), "{refused}");
         app.client().execute(forged, &[&many, &mine]).await.unwrap();
-        // A take-over makes the bodies of functions again, and leaves only the rights that `grant_to` gives.
+        // A take-over makes the bodies of functions again. The take-over leaves only the rights that
+        // `grant_to` gives.
         run(
             &app,
             "CREATE OR REPLACE FUNCTION pgtrickle.home() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN PERFORM app.f(1); RETURN 'x'; END $$; \

@@ -1,6 +1,6 @@
-//! ALTER EXTENSION pg_trickle UPDATE from earlier versions. Catches differences between an updated extension
-//! and a created one, changes that are lost after the library was replaced and before the update, and
-//! functions that the new library lacks.
+//! ALTER EXTENSION pg_trickle UPDATE from earlier versions. The tests catch differences between an updated
+//! extension and a created one, and functions that the new library lacks. The tests also catch changes that
+//! are lost between the replacement of the library and the update.
 
 use super::rows;
 use super::workers::{SCHEDULERS, scheduled, until};
@@ -15,14 +15,15 @@ const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int);
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10');
     SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', NULL, 'IMMEDIATE')";
 
-/// Number of rows that stream tables lack.
+/// A query for the number of rows that stream tables lack.
 const STALE: &str =
     "SELECT (SELECT count(*) FROM (SELECT k, count(*) AS n FROM t GROUP BY k EXCEPT ALL TABLE counts) x)
     + (SELECT count(*) FROM (SELECT k FROM t GROUP BY k HAVING count(*) > 10 EXCEPT ALL TABLE many) x)
     + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x)";
 
-/// All members of the extension, with their definitions, rights and comments, and the condition under which
-/// pg_dump dumps their rows. Tables have their columns, constraints, indexes, triggers and policies.
+/// A query for all members of the extension with their definitions, rights and comments. For a table, the
+/// result also has the condition under which pg_dump dumps its rows, and its columns, constraints, indexes,
+/// triggers and policies.
 const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.oid),
         coalesce(p.proacl::text, c.relacl::text), obj_description(d.objid, d.classid::regclass::name),
         (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -63,7 +64,8 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
         run(&s, "CREATE EXTENSION pg_trickle VERSION '0.1.0'").await;
         assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 1);
         assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
-        // The library lacks functions of the earlier version. Until the update their calls fail with a hint.
+        // The new library lacks functions of the earlier version. Until the update, calls of these functions
+        // fail with a hint.
         for call in ["create_stream_table('x', 'SELECT 1')", "alter_stream_table('x', status => 'ACTIVE')"] {
             let refused = s.client().batch_execute(&format!("SELECT pgtrickle.{call}")).await.unwrap_err();
             let hint = refused.as_db_error().and_then(|e| e.hint()).unwrap_or_default();
@@ -79,7 +81,7 @@ fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
     });
 }
 
-/// With a catalog of the first version, the changes of writers before the update are captured, and are
+/// The catalog is of the first version. The changes of writers before the update are captured, and are
 /// applied after the update.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -90,7 +92,7 @@ fn changes_before_an_extension_update_are_applied_after_it() {
         run(&s, "CREATE EXTENSION pg_trickle").await;
         run(&s, MADE).await;
         until(&s, SCHEDULERS, 1).await;
-        // The following statements turn the extension into the state of its first version.
+        // The following statements bring the extension into the state of its first version.
         let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
         run(&s, AS_BEFORE).await;
         run(
@@ -115,8 +117,8 @@ fn changes_before_an_extension_update_are_applied_after_it() {
         assert!(s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('counts')").await.is_err());
         assert_ne!(count(&s, STALE).await, 0);
         run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
-        // After the update, writers bring an IMMEDIATE stream table up to date again from its next refresh
-        // on.
+        // After the update, an IMMEDIATE stream table needs one refresh. From then on, writers bring the
+        // stream table up to date again.
         run(&s, "SELECT pgtrickle.refresh_stream_table('kept')").await;
         run(&s, "UPDATE t SET k = 5 WHERE id = 9").await;
         until(&s, STALE, 0).await;
@@ -124,7 +126,7 @@ fn changes_before_an_extension_update_are_applied_after_it() {
     });
 }
 
-/// Removes the additions of version 3 of the catalog from the extension.
+/// Statements that remove the additions of version 3 of the catalog from the extension.
 const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     FOREACH f IN ARRAY ARRAY['require_owner(oid[])', 'hand_to_owner(bigint)', 'hand_over()', 'without_grants(oid)', 'require_keeper()',
         'let_in_owners(oid[])', 'without_statistics()', 'stop_keeping(bigint)', 'immediate_fingerprint(bigint)', 'is_at_work()',
@@ -141,7 +143,7 @@ const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     DROP FUNCTION pgtrickle.is_at_work()";
 
-/// Makes the role `app` the owner of its buffers and states, as version 0.2.0 did.
+/// Statements that make the role `app` the owner of its buffers and states, as version 0.2.0 did.
 const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
     GRANT CREATE ON SCHEMA pgtrickle_changes TO app;
     FOR what IN SELECT format('ALTER %s %s OWNER TO app', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass) AS sql

@@ -1,5 +1,5 @@
-//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay in a
-//! database without the extension, or that obstruct a user.
+//! The server refreshes on schedule. The tests catch a scheduler that misses a change or a database, that
+//! stays in a database without the extension, or that obstructs a user.
 
 use super::crashes::cast;
 use super::deaths::Death;
@@ -23,7 +23,8 @@ pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     start_with(binaries, name, &settings).await
 }
 
-/// The processes, stream tables, newest history and leases, for the message of a wait that timed out.
+/// A query for the processes, stream tables, newest history and leases, for the message of a wait that timed
+/// out.
 const STANDING: &str = "SELECT concat_ws(E'\\n',
     (SELECT string_agg(concat_ws(' ', backend_type, application_name, state, wait_event, now() - backend_start, left(query, 80)), E'\\n')
         FROM pg_stat_activity WHERE backend_type LIKE 'pg_trickle%'),
@@ -53,7 +54,7 @@ pub(super) const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id i
     SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10', 'calculated')";
 
-/// Number of missing and surplus rows in the stream tables.
+/// A query for the number of missing and surplus rows in the stream tables.
 pub(super) const STALE: &str =
     "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM t GROUP BY k) EXCEPT ALL TABLE counts) x";
 
@@ -69,8 +70,7 @@ fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
         until(&s, STALE, 0).await;
         let by = "SELECT count(DISTINCT initiated_by) FROM pgtrickle.get_refresh_history('counts') WHERE initiated_by = 'SCHEDULER'";
         assert_eq!(count(&s, by).await, 1);
-        // After all processes died and were started again, committed changes are applied, and each is counted
-        // once.
+        // After all processes died and were started again, each committed change is applied once.
         run(&s, "UPDATE t SET k = 2 WHERE id % 2 = 0").await;
         server.crash().unwrap();
         server.ready().await.unwrap();
@@ -106,7 +106,7 @@ fn a_failing_stream_table_is_suspended_and_delays_no_other() {
         assert!(told[0][2].as_deref().is_some_and(|m| m.contains("division by zero")), "{told:?}");
         run(&s, "UPDATE t SET k = 3 WHERE id = 5; SELECT pgtrickle.resume_stream_table('bad')").await;
         until(&s, "SELECT count(*) FROM bad WHERE id = 5 AND r = -2", 1).await;
-        // The server does not run the query of a stream table whose owner was not let in.
+        // The server does not run the query of a stream table whose owner has no rights by `grant_to`.
         run(&s, "CREATE ROLE other; ALTER TABLE ratio OWNER TO other; UPDATE t SET k = 2").await;
         until(&s, STALE, 0).await;
         assert_ne!(count(&s, "SELECT count(*) FROM ratio WHERE r = 5").await, 30);
@@ -114,7 +114,7 @@ fn a_failing_stream_table_is_suspended_and_delays_no_other() {
     });
 }
 
-/// A statement that runs too long is cancelled, counts as a failure, and its reason is recorded. Later
+/// A statement that runs too long is cancelled and counts as a failure. The reason is recorded, and later
 /// statements run as usual.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -144,8 +144,8 @@ fn a_statement_that_takes_too_long_is_cancelled_and_told() {
     });
 }
 
-/// A stream table with a schedule of milliseconds costs few transactions while nobody writes, and is up to
-/// date soon after a write.
+/// A stream table with a schedule of milliseconds costs few transactions while nobody writes. Soon after a
+/// write the stream table is up to date.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn idle_schedulers_start_few_transactions() {
@@ -164,7 +164,7 @@ fn idle_schedulers_start_few_transactions() {
             "BEGIN; UPDATE t SET k = 1 WHERE id < 9; SELECT pgtrickle.refresh_stream_table('many'); COMMIT",
         )
         .await;
-        // The scheduler first empties buffers that have no new changes, which takes transactions too.
+        // The scheduler first empties buffers that have no new changes, and this takes transactions too.
         let empty = "SELECT count(*) FROM pgtrickle.change_buffer_sizes() WHERE bytes > 0";
         until(&s, empty, 0).await;
         let ended =
@@ -177,7 +177,7 @@ fn idle_schedulers_start_few_transactions() {
         assert!(after - before < 60, "{} transactions, of 200 looks", after - before);
         run(&s, "UPDATE t SET k = 4 WHERE id < 10").await;
         until(&s, STALE, 0).await;
-        // The scheduler also notices a COMMIT PREPARED.
+        // The scheduler also notices the changes of a COMMIT PREPARED.
         run(&s, "BEGIN; UPDATE t SET k = 5 WHERE id < 10; PREPARE TRANSACTION 'two'").await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         run(&s, "COMMIT PREPARED 'two'").await;
@@ -192,8 +192,8 @@ fn idle_schedulers_start_few_transactions() {
     });
 }
 
-/// Returns the times from the commits of changes until they were visible, the shortest first. The pause
-/// between two commits grows by `step` milliseconds, up to a second, so that the commits fall at different
+/// Returns the times from the commits of changes until the changes were visible, the shortest first. The
+/// pause between two commits grows by `step` milliseconds, up to a second. So the commits fall at different
 /// points of the scheduler's round.
 async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     let mut all = Vec::new();
@@ -209,8 +209,8 @@ async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
 }
 
 /// The scheduler notices a commit at the period of the stream table's schedule, and not only when it reads
-/// the catalog. The median of many times is compared, since the machine also does other work. The limit is 25
-/// periods, a twentieth of the interval between two readings of the catalog.
+/// the catalog. The test compares the median of many times, since the machine also does other work. The limit
+/// is 25 periods, a twentieth of the interval between two readings of the catalog.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
@@ -229,7 +229,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
     });
 }
 
-/// Groups that share no stream table do not wait for each other, up to the allowed number of refreshers.
+/// Up to the allowed number of refreshers, groups without a common stream table do not wait for each other.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_slow_refresh_keeps_no_other_group_waiting() {
@@ -256,7 +256,7 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
             run(&s, &format!("UPDATE t SET k = 9 WHERE id = {id}")).await;
             until(&s, STALE, 0).await;
         }
-        // One of two refreshers is killed, and a new refresher does its work.
+        // One of two refreshers is killed, and a new refresher does the work of the killed one.
         let killed = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted LIMIT 1) x";
         assert_eq!(count(&s, killed).await, 1);
@@ -281,8 +281,8 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
-/// A migration does not wait for the end of a long refresh: the refresh gives way, and begins again after the
-/// migration.
+/// A migration does not wait for the end of a long refresh. The refresh rolls back, and begins again after
+/// the migration.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_gives_way_to_a_migration_and_comes_back() {
@@ -307,8 +307,8 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
              WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted";
         for change in ["ADD more int", "DROP more", "ADD more int"] {
             until(&s, at_work, 1).await;
-            // If the refresh did not give way, ALTER TABLE would wait for ever, since nobody releases the
-            // lock that the refresh waits for.
+            // If the refresh kept its locks, ALTER TABLE would wait for ever, since nobody releases the lock
+            // that the refresh waits for.
             run(&s, &format!("ALTER TABLE a {change}")).await;
         }
         let gave_way = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -421,7 +421,7 @@ fn server_refreshes_unlinked_tables_after_their_own_sources() {
     });
 }
 
-/// A process of the server could take any role, so functions that a query calls must not change the role of
+/// A process of the server could take any role. So functions that a query calls must not change the role of
 /// the process.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -572,8 +572,8 @@ fn a_refresher_that_dies_is_replaced_and_its_refresh_done() {
     });
 }
 
-/// The server's scheduler and `trickle run` on one database: one of them works, and the other takes over when
-/// that one stops.
+/// The server's scheduler and `trickle run` work on one database. One of them refreshes. When that one stops,
+/// the other one refreshes.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn trickle_run_takes_over_when_the_servers_scheduler_stops() {

@@ -42,7 +42,7 @@ const QUERIES: [&str; 16] = [
     "SELECT w, string_agg(v::text, ',' ORDER BY v) AS l FROM a GROUP BY w",
 ];
 
-/// Queries over another stream table, whose name stands for `$`.
+/// Queries over another stream table. `$` stands for its name.
 const ABOVE: [&str; 3] = [
     "SELECT count(*) AS n FROM $",
     "SELECT DISTINCT x.* FROM $ x",
@@ -72,7 +72,7 @@ const WRITES: [&str; 14] = [
      WHEN NOT MATCHED THEN INSERT (id, k, v) VALUES (s.id, 1, s.v)",
 ];
 
-/// Statements that alter sources. Many statements fail at their time in a history, and then change nothing.
+/// Statements that alter sources. Many of them fail at some points of a history, and then change nothing.
 const ALTERS: [&str; 61] = [
     "ALTER TABLE $t ADD $c int",
     "ALTER TABLE $t ADD $c int DEFAULT $m",
@@ -205,7 +205,7 @@ pub(super) enum Action {
     Drop(&'static str),
     Mode(&'static str, RefreshMode),
     Suspend(&'static str, bool),
-    /// A refresh of one stream table or of all; `full` for a full refresh.
+    /// A refresh of one stream table or of all. With `full`, the refresh is a full refresh.
     Refresh {
         name: Option<&'static str>,
         full: bool,
@@ -287,7 +287,7 @@ fn chosen(c: &mut Choice, from: &[&'static str]) -> String {
     filled(c, template)
 }
 
-/// Chooses a rare action, most of which are slow.
+/// Chooses a rare action. Most rare actions are slow.
 fn rare(c: &mut Choice) -> Action {
     match c.below(12) {
         0..2 => Action::Kill(c.below(2)),
@@ -301,12 +301,12 @@ fn rare(c: &mut Choice) -> Action {
     }
 }
 
-/// A history, and the settings for all of it.
+/// A history, and the settings for all of its actions.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     /// Whether the cost model chooses between a delta and a recompute.
     pub(super) is_free: bool,
-    /// Whether segments of buffers are small.
+    /// Whether the segments of buffers are small.
     pub(super) short: bool,
     /// Whether a crash of the server empties the buffers.
     pub(super) unlogged: bool,

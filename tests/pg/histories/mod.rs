@@ -3,9 +3,10 @@
 //! another refresh or a migration. The server dies, dumps are restored, and the catalog moves between program
 //! and extension.
 //!
-//! After each refresh every stream table equals its query or says why it is suspended. Trickle makes no
-//! statement of a writer fail, and at the end of a history all hidden objects are dropped. A history that
-//! breaks one of these rules is made shorter, and printed as a script. `just histories N` makes many.
+//! After each refresh every stream table equals its query or gives the reason for its suspension. Trickle
+//! makes no statement of a writer fail, and at the end of a history all hidden objects are dropped. A history
+//! that breaks one of these rules is made shorter, and is printed as a script. `just histories N` plays many
+//! histories.
 
 mod actions;
 mod play;
@@ -18,7 +19,7 @@ use play::{COMPARED, EXCUSED, Play};
 use std::panic::AssertUnwindSafe;
 use trickle_client::throwaway::Server;
 
-/// Returns the first fault of a history.
+/// Plays a history, and returns its first fault.
 async fn wrong(server: &mut Server, history: &History) -> Option<String> {
     let played = AssertUnwindSafe(async {
         let mut play = Play::begin(server, history).await;

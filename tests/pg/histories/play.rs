@@ -37,10 +37,10 @@ impl Tally {
     }
 }
 
-/// Makes waits for locks short, since one thread plays all sessions.
+/// A statement that makes waits for locks short, since one thread plays all sessions.
 const SHORT: &str = "SET lock_timeout = '150ms'";
 
-/// Creates the role of the histories, which is no superuser.
+/// A statement that creates the role of the histories, which is no superuser.
 const ROLE: &str = "DO $$ BEGIN IF to_regrole('h_app') IS NULL THEN CREATE ROLE h_app; END IF; END $$";
 
 /// Rolls back the prepared transactions of this database.
@@ -184,8 +184,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Moves the catalog from the program to the extension, or back. A run for the program alone never moves:
-    /// the server may have an extension of another build.
+    /// Moves the catalog from the program to the extension, or back. A run for the program alone moves no
+    /// catalog, since the server may have an extension of another build.
     async fn moved(&mut self) -> Result<(), String> {
         if !sql_api::is_meant() {
             return Ok(());
@@ -211,9 +211,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Refreshes all stream tables, and does another action after the given time. The step that the refresh
-    /// has reached by that time is left to chance on purpose. Both may be refused, but not with an internal
-    /// error.
+    /// Refreshes all stream tables, and does another action after the given time. Chance decides which step
+    /// the refresh has reached by then. Both actions may be refused, but not with an internal error.
     async fn race(&mut self, after: Duration, beside: &Beside) -> Result<(), String> {
         let options = RefreshOptions::default();
         let pid = pid(self.t.connection().client()).await;
@@ -226,7 +225,7 @@ impl<'s> Play<'s> {
                         self.admin.client().query("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await;
                     ended.map(drop).map_err(|e| e.to_string())
                 };
-                // The driver panics when its connection breaks, as other tests expect; this test breaks the
+                // The driver panics when its connection breaks, as other tests expect. This test breaks the
                 // connection on purpose.
                 let refreshed = AssertUnwindSafe(refreshed).catch_unwind();
                 let (_, killed) = tokio::join!(refreshed, kill);
@@ -283,7 +282,7 @@ impl<'s> Play<'s> {
     }
 
     /// Accepts an error of a refresh or a check in three cases. Another session held a lock or a conflicting
-    /// change, the query itself fails too, or the error says that the query no longer fits its sources.
+    /// change, the query itself fails too, or the query does not fit its sources.
     async fn may_fail(&mut self, of: &Entry, e: &Error) -> Result<(), String> {
         EXCUSED.add(1);
         let shown = shown(of);
@@ -354,8 +353,7 @@ async fn connected(
     Ok(t)
 }
 
-/// A session with its process id, since a session in an aborted transaction cannot be queried for its process
-/// id.
+/// A session with its process id. A session in an aborted transaction cannot be queried for its process id.
 struct Writer {
     session: Session,
     pid: i32,
@@ -384,8 +382,8 @@ fn tool(server: &Server, tool: &str, args: &[&str]) -> Result<(), String> {
     if out.status.success() { Ok(()) } else { Err(format!("{tool} {args:?}: {told}")) }
 }
 
-/// Returns an error if a writer's statement failed because of trickle. The statement may fail for reasons of
-/// its own, by a data error in the query of an IMMEDIATE stream table, or by a conflict with another session.
+/// Returns an error if a writer's statement failed because of trickle. Other reasons are accepted: a fault of
+/// the statement itself, a data error in an IMMEDIATE stream table's query, or a conflict between sessions.
 fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), String> {
     let Err(e) = done else { return Ok(()) };
     let Some(db) = e.as_db_error() else { return Err(format!("{sql}: {e:?}")) };
@@ -403,7 +401,8 @@ fn excused(e: &Error) -> Result<(), String> {
     if inside { Err(format!("{e:?}")) } else { Ok(()) }
 }
 
-/// Accepts what `excused` accepts, and a refresh whose source was altered again and again.
+/// Accepts each error that `excused` accepts, and the error of a refresh whose source was altered again and
+/// again.
 fn met(e: &Error) -> Result<(), String> {
     if e.is_stale() { Ok(()) } else { excused(e) }
 }

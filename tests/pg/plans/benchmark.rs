@@ -1,5 +1,5 @@
-//! Whole benchmarks: no scan in a delta of their queries reads more than a few rows, and deltas read few more
-//! rows when the tables are ten times as large.
+//! Whole benchmarks. No scan in a delta of their queries reads more than a few rows. When the tables are ten
+//! times as large, the deltas read few more rows.
 
 use super::explained::{Delta, Scan, Tables, update};
 use crate::support::{Db, is_todays, newest_server};
@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 /// Number of rows up to which a sequential scan reads only a page or two.
 const SMALL: f64 = 250.0;
 /// Greatest factor by which a delta may read more rows of a relation when all tables have ten times as many
-/// rows; up to `SOME` rows any factor is allowed. A delta then reads more rows because a row has more
-/// partners, and because the server chooses other plans.
+/// rows. Up to `SOME` rows any factor is allowed. A delta over larger tables reads more rows for two reasons:
+/// a row has more partners, and the server chooses other plans.
 const GROWTH: f64 = 3.0;
 const SOME: f64 = 3_000.0;
 
@@ -28,9 +28,9 @@ pub(crate) struct Benchmark {
     pub(crate) reviewed: &'static [Reviewed],
 }
 
-/// Accepted reads beyond the limit: names of queries, of changed tables and of relations that are read, and
-/// the reason. Names are separated by spaces. A name that ends in an underscore is the common beginning of
-/// the names of states.
+/// An accepted read beyond the limit: the names of queries, of changed tables and of relations that are read,
+/// and the reason. Names are separated by spaces. A name that ends in an underscore is the common beginning
+/// of the names of states.
 pub(crate) struct Reviewed(
     pub(crate) &'static str,
     pub(crate) &'static str,
@@ -44,8 +44,8 @@ type Deltas = BTreeMap<(&'static str, &'static str), Delta>;
 type Words = BTreeSet<(usize, &'static str)>;
 
 impl Benchmark {
-    /// Asserts that no delta reads too many rows. `fill` makes and fills the tables; its argument multiplies
-    /// the number of rows.
+    /// Asserts that no delta reads too many rows. `fill` makes and fills the tables. The argument of `fill`
+    /// multiplies the number of rows.
     pub(crate) fn reads_what_a_change_touches(&self, fill: impl AsyncFn(&Client, usize) + Sync) {
         let seen = Mutex::new((0, Words::new()));
         newest_server(async |db| {
@@ -96,7 +96,7 @@ impl Benchmark {
         session.client().batch_execute("ANALYZE; SET random_page_cost = 1.1").await.unwrap();
         let tables = Tables::of(db, session, self.schema).await;
         let mut deltas = Deltas::new();
-        // Each day the test has half of the queries, the same half for both sizes of the tables.
+        // Each day the test uses half of the queries, the same half for both sizes of the tables.
         for (_, (query, sql)) in self.queries.iter().enumerate().filter(|(i, _)| is_todays(*i, 2)) {
             let kept = tables.keep(sql).await;
             for t in kept.sources() {
@@ -110,8 +110,8 @@ impl Benchmark {
         (deltas, tables)
     }
 
-    /// Returns the names in the entries that allow a delta to read a relation; empty if no entry allows the
-    /// read.
+    /// Returns the names in the entries that allow a delta to read a relation. If no entry allows the read,
+    /// the result is empty.
     fn allowing(&self, query: &str, changed: &str, relation: &str) -> Words {
         let word = |words: &'static str, fits: &dyn Fn(&str) -> bool| words.split(' ').find(|w| fits(w));
         let mut found = Words::new();

@@ -1,4 +1,4 @@
-//! Deltas under EXPLAIN ANALYZE: the rows that each of their scans reads.
+//! Deltas under EXPLAIN ANALYZE, with the number of rows that each of their scans reads.
 
 use crate::support::Db;
 use serde_json::Value;
@@ -14,12 +14,12 @@ use trickle_core::sql::ast::{Param, Statement};
 use trickle_core::sql::{Profile, print};
 use trickle_core::stream_table::{Options, Refresh, StreamTable};
 
-/// The earlier of the two times between which a delta over the clock is computed; ten seconds lie between
-/// them.
+/// The earlier of the two times between which a delta over the clock is computed. The later time is ten
+/// seconds later.
 const THEN: &str = "'2025-06-01 00:00:00+00'";
 const NOW: &str = "'2025-06-01 00:00:10+00'";
 
-/// A database with tables, each with a buffer that was never analysed.
+/// A database with tables. Each table has a buffer that was never analysed.
 pub(crate) struct Tables {
     session: Session,
     major: u32,
@@ -35,7 +35,7 @@ impl Tables {
         Tables::of(db, session, ddl).await
     }
 
-    /// Uses a session whose database has the tables already, and makes their buffers.
+    /// Makes the buffers of the tables in a session whose database has the tables already.
     pub(super) async fn of(db: &Db, session: Session, ddl: &str) -> Tables {
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
         let tables = Tables { session, major: db.major(), catalog };
@@ -76,8 +76,7 @@ impl Tables {
         self
     }
 
-    /// Makes a stream table with the plan for a server of this version, fills the stream table and analyses
-    /// it.
+    /// Makes a stream table with the plan for a server of this version. Fills and analyses the stream table.
     pub(super) async fn keep(&self, query: &str) -> Kept<'_> {
         let mut options = Options::new("public", "result");
         options.profile = Profile::postgres(self.major);
@@ -178,11 +177,11 @@ fn bound(statement: &Statement, then: &str, now: &str, pending: &BTreeMap<TableI
     text
 }
 
-/// The name under which pairs that a join refused are counted, instead of a relation's name.
+/// The name for the pairs that a join refused, in the place of a relation's name.
 const REFUSED: &str = "pairs_refused";
 
-/// A scan of a plan with the number of rows that it read in all its loops, or a join with the number of pairs
-/// that it refused.
+/// A scan of a plan with the number of rows that all its loops read. A value can also stand for a join, with
+/// the number of pairs that the join refused.
 pub(super) struct Scan {
     pub(super) node: String,
     pub(super) relation: String,
@@ -198,7 +197,7 @@ impl std::fmt::Display for Scan {
 /// The plan and the scans of a delta that ran.
 pub(super) struct Delta {
     pub(super) scans: Vec<Scan>,
-    /// The plan as text, one node a line, with the expected rows, the found rows and the loops.
+    /// The plan as text. Each node is one line, with the expected rows, the found rows and the loops.
     plan: String,
     text: String,
 }
@@ -213,8 +212,8 @@ impl Delta {
         rows
     }
 
-    /// Returns the scans that read too many rows, under a heading, or None if no scan does. With
-    /// TRICKLE_PG_SHOW set, the text has the plan and the statement too.
+    /// Returns a text with a heading and the scans that read too many rows, or None if no scan does. With
+    /// TRICKLE_PG_SHOW set, the text contains the plan and the statement too.
     pub(super) fn beyond(&self, what: &str, too_much: impl Fn(&Scan) -> bool) -> Option<String> {
         let read: Vec<String> = self.scans.iter().filter(|s| too_much(s)).map(ToString::to_string).collect();
         let shown = match std::env::var_os("TRICKLE_PG_SHOW") {

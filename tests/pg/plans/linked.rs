@@ -1,5 +1,5 @@
-//! A linked stream table reads another: its delta expects as many changed rows as the delta of the other has
-//! written.
+//! A linked stream table reads another stream table. The delta of the first expects as many changed rows as
+//! the delta of the other has written.
 
 use crate::support::{assert_equal, create, name, newest_server, open, run};
 use serde_json::Value;
@@ -19,8 +19,8 @@ fn scanned(plan: &Value) -> f64 {
     own + plan["Plans"].as_array().into_iter().flatten().map(scanned).sum::<f64>()
 }
 
-/// The expected number of rows is right also for buffers with many old changes, although the server would
-/// estimate the number of new changes from the size of the buffer.
+/// The server would estimate the number of new changes from the size of the buffer. The expected number of
+/// rows is right even for buffers with many old changes.
 #[test]
 fn a_change_down_a_chain_is_looked_up_by_key_in_each_table() {
     newest_server(async |db| {

@@ -65,8 +65,8 @@ const QUERIES: &[(&str, &str)] = &[
     ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 
-/// Greatest number of rows that one scan of a plan may read. Rows with an equal hash, or of one group, are
-/// few.
+/// Greatest number of rows that one scan of a plan may read. Few rows have an equal hash or belong to one
+/// group.
 const MOST: f64 = 100.0;
 
 #[test]
@@ -129,11 +129,12 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
     });
 }
 
-/// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 groups of 100,000,
-/// and 1,000 rows whose partners are sought among 100,000 rows with NULL equal to NULL.
+/// Keys that may be NULL are hashed or looked up like other keys. The test changes 1,000 groups of 100,000.
+/// The test also changes 1,000 rows whose partners the delta seeks among 100,000 rows, with NULL equal to
+/// NULL.
 ///
-/// With IS NOT DISTINCT FROM, for which PostgreSQL can only try all pairs, the delta would try 100,000,000
-/// pairs. A plan that expects one row would do the same; the server expects one row from a buffer that was
+/// With IS NOT DISTINCT FROM the delta would try 100,000,000 pairs, since PostgreSQL can only try all pairs
+/// for it. A plan that expects one row would do the same. The server expects one row from a buffer that was
 /// empty when it was analysed.
 #[test]
 fn groups_of_a_large_result_are_looked_up_by_nullable_keys() {

@@ -34,8 +34,8 @@ const RECURSIVE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A leaf is inserted, and under UNION ALL also deleted and moved. Each change is one row, which a few paths
-/// of the recursion reach.
+/// A leaf is inserted. Under UNION ALL a leaf is also deleted and moved. Each change is one row, and only a
+/// few paths of the recursion reach that row.
 #[test]
 fn a_leaf_of_a_tree_is_followed_alone() {
     newest_server(async |db| {
@@ -55,8 +55,8 @@ fn a_leaf_of_a_tree_is_followed_alone() {
         let mut found = Vec::new();
         for (name, query) in RECURSIVE {
             let kept = tables.keep(query).await;
-            // Under UNION a row may be reached by several paths. After a delete its rows are derived again by
-            // a join with the whole tree, since PostgreSQL expects many rows from a recursion.
+            // Under UNION several paths may reach a row. After a delete, a join with the whole tree derives
+            // the rows again, since PostgreSQL expects many rows from a recursion.
             let told = if query.contains("UNION ALL") { 3 } else { 1 };
             for (what, changes) in windows.iter().take(told) {
                 let delta = kept.delta(&BTreeSet::from([tree.id]), changes).await;

@@ -39,8 +39,8 @@ const NEAR: &[(&str, &str)] = &[
     ),
 ];
 
-/// The greatest number of rows that one scan may read: some hours of one device, or of all devices if the
-/// server uses the index on the time.
+/// The greatest number of rows that one scan may read. These rows are some hours of one device. If the server
+/// uses the index on the time, the rows are some hours of all devices.
 const MOST: f64 = 400.0;
 
 #[test]

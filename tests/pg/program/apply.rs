@@ -1,5 +1,6 @@
-//! `trickle apply` creates and changes the stream tables that a directory declares, step by step, and touches
-//! no other table. Catches readers, indexes and rows that are lost in a step, and drops that nobody allowed.
+//! `trickle apply` creates and changes the stream tables that a directory declares, step by step, and changes
+//! no other table. The tests catch readers, indexes and rows that a step loses, and drops that nobody
+//! allowed.
 
 use super::Role;
 use crate::support::{Db, count, newest_server, run};
@@ -61,7 +62,7 @@ async fn begun(db: &Db) -> (Role, Session, Declarations) {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
     let files = Declarations::new(&app);
-    // In the order of file names the reader comes before its source.
+    // In the order of file names, the file of the reader comes before the file of its source.
     files.put("large.sql", LARGE);
     files.put("totals.sql", TOTALS);
     files.put("notes.txt", "not SQL");
@@ -87,7 +88,7 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
         assert_eq!(files.apply(&app, &[]), (0, made));
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
         // The declaration changes the schedule and the layout of the query. Only the schedule is set, since
-        // the layout has no meaning.
+        // the layout does not change the meaning of the query.
         files.put("totals.sql", &TOTALS.replace("5m", "10m").replace(" FROM", "\n  FROM"));
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("set", "totals")])));
         let schedule =
@@ -106,7 +107,7 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
         );
         assert_ne!(oid(&s, "mine").await, 0);
         app.does(&["check", "--quiet"]);
-        // When a file declares a stream table that was created by hand, the stream table belongs to the
+        // A file declares a stream table that was created by hand. The stream table then belongs to the
         // declarations.
         files.put("by_hand.sql", "SELECT id FROM customers");
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("take", "by_hand")])));
@@ -127,7 +128,7 @@ fn apply_makes_the_declared_tables_and_touches_no_others() {
     });
 }
 
-/// A dry run with an exit code shows whether a run would do anything. A stream table that somebody dropped is
+/// The exit code of a dry run shows whether a run would do anything. A stream table that somebody dropped is
 /// created again. A message names subdirectories, which are not read.
 #[test]
 fn a_dropped_table_is_made_again_and_programs_can_ask() {
@@ -156,7 +157,7 @@ fn a_dropped_table_is_made_again_and_programs_can_ask() {
     });
 }
 
-/// The new query lacks a column that has objects of the user.
+/// The new query lacks a column on which objects of the user depend.
 #[test]
 fn a_column_goes_where_that_is_allowed_alone() {
     newest_server(async |db| {
@@ -187,7 +188,8 @@ fn a_column_goes_where_that_is_allowed_alone() {
             count(&s, "SELECT count(n) FROM totals").await,
             count(&s, "SELECT count(*) FROM totals").await
         );
-        // The column is not dropped either when the loss shows only after a new source was created.
+        // Only the creation of a new source shows that the column would be lost. The column stays in this
+        // case too.
         files.put("regions.sql", "SELECT region, sum(amount) AS total FROM orders o JOIN customers c ON c.id = o.customer GROUP BY region");
         files.put("totals.sql", "SELECT region, total FROM regions");
         let refused = app.trickle(&["apply", &files.path()]);
@@ -213,7 +215,7 @@ fn a_file_that_has_another_name_renames() {
         let before = oid(&s, "totals").await;
         let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) WHERE pgt_name IN ('totals', 'sums') AND action <> 'NO_DATA'";
         let refreshes = count(&s, history).await;
-        // A rename is refused while a reader's query names the former name.
+        // A rename is refused while the query of a reader names the former name.
         files.remove("totals.sql");
         files.put("sums.sql", &TOTALS.replace("5m", "1h"));
         let dir = files.0.display().to_string();
@@ -279,15 +281,15 @@ fn apply_remakes_incompatible_tables_only_with_allow_drop() {
         assert!(raised.code == 1 && raised.err.contains("division by zero"), "{raised:?}");
         assert_eq!(oid(&s, "totals").await, before);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
-        // When a view reads the former stream table, it stays too. The next run continues a run that ended
-        // half-way.
+        // When a view reads the former stream table, that stream table stays too. The next run continues a
+        // run that ended half-way.
         run(&s, "CREATE VIEW readers AS SELECT n FROM totals").await;
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
         let read = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
         assert!(read.code != 0 && read.err.contains("readers"), "{read:?}");
         assert_eq!(oid(&s, "totals").await, before);
         run(&s, "DROP VIEW readers").await;
-        // A stream table that reads the replaced one stays, and is planned again.
+        // A stream table that reads the replaced stream table stays, and is planned again.
         files.put("large.sql", "SELECT region FROM totals WHERE n > 6");
         let both = steps(&[("remake", "totals"), ("create", "large")]);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, both));
@@ -313,7 +315,7 @@ fn apply_remakes_incompatible_tables_only_with_allow_drop() {
         let dir = files.0.display().to_string();
         assert_eq!(app.trickle(&["apply", &dir]).code, 2);
         files.remove("theirs.sql");
-        // Two sets of declarations leave each other's stream tables alone.
+        // Two sets of declarations do not change each other's stream tables.
         let refused = app.trickle(&["apply", &dir, "--label", "other"]);
         assert!(refused.code == 2 && refused.err.contains("belongs to the declarations"), "{refused:?}");
     });
@@ -359,7 +361,7 @@ fn apply_reports_faults_of_files_before_the_first_step() {
     });
 }
 
-/// The plan reports the steps that cannot be done, so a plan whose dry run succeeds can be done.
+/// The plan reports the steps that cannot be done. So each plan whose dry run succeeds can be done.
 #[test]
 fn apply_reports_what_blocks_its_plan_before_the_first_step() {
     newest_server(async |db| {
@@ -390,8 +392,8 @@ fn apply_reports_what_blocks_its_plan_before_the_first_step() {
             ("more.sql", None, "public.by_hand reads public.more, which is not declared any more"),
             ("totals.sql", None, "public.large reads public.totals"),
         ] {
-            // The change of `totals` alone would be possible; it must not be done, because another step of
-            // the plan is impossible.
+            // The change of `totals` alone would be possible. The program must not do the change, because
+            // another step of the plan is impossible.
             files.put("totals.sql", totals);
             match text {
                 Some(text) => files.put(file, text),
@@ -410,8 +412,8 @@ fn apply_reports_what_blocks_its_plan_before_the_first_step() {
     });
 }
 
-/// Every setting in the comments of a declaration takes effect, and loses its effect when the comment is
-/// removed.
+/// Every setting in the comments of a declaration takes effect. When the comment is removed, the setting
+/// loses its effect.
 #[test]
 fn settings_in_comments_of_declarations_take_effect() {
     newest_server(async |db| {
@@ -449,8 +451,8 @@ fn settings_in_comments_of_declarations_take_effect() {
     });
 }
 
-/// The program works as one role in a database, since objects that another role made would not belong to the
-/// catalog's owner.
+/// The program works as only one role in a database, since objects that another role made would not belong to
+/// the catalog's owner.
 #[test]
 fn a_role_that_was_let_in_declares_nothing_by_program() {
     newest_server(async |db| {
@@ -476,7 +478,7 @@ fn a_role_that_was_let_in_declares_nothing_by_program() {
     });
 }
 
-/// A column of a stream table can be dropped when no reader is left that reads the column, and not before.
+/// A column of a stream table can be dropped only after the last reader of the column is gone.
 #[test]
 fn a_column_that_a_reader_gave_up_goes() {
     newest_server(async |db| {
@@ -511,7 +513,8 @@ fn a_column_that_a_reader_gave_up_goes() {
     });
 }
 
-/// A query with an unchanged text has another meaning when its name is the name of another table or function.
+/// A query with an unchanged text gets another meaning when a name in the text becomes the name of another
+/// table or function.
 #[test]
 fn the_same_text_over_another_table_is_a_change() {
     newest_server(async |db| {
@@ -540,8 +543,8 @@ fn the_same_text_over_another_table_is_a_change() {
     });
 }
 
-/// The names in a query are looked up under the search path of the declaring role, also where other roles may
-/// create in a schema of that path.
+/// The server looks up the names in a query under the search path of the declaring role. Other roles may
+/// create objects in one of the schemas of this path.
 #[test]
 fn a_changed_query_is_found_where_others_may_create() {
     newest_server(async |db| {

@@ -1,5 +1,5 @@
-//! `trickle bench` with small data: it measures every scenario in each of its modes, checks the results, and
-//! leaves no objects behind.
+//! `trickle bench` with small data. The command measures every scenario in each of its modes, checks the
+//! results, and leaves no objects behind.
 
 use super::{Role, keys};
 use crate::support::{newest_server, planted};
@@ -29,8 +29,8 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
         assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 
-        // An existing catalog stays. The benchmark does not touch a schema `trickle_bench` that somebody else
-        // made.
+        // An existing catalog stays. The benchmark leaves a schema `trickle_bench` as it is if somebody else
+        // made it.
         app.trickle(&["init"]);
         app.trickle(&[
             "bench",
@@ -53,7 +53,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
     });
 }
 
-/// Every write is captured, by each kind of triggers, and no objects are left behind.
+/// Triggers of each kind capture every write, and the benchmark leaves no objects behind.
 #[test]
 fn capture_is_measured_beside_an_experts_triggers() {
     newest_server(async |db| {
@@ -75,8 +75,8 @@ fn capture_is_measured_beside_an_experts_triggers() {
     });
 }
 
-/// Every query of TPC-H gives the same result as a recompute, its plan is shown, and no objects are left
-/// behind.
+/// Every query of TPC-H has the same result as a recompute. The benchmark shows its plan, and leaves no
+/// objects behind.
 #[test]
 fn tpch_is_measured_and_its_plans_are_kept() {
     newest_server(async |db| {
@@ -103,7 +103,8 @@ fn tpch_is_measured_and_its_plans_are_kept() {
     });
 }
 
-/// Stream tables over stream tables give the same result as a recompute, and no objects are left behind.
+/// Stream tables over stream tables have the same result as a recompute. The benchmark leaves no objects
+/// behind.
 #[test]
 fn chains_and_graphs_are_measured() {
     newest_server(async |db| {
@@ -123,7 +124,7 @@ fn chains_and_graphs_are_measured() {
     });
 }
 
-/// Checks of one stream table and of many are measured, and no objects are left behind.
+/// The benchmark measures checks of one stream table and of many, and leaves no objects behind.
 #[test]
 fn looks_at_what_is_idle_are_measured() {
     newest_server(async |db| {
@@ -144,7 +145,7 @@ fn looks_at_what_is_idle_are_measured() {
     });
 }
 
-/// Two runs are compared cell by cell, and a file that is not the output of a run is refused.
+/// The command compares two runs cell by cell, and refuses a file that is not the output of a run.
 #[test]
 fn runs_are_compared() {
     newest_server(async |db| {
@@ -173,8 +174,8 @@ fn runs_are_compared() {
     });
 }
 
-/// The latency of each way of reading changes is measured while writers write, and so is the cost of an idle
-/// refresher.
+/// The command measures the latency of each way of reading changes while writers write. The command also
+/// measures the cost of an idle refresher.
 #[test]
 fn latency_is_measured_from_commit_to_visible() {
     latency(&[]);

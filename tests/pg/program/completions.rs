@@ -50,8 +50,8 @@ fn names_of_stream_tables_and_sources_are_completed() {
         }
         // When no server answers, no name is offered and no error is printed.
         assert!(offered(&app, Some("host=/nowhere"), &["refresh", "sa"]).is_empty());
-        // No name is offered either when the line names another database, or when the catalog of a
-        // superuser's database belongs to another role.
+        // No name is offered if the line names another database. No name is offered either if the catalog of
+        // a superuser's database belongs to another role.
         assert!(
             offered(&app, None, &["--database-url", "postgres", ":", "//h/shop", "refresh", "shop.s"])
                 .is_empty()

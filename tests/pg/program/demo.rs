@@ -1,4 +1,4 @@
-//! `trickle demo` with small data: every stream table is updated by deltas and equals its query, and the demo
+//! `trickle demo` with small data. Every stream table is updated by deltas and equals its query. The demo
 //! prints every fact about each stream table.
 
 use super::keys;
@@ -38,7 +38,7 @@ fn the_demo_shows_every_stream_table_and_verifies_it() {
     }
 }
 
-/// Every command that the demo prints works as printed: the commands for exploring, and the command that
+/// Every command that the demo prints works as printed. There are commands for exploring, and a command that
 /// stops the server.
 #[test]
 fn a_demo_that_is_kept_can_be_explored_and_stopped() {

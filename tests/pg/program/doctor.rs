@@ -1,4 +1,5 @@
-//! `trickle doctor` finds faults in trickle's objects in a database, and following its advice repairs them.
+//! `trickle doctor` finds faults in trickle's objects in a database. A user who follows its advice repairs
+//! these faults.
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
@@ -8,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use trickle_client::Session;
 
-/// Runs `doctor`, and returns its exit code with the result, the finding and the advice of one check.
+/// Runs `doctor`. Returns its exit code with the result, the finding and the advice of one check.
 fn check(role: &Role, name: &str) -> (i32, String, String) {
     let ran = role.trickle(&["doctor", "--json"]);
     let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.err));
@@ -77,7 +78,7 @@ fn doctor_finds_faults_and_its_advice_helps() {
         says(&app, "triggers", 0, "ok", &[]);
         app.does(&["check", "--quiet"]);
 
-        // The catalog gets a wrong low limit of a buffer; the next refresh makes triggers with the real
+        // The catalog gets a wrong low limit of a buffer. The next refresh makes triggers with the real
         // limit.
         app.run_sql(
             db,
@@ -113,7 +114,7 @@ fn doctor_finds_faults_and_its_advice_helps() {
         says(&app, "publications", 0, "ok", &[]);
         run(&admin, "DROP PUBLICATION p").await;
 
-        // A source loses a column that a stream table needs; following the advice repairs the stream table.
+        // A source loses a column that a stream table needs. The advice repairs the stream table.
         app.run_sql(db, "CREATE TABLE visits (id int, day int)").await;
         let per_day = "SELECT day, count(*) AS n FROM visits GROUP BY day";
         app.does(&["create", "visited", "--query", per_day, "--no-schedule", "--quiet"]);
@@ -172,8 +173,8 @@ fn doctor_and_status_take_no_locks_and_name_the_blocker() {
     });
 }
 
-/// A prepared transaction has no process, so its locks must be told by its name, and with the statements that
-/// end it.
+/// A prepared transaction has no process. So `doctor` must name the transaction that holds the locks, and
+/// give the statements that end it.
 #[test]
 fn a_prepared_transaction_that_is_waited_for_is_named() {
     newest_server(async |db| {

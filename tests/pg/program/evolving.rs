@@ -1,6 +1,6 @@
 //! Queries change while readers read. The result of a new query is built beside the former result, and
-//! replaces it in one step. Catches a moment in which a reader sees neither result, changes that are lost in
-//! the exchange, and objects that a dead client leaves behind.
+//! replaces the former result in one step. The tests catch a moment in which a reader sees neither result,
+//! and changes that are lost in the exchange. The tests also catch objects that a dead client leaves behind.
 
 use super::apply::Declarations;
 use super::refresher::{Refresher, until};
@@ -16,7 +16,7 @@ use trickle_client::Session;
 const GATED: &str = "CREATE FUNCTION gated(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
 
-/// Number of sessions that wait for an advisory lock.
+/// A query for the number of sessions that wait for an advisory lock.
 const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
@@ -46,10 +46,10 @@ fn applying(app: &Role, files: &Declarations) -> Child {
     app.command(&["apply", &dir, "--quiet", "--allow-drop"]).spawn().unwrap()
 }
 
-/// Number of stream tables that an interrupted run was building beside others.
+/// A query for the number of stream tables that an interrupted run was building beside others.
 const LEFT: &str = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'pgtrickle_changes'";
 
-/// Number of hidden tables that belong to no existing stream table.
+/// A query for the number of hidden tables that belong to no existing stream table.
 const ORPHANS: &str = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' \
     AND relname ~ '^(new|state)_' AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables \
     WHERE pgt_id::text = split_part(c.relname, '_', 2))";
@@ -66,7 +66,7 @@ fn the_former_query_stays_until_the_new_one_is_built() {
         let mut applying_now = applying(&app, &files);
         until(&s, &WAITING.replace("count(*)", "count(*) = 1")).await;
         assert_eq!(rows(&s).await, before);
-        // While the new result is built, a refresh brings the former stream table up to date.
+        // A refresh during the building of the new result brings the former stream table up to date.
         let other = db.session().await;
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
@@ -177,8 +177,8 @@ fn a_changed_query_writes_only_the_rows_that_differ() {
     });
 }
 
-/// A new column is filled by the difference of the two results. Rows in which the column is NULL are not
-/// written, and other rows are updated in place. Readers of other columns get no changes.
+/// A new column gets its values from the difference of the two results. Rows in which the column is NULL are
+/// not written, and other rows are updated in place. Readers of other columns get no changes.
 #[test]
 fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     newest_server(async |db| {
@@ -228,8 +228,8 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
     });
 }
 
-/// A client dies while it builds a new result beside the former. A refresher drops the unfinished table five
-/// minutes later.
+/// A client dies while it builds a new result beside the former result. A refresher drops the unfinished
+/// table five minutes later.
 #[test]
 fn a_refresher_drops_tables_that_dead_clients_built_beside() {
     newest_server(async |db| {
@@ -260,8 +260,8 @@ fn written(refreshed: &Value) -> i64 {
     rows.iter().filter_map(|name| refreshed[name].as_i64()).sum()
 }
 
-/// A source is altered so that the stream table has columns of other types, or another key. No reader sees
-/// columns without values.
+/// A source is altered. The alteration gives the stream table columns of other types, or another key. No
+/// reader sees columns without values.
 #[test]
 fn former_rows_stay_until_an_altered_source_is_recomputed() {
     newest_server(async |db| {
@@ -304,8 +304,7 @@ fn former_rows_stay_until_an_altered_source_is_recomputed() {
     });
 }
 
-/// When the query raises an error over the altered source, the refresh fails, and a later refresh may
-/// succeed.
+/// The query raises an error over the altered source. The refresh fails, and a later refresh may succeed.
 #[test]
 fn a_failed_recompute_over_an_altered_source_keeps_the_rows() {
     newest_server(async |db| {

@@ -1,6 +1,6 @@
-//! A refresher connects to one of several hosts. The primary dies, and a standby is promoted. Catches a
-//! promoted standby that is taken for another database, and changes that are lost or counted twice at the
-//! promotion. Catches also a refresher that stays with a host that cannot be written.
+//! A refresher connects to one of several hosts. The primary dies, and a standby is promoted. The tests catch
+//! a promoted standby that is taken for another database, and changes that are lost or counted twice at the
+//! promotion. The tests also catch a refresher that stays with a host that cannot be written.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, SHOP};
@@ -27,7 +27,7 @@ fn app(settings: String) -> Role {
     Role { name: "app".to_owned(), settings }
 }
 
-/// Number of refreshes that recomputed a stream table.
+/// A query for the number of refreshes that recomputed a stream table.
 const ANEW: &str =
     "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action NOT IN ('DIFFERENTIAL', 'NO_DATA')";
 
@@ -47,7 +47,7 @@ fn a_refresher_goes_on_where_the_primary_is_now() {
         let hosts = app(url(&[&first, &second], "target_session_attrs=read-write"));
         hosts.does(&["init", "--quiet"]);
         hosts.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
-        // The program passes over a standby at any position in the list.
+        // The program does not use a standby, at any position in the list.
         for more in
             ["target_session_attrs=read-write", "target_session_attrs=primary&load_balance_hosts=random"]
         {
@@ -60,7 +60,8 @@ fn a_refresher_goes_on_where_the_primary_is_now() {
             until(&p, &holds("by_region", BY_REGION)).await;
         }
         let anew = count(&p, ANEW).await;
-        // The change is committed and replicated when the primary dies; a refresh may have applied it or not.
+        // The change is committed and replicated when the primary dies. A refresh may have applied the change
+        // or not.
         run(&p, "UPDATE customers SET region = 'moved' WHERE id = 3").await;
         until(&s, "SELECT EXISTS (SELECT FROM customers WHERE region = 'moved')").await;
         kill(&first);

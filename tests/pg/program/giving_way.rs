@@ -1,6 +1,6 @@
-//! Deployments: a refresh gives way to a migration, and stream tables can be paused during a migration.
-//! Catches migrations that wait for a refresh, refreshes that count as failed because they gave way, and
-//! paused stream tables that a refresher refreshes.
+//! Deployments. A refresh gives way to a migration, and stream tables can be paused during a migration. The
+//! tests catch migrations that wait for a refresh, and refreshes that count as failed because they gave way.
+//! The tests also catch paused stream tables that a refresher refreshes.
 
 use super::refresher::{Refresher, until};
 use super::{BY_REGION, Role};
@@ -35,8 +35,8 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
         };
         for change in ["ADD extra int", "ADD more int", "DROP extra"] {
             until(&w, AT_WORK).await;
-            // If the refresh did not give way, ALTER TABLE would wait for ever, since nobody releases the
-            // lock that the refresh waits for.
+            // If the refresh kept its locks, ALTER TABLE would wait for ever, since nobody releases the lock
+            // that the refresh waits for.
             app.run_sql(db, &format!("ALTER TABLE customers {change}")).await;
         }
         let gave_way = "SELECT count(*) >= 3 FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
@@ -121,7 +121,7 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         let told = app.does(&["status"]);
         assert!(told.contains("SUSPENDED") && told.contains("paused: trickle resume public.made"), "{told}");
         app.run_sql(db, "UPDATE customers SET region = 'moved' WHERE id < 9").await;
-        // Writers still bring the paused IMMEDIATE stream table up to date, and the other stream table is not
+        // Writers still bring the paused IMMEDIATE stream table up to date. The other stream table is not
         // refreshed.
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'moved'").await, 8);
         let all = app.trickle(&["refresh", "--all"]);

@@ -1,6 +1,6 @@
-//! Several refreshers of one database: one works, and the others wait for the lease. Catches two refreshers
-//! that apply the same change, and a lease that no refresher takes after its holder was killed, stopped or
-//! cut off. Catches also a commit by a refresher that lost its lease.
+//! Several refreshers of one database. One of them works, and the others wait for the lease. The tests catch
+//! two refreshers that apply the same change. The tests catch a lease that no refresher takes after its
+//! holder was killed, stopped or cut off. The tests also catch a commit by a refresher that lost its lease.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -11,14 +11,15 @@ use trickle_client::Session;
 
 const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
 
-/// Number of refreshes on schedule that applied changes.
+/// A query for the number of refreshes on schedule that applied changes.
 const APPLIED: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
      AND status = 'COMPLETED' AND delta_row_count > 0";
 
-/// Number of times that a refresher took the lease.
+/// A query for the number of times that a refresher took the lease.
 const FENCE: &str = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
 
-/// The process id of the server process of a refresher that waits for a lock; 0 if none waits.
+/// A query for the id of the server process of a refresher that waits for a lock. The id is 0 if no refresher
+/// waits.
 const BLOCKED: &str = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
      AND datname = current_database() AND wait_event_type = 'Lock'";
 
@@ -62,7 +63,7 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
             followed(db, &app, &w).await;
         }
         assert_eq!(count(&w, FENCE).await, 1);
-        // The first refresher is killed, and its lease ends by itself.
+        // The first refresher is killed, and its lease ends after its time.
         let ago = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
         let killed = count(&w, ago).await;
         first.signal("-KILL");
@@ -71,13 +72,13 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
         let took = count(&w, taken).await - killed;
         assert!((0..15_000).contains(&took), "{took} ms");
         followed(db, &app, &w).await;
-        // The connections of the refresher are terminated; it connects again under the same lease.
+        // The connections of the refresher are terminated. The refresher connects again under the same lease.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
         assert!(count(&w, cut).await > 0);
         followed(db, &app, &w).await;
         assert_eq!(count(&w, FENCE).await, 2);
-        // The refresher is told to stop, and gives the lease up.
+        // The refresher gets the signal to stop, and gives up the lease.
         drop((second, third));
         first = refresher(&app);
         until(&w, "SELECT max(fence) > 2 FROM pgtrickle.pgt_leases").await;
@@ -90,8 +91,8 @@ fn one_of_several_refreshers_works_and_another_takes_over() {
     });
 }
 
-/// Starts a refresher, stops its process within a refresh (SIGSTOP), and starts a second refresher, which
-/// takes over.
+/// Starts a refresher, and stops its process within a refresh (SIGSTOP). Then starts a second refresher,
+/// which takes the lease.
 async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     let (app, w) = shop_of(db, app).await;
     let user = db.session().await;
@@ -109,7 +110,7 @@ async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
     (app, w, first, second)
 }
 
-/// Within a refresh, the line to the first refresher goes dead: no byte passes, and no end closes the
+/// Within a refresh, the line to the first refresher goes dead. No byte passes, and neither end closes the
 /// connections.
 #[test]
 fn a_refresher_with_dead_connections_is_replaced_in_seconds() {
@@ -160,8 +161,8 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
     app.does(&["check", "--quiet"]);
 }
 
-/// The commit of a refresher that lost the lease fails, whatever the snapshot of its check. A lease whose end
-/// lies further in the future than the length of a lease counts as ended.
+/// The commit of a refresher that lost the lease fails, whatever the snapshot of its check. The end of a
+/// lease may lie further in the future than the length of a lease. Such a lease counts as ended.
 #[test]
 fn a_lease_is_held_by_its_number_and_survives_no_clock_change() {
     newest_server(async |db| {
@@ -197,8 +198,8 @@ fn a_lease_is_held_by_its_number_and_survives_no_clock_change() {
     });
 }
 
-/// A refresher is stopped within a refresh (SIGSTOP), and another refresher takes over. When the first one
-/// continues, it rolls its refresh back.
+/// A refresher is stopped within a refresh (SIGSTOP), and another refresher takes the lease. When the first
+/// refresher continues, it rolls its refresh back.
 #[test]
 fn a_refresh_under_a_lost_lease_is_not_committed() {
     newest_server(async |db| {

@@ -1,5 +1,5 @@
 //! Code of a stream table's owner can leave locks, cursors, settings or temporary objects in the session of a
-//! refresher. These leftovers must be gone after the refresh, before the session refreshes another stream
+//! refresher. The refresher must remove these after the refresh, before the session refreshes another stream
 //! table.
 
 use super::Role;
@@ -7,8 +7,8 @@ use super::refresher::{Refresher, until};
 use crate::support::{Db, count, newest_server};
 use trickle_client::Session;
 
-/// A query for the parts of a session that outlive transactions, as text. A part that the session lacks is
-/// `-`.
+/// A query for the parts of a session that outlive transactions, as one text. A part that the session lacks
+/// is `-`.
 const HELD: &str = "SELECT concat_ws(' ', \
      (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711), \
      coalesce((SELECT string_agg(name, ',') FROM pg_cursors WHERE is_holdable), '-'), \
@@ -21,8 +21,8 @@ const HELD: &str = "SELECT concat_ws(' ', \
 /// The result of `HELD` in a session without leftovers.
 const CLEAN: &str = "0 - - - - 1  t 1s trickle run";
 
-/// Makes two stream tables. The trigger and the function of `noisy` leave all kinds of leftovers in their
-/// session, and the trigger of `quiet` notes the state of its session.
+/// Makes two stream tables. The trigger and the function of `noisy` leave objects of all kinds in their
+/// session. The trigger of `quiet` notes the state of its session.
 pub(super) async fn made(db: &Db, app: &Role, leaves: &str) {
     let functions = format!(
         "CREATE TABLE a (id int PRIMARY KEY, v int); CREATE TABLE b (id int PRIMARY KEY);
@@ -45,7 +45,7 @@ pub(super) async fn made(db: &Db, app: &Role, leaves: &str) {
     app.run_sql(db, triggers).await;
 }
 
-/// Statements that leave all kinds of leftovers that a function can leave.
+/// Statements that leave an object of each kind that a function can leave.
 pub(super) const ALL: &str = "PERFORM pg_advisory_lock(4711), pg_advisory_lock_shared(4711), set_config('extra_float_digits', '3', false);
      EXECUTE 'DECLARE left_cursor CURSOR WITH HOLD FOR SELECT 1'; EXECUTE 'LISTEN left_channel';
      EXECUTE 'CREATE TEMPORARY TABLE left_table AS SELECT 1 AS x'; EXECUTE 'PREPARE left_statement AS SELECT 1'";
@@ -53,7 +53,7 @@ pub(super) const ALL: &str = "PERFORM pg_advisory_lock(4711), pg_advisory_lock_s
 const LOCKED: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 \
      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Writes both sources, and waits until first `noisy` and then `quiet` has been refreshed once more.
+/// Writes both sources. Waits until `noisy` and then `quiet` have been refreshed once more.
 pub(super) async fn round(db: &Db, app: &Role, w: &Session, n: i32) {
     let seen = |who: &str| format!("SELECT count(*) = {n} FROM met WHERE who = '{who}'");
     app.run_sql(db, &format!("INSERT INTO a VALUES ({n}, {n})")).await;
@@ -74,13 +74,13 @@ fn leftovers_of_a_refresh_are_gone_from_its_session() {
         let w = db.session().await;
         made(db, &app, ALL).await;
         let _refresher = Refresher::start(app.command(&["run", "--quiet", "--parallel-refresh-mode", "off"]));
-        // After a few rounds the refresher keeps its statements prepared. A leftover object would be created
-        // a second time, which is an error.
+        // After a few rounds the refresher keeps its statements prepared. An object that was left in the
+        // session would be created a second time, and this is an error.
         for n in 1..6 {
             round(db, &app, &w, n).await;
         }
         let met = texts(&w, "SELECT held FROM met WHERE who = 'noisy'").await;
-        // The text lacks the channel of LISTEN, which takes effect only at the commit.
+        // The channel of LISTEN is missing in the text, since LISTEN takes effect only at the commit.
         let left = "2 left_cursor - left_table left_statement 3 left t 1s trickle run";
         assert!(met.iter().all(|held| held == left), "{met:?}");
         let met = texts(&w, "SELECT held FROM met WHERE who = 'quiet'").await;
@@ -113,7 +113,8 @@ fn leftovers_of_a_failed_refresh_are_gone_from_its_session() {
     });
 }
 
-/// Catches a refresher that relies on prepared statements, which code of stream tables' owners can drop.
+/// Catches a refresher that relies on prepared statements. Code of stream tables' owners can drop these
+/// statements.
 #[test]
 fn a_refresh_that_drops_prepared_statements_goes_on() {
     newest_server(async |db| {

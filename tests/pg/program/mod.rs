@@ -1,5 +1,5 @@
-//! The program with real servers. It works as an ordinary role that owns its database, without the rights of
-//! a superuser.
+//! The program with real servers. The program works as an ordinary role that owns its database, without the
+//! rights of a superuser.
 
 mod apply;
 pub(crate) mod bench;
@@ -28,7 +28,7 @@ use crate::support::{Db, planted};
 use serde_json::Value;
 use std::process::Command;
 
-/// Tables of an ordinary shop, large enough that a delta costs less than a recompute.
+/// Tables of an ordinary shop, so large that a delta costs less than a recompute.
 const SHOP: &str = "
     CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, region text);
     CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount numeric(10,2), note text);
@@ -104,8 +104,8 @@ impl Role {
         s.client().batch_execute(sql).await.unwrap();
     }
 
-    /// Returns a command for the program as this role, without environment variables of this machine that
-    /// would change its behaviour.
+    /// Returns a command for the program as this role. The command lacks those environment variables of this
+    /// machine that would change the program's behaviour.
     fn command(&self, args: &[&str]) -> Command {
         let mut c = planted::program();
         c.env("DATABASE_URL", &self.settings).args(args);
@@ -116,7 +116,7 @@ impl Role {
         Ran::of(&mut self.command(args))
     }
 
-    /// Runs the program, and asserts success without any text on standard error. Returns standard output.
+    /// Runs the program, and returns standard output. Asserts success, and that standard error is empty.
     #[track_caller]
     pub(crate) fn does(&self, args: &[&str]) -> String {
         let ran = self.trickle(args);

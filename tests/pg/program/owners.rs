@@ -1,5 +1,6 @@
-//! Stream tables of another role, and a catalog of another role. Catches a command that runs a query, or code
-//! of the query's owner, with rights of another role than the owner, above all of a superuser.
+//! Stream tables of another role, and a catalog of another role. The tests catch a command that runs a query,
+//! or code of the query's owner, with the rights of another role than the owner. A superuser is the worst
+//! such role.
 
 use super::{BY_REGION, Role};
 use crate::support::{newest_server, run};
@@ -49,8 +50,8 @@ fn nobody_runs_the_query_of_another_role() {
         }
         let all = admin.trickle(&["refresh", "--quiet"]);
         assert!(all.code == 0 && all.err.is_empty(), "{}", all.err);
-        // One role owns the catalog. No other role can use the catalog by the program, even if it was let in
-        // or is a member of the owner.
+        // One role owns the catalog. No other role can use the catalog through the program, even if the role
+        // has rights by `grant_to` or is a member of the owner.
         for role in [&app, &member] {
             for command in COMMANDS {
                 let ran = role.trickle(command);

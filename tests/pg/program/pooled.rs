@@ -1,6 +1,6 @@
-//! The program through a real pooler. Catches state that the program expects in its server process from one
-//! transaction to the next, and state that it leaves in the process for other clients. Tests with direct
-//! connections notice neither.
+//! The program through a real pooler. The tests catch state that the program expects in its server process
+//! from one transaction to the next. The tests also catch state that the program leaves in the process for
+//! other clients. Tests with direct connections notice neither kind of state.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, leading, leftovers};
@@ -18,7 +18,7 @@ async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     (role, pooler)
 }
 
-/// Starts a pooler in front of the owner's server, which opens server processes as clients need them.
+/// Starts a pooler in front of the owner's server. The pooler opens server processes as clients need them.
 async fn before(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
     let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
@@ -125,9 +125,9 @@ fn transaction_pooling_works_and_leaves_nothing_in_processes() {
     });
 }
 
-/// Code of a stream table's owner can leave locks, cursors and temporary objects in its server process, which
-/// the pooler then gives to another client. Settings and prepared statements may stay in the process, since
-/// they may be the pooler's own.
+/// Code of a stream table's owner can leave locks, cursors and temporary objects in its server process. The
+/// pooler then gives that process to another client. Settings and prepared statements may stay in the
+/// process, since they may be the pooler's own.
 #[test]
 fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     if !pooler::is_there() {
@@ -154,8 +154,8 @@ fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     });
 }
 
-/// The pool has one server process for all clients. A client that waited for a second process while it holds
-/// the first would wait for ever.
+/// The pool has one server process for all clients. A client that holds this process and waits for a second
+/// one would wait for ever.
 #[test]
 fn one_server_process_is_enough() {
     if !pooler::is_there() {
@@ -181,7 +181,7 @@ fn one_server_process_is_enough() {
     });
 }
 
-/// A refresher survives the death of its pooler, and works on through the restarted pooler.
+/// A refresher survives the death of its pooler, and continues through the restarted pooler.
 #[test]
 fn a_refresher_survives_its_pooler() {
     if !pooler::is_there() {
@@ -205,7 +205,7 @@ fn a_refresher_survives_its_pooler() {
     });
 }
 
-/// The holder of the lease is noted in a row and not in a session. So the lease works also if a pooler gives
+/// The holder of the lease is stored in a row and not in a session. So the lease works also if a pooler gives
 /// each transaction another process.
 #[test]
 fn two_refreshers_through_a_pooler_share_one_lease() {
@@ -240,7 +240,7 @@ fn two_refreshers_through_a_pooler_share_one_lease() {
     });
 }
 
-/// When a refresher behind a pooler is stopped (SIGSTOP), the pooler keeps the connection to the server open.
+/// A refresher behind a pooler is stopped (SIGSTOP), and the pooler keeps the connection to the server open.
 /// The server ends the refresher's transaction all the same.
 #[test]
 fn a_stopped_refresher_behind_a_pooler_loses_its_locks() {
@@ -253,9 +253,9 @@ fn a_stopped_refresher_behind_a_pooler_loses_its_locks() {
     });
 }
 
-/// A request to cancel contains a number that the pooler gave to a client. The request ends that client's
-/// statement, in whatever process it runs. If that client is idle, the request has no effect, even if another
-/// client uses the process that the idle client used before.
+/// A request to cancel contains a number that the pooler gave to a client. The request ends the statement of
+/// that client, in whatever process the statement runs. If that client is idle, the request has no effect,
+/// even if another client uses the process that the idle client used before.
 #[test]
 fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     if !pooler::is_there() {
@@ -278,7 +278,7 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         let (slept, ()) = tokio::join!(own.client().batch_execute("SELECT pg_sleep(600)"), cancel);
         let slept = slept.unwrap_err();
         assert_eq!(slept.code().map(|c| c.code()), Some("57014"), "{slept:?}");
-        // The statement of the other client, which waits in the same process, is not ended.
+        // The request does not end the statement of another client that waits in the same process.
         run(&w, "SELECT pg_advisory_lock(42)").await;
         let cancel = async {
             let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \

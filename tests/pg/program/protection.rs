@@ -1,7 +1,7 @@
-//! Protection of the server and of other stream tables from one stream table: limits of time and of rows,
-//! suspension with advice, and refreshes that last longer than their period. Catches a limit that is not in
-//! force, and an exceeded limit that is missing among the errors of the stream table. Catches also a slow
-//! refresher that does not report its slowness.
+//! Protection of the server and of other stream tables from one stream table. Its parts are limits of time
+//! and of rows, suspension with advice, and longer periods for slow refreshes. The tests catch a limit that
+//! is not in force, and an exceeded limit that is missing among the errors of the stream table. The tests
+//! also catch a slow refresher that does not report its slowness.
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
@@ -55,7 +55,7 @@ fn a_statement_timeout_suspends_with_advice() {
         let told = app.does(&["status"]);
         assert!(told.contains("waits for: public.counted, which is suspended"), "{told}");
         app.does(&["drop", "above", "--quiet"]);
-        // After the cause is repaired and the stream table resumed, its refreshes succeed.
+        // The cause is repaired and the stream table is resumed. After that, its refreshes succeed.
         app.run_sql(db, "UPDATE speed SET seconds = 0").await;
         app.does(&["alter", "counted", "--resume", "--quiet"]);
         app.does(&[&["refresh", "counted", "--quiet"][..], &limited].concat());
@@ -142,7 +142,7 @@ fn a_refresh_longer_than_its_period_is_slowed_and_reported() {
         until(&w, &format!("SELECT ({lags}) > 0")).await;
         let standing = app.trickle(&["status", "counted", "--json"]).json();
         assert!(standing[0]["lag_ms"].as_f64().unwrap() > 0.0);
-        // The status has the lengthened period, too.
+        // The status also has the lengthened period.
         assert!(standing[0]["slowed_to_ms"].as_u64().unwrap() >= 375, "{standing}");
         let told = app.does(&["status"]);
         assert!(
@@ -153,9 +153,9 @@ fn a_refresh_longer_than_its_period_is_slowed_and_reported() {
     });
 }
 
-/// Lag is an upper bound. It is at least the time from the commit to the end of the refresh, and exceeds that
-/// time by at most one period and one check. The lag of changes that waited for a refresher to start is
-/// unknown.
+/// The reported lag is an upper bound. The reported lag is at least the time from the commit to the end of
+/// the refresh. The reported lag exceeds that time by at most one period and one check. The lag of changes
+/// that waited for a refresher to start is unknown.
 #[test]
 fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     newest_server(async |db| {
@@ -194,8 +194,8 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
     });
 }
 
-/// An open transaction keeps the server from removing the rows that refreshes replace. The log and `doctor`
-/// name the process of the transaction, and the size of the buffers.
+/// An open transaction prevents the server from removing the rows that refreshes replace. The log and
+/// `doctor` name the process of the transaction, and the size of the buffers.
 #[test]
 fn an_open_transaction_that_holds_back_cleaning_is_named() {
     newest_server(async |db| {
@@ -239,7 +239,7 @@ fn an_open_transaction_that_holds_back_cleaning_is_named() {
 }
 
 /// Two stream tables read one table, and a third joins them. If the refresh of the third fails, none of the
-/// three changes. In each snapshot the three fit each other.
+/// three changes. In each snapshot the three stream tables agree.
 #[test]
 fn linked_tables_move_together_or_not_at_all() {
     const LEFT: &str = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer";
@@ -269,7 +269,7 @@ fn linked_tables_move_together_or_not_at_all() {
         }
         until(&w, &holds("joined", TOP)).await;
         drop(refresher);
-        // The constraint makes each write of `joined` fail, so none of the three stream tables is refreshed.
+        // The constraint makes each write of `joined` fail. So none of the three stream tables is refreshed.
         app.run_sql(db, "ALTER TABLE joined ADD CONSTRAINT never CHECK (total < 0) NOT VALID").await;
         let shown = async |of: &str| {
             let text = format!("SELECT coalesce(md5(string_agg(t, ',' ORDER BY t)), '') FROM ({of}) u(t)");
@@ -288,7 +288,7 @@ fn linked_tables_move_together_or_not_at_all() {
         let failed = app.trickle(&["refresh", "joined"]);
         assert!(failed.code == 1 && failed.err.contains("cannot refresh public.joined"), "{failed:?}");
         assert_eq!(shown(all).await, before.0);
-        // The refresher refreshes only the other two stream tables, until `joined` can be written again.
+        // The refresher refreshes only the other two stream tables while `joined` cannot be written.
         let _refresher = Refresher::start(app.command(&run));
         for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT)] {
             until(&w, &holds(name, query)).await;

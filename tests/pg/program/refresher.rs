@@ -1,5 +1,5 @@
-//! `trickle run` notices stream tables that other clients create, alter and drop. It survives lost
-//! connections and restarts of the server, and stops on a signal, within a refresh too.
+//! `trickle run` notices stream tables that other clients create, alter and drop. The refresher survives lost
+//! connections and restarts of the server. A signal stops the refresher, even within a refresh.
 
 use super::{BY_REGION, Role, SHOP};
 use crate::support::planted::{self, Said};
@@ -80,7 +80,7 @@ pub(super) async fn until(s: &Session, query: &str) {
     }
 }
 
-/// Returns the text of a query for whether a stream table has exactly the rows of `query`. The query
+/// Returns the text of a query that tells whether a stream table has exactly the rows of `query`. The query
 /// refreshes nothing.
 pub(super) fn holds(what: &str, query: &str) -> String {
     format!(
@@ -244,8 +244,8 @@ fn a_manual_table_is_refreshed_only_for_a_scheduled_reader() {
     });
 }
 
-/// If a time of a schedule by the clock passes while no refresher runs, the next refresher refreshes at its
-/// start, before the next time.
+/// A time of a schedule by the clock passes while no refresher runs. The next refresher refreshes at its
+/// start, before the next time of the schedule.
 #[test]
 fn a_time_of_the_clock_that_was_missed_is_made_good() {
     newest_server(async |db| {
@@ -268,8 +268,8 @@ fn a_time_of_the_clock_that_was_missed_is_made_good() {
     });
 }
 
-/// With a schedule by the clock, a stream table is refreshed once at each of the schedule's times and not in
-/// between, however often its sources change.
+/// With a schedule by the clock, a stream table is refreshed once at each of the schedule's times. Between
+/// these times it is not refreshed, however often its sources change.
 #[test]
 fn times_of_the_clock_come_when_the_clock_says_so() {
     newest_server(async |db| {
@@ -302,7 +302,7 @@ fn hours_are_those_of_the_time_zone() {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
-        // The list has two hours, since an hour may end within the test.
+        // The list has two hours, since one hour may end during the test.
         let hours = "SELECT extract(hour FROM clock_timestamp() AT TIME ZONE 'Asia/Kolkata' + n * interval '1 minute')::int8 \
             FROM (VALUES (0), (2)) v(n)";
         let hours: Vec<String> = w
@@ -356,8 +356,8 @@ fn a_refresher_makes_up_for_missed_times_by_one_refresh() {
     });
 }
 
-/// While a session locks a stream table, its refreshes fail by the lock timeout. These failures do not count
-/// as errors of the stream table.
+/// While a session locks a stream table, refreshes of that stream table fail by the lock timeout. Failures by
+/// the lock timeout do not count as errors of the stream table.
 #[test]
 fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     newest_server(async |db| {
@@ -380,8 +380,8 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
     });
 }
 
-/// A refresh that failed by a lock timeout is tried again soon, and not only at the next time of the
-/// schedule, which is next year here.
+/// A refresh that failed by a lock timeout is tried again soon. The next time of the schedule is next year
+/// here.
 #[test]
 fn a_refresh_that_met_a_lock_is_retried_before_its_next_time() {
     newest_server(async |db| {

@@ -1,4 +1,4 @@
-//! Bad input: the exit code is 2, a message names the fault and its position, a hint gives advice, and the
+//! Bad input. The exit code is 2, a message names the fault and its position, a hint gives advice, and the
 //! database is unchanged.
 
 use super::{BY_REGION, Role, inventory};
@@ -20,7 +20,7 @@ async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
     assert_eq!(inventory(db).await, before, "trickle {args:?} left something");
 }
 
-/// Queries that no stream table can have, each with parts of its message.
+/// Queries that no stream table can have. Each has parts of its message.
 const QUERIES: &[(&str, &[&str])] = &[
     ("SELEC 1", &["syntax error at or near \"SELEC\"", "query:1:1"]),
     ("", &["syntax error at end of input", "query:1:1"]),
@@ -134,7 +134,7 @@ fn bad_definitions_change_nothing() {
     });
 }
 
-/// A query that fails in its first fill changes nothing: no new stream table is left, and an existing stream
+/// A query that fails in its first fill changes nothing. No new stream table is left, and an existing stream
 /// table keeps its properties.
 #[test]
 fn a_query_that_cannot_fill_changes_nothing() {
@@ -218,8 +218,8 @@ fn missing_rights_are_reported_with_the_grant_that_helps() {
         ] {
             refused(db, &stranger, args, &["permission denied for schema pgtrickle", "another role"]).await;
         }
-        // A stream table over a table that may be read but not captured gets full refreshes, and a message
-        // gives the reason.
+        // The role may read this table but may not capture it. A stream table over it gets full refreshes,
+        // and a message gives the reason.
         let grant = format!("GRANT SELECT ON secret TO {}", app.name);
         db.session().await.client().batch_execute(&grant).await.unwrap();
         let ran = app.trickle(&["create", "read", "--query", "SELECT id FROM secret"]);

@@ -1,6 +1,5 @@
-//! The program with a server that asks for a password. The server lets the program in, and no output, log,
-//! served page or session name contains the password. The messages about a wrong password do not contain it
-//! either.
+//! The program with a server that asks for a password. The server lets the program connect. No output, log,
+//! served page or session name contains the password, and neither does a message about a wrong password.
 
 use super::Ran;
 use super::refresher::{PATIENCE, Refresher, until};
@@ -37,7 +36,7 @@ async fn asking(binaries: &Path) -> (Server, u16) {
     (server, port)
 }
 
-/// Returns the password as escaped in URLs, and as escaped in `key=value` pairs.
+/// Returns the password in the form of URLs, and in the form of `key=value` pairs.
 fn written() -> (String, String) {
     let byte = |b: u8| match b.is_ascii_alphanumeric() {
         true => char::from(b).to_string(),
@@ -47,7 +46,7 @@ fn written() -> (String, String) {
     (PASSWORD.bytes().map(byte).collect(), format!("'{quoted}'"))
 }
 
-/// A directory with a password file, removed at the end of the test.
+/// A directory with a password file. The directory is removed at the end of the test.
 struct Home(PathBuf);
 
 impl Home {
@@ -78,8 +77,8 @@ fn served(to: SocketAddr, path: &str) -> String {
     text
 }
 
-/// Runs a refresher with a full log until it has refreshed once. Asserts that neither its served pages nor
-/// the names of its sessions contain the password.
+/// Runs a refresher with its most detailed log until it has refreshed once. Asserts that neither its served
+/// pages nor the names of its sessions contain the password.
 async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &str, done: &str) {
     command.args(["run", "-vvv", "--metrics", "127.0.0.1:0"]);
     let (mut refresher, log) = Refresher::logging(command);
@@ -89,7 +88,7 @@ async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &s
         rest.split('/').next()?.parse().ok()
     };
     let to: SocketAddr = lines.by_ref().map_while(Result::ok).find_map(|l| told(&l)).unwrap();
-    // The log is read to its end, since reading searches its text for the password.
+    // The log is read to its end, since a read searches its text for the password.
     let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
     run(s, change).await;
     until(s, done).await;
@@ -154,7 +153,7 @@ fn a_password_that_lets_in_is_told_nowhere() {
             let done = "SELECT n = (SELECT count(*) FROM t) FROM n";
             refreshes(&s, program(string, *home), "INSERT INTO t SELECT count(*) FROM t", done).await;
         }
-        // Messages about a wrong password do not contain that password either.
+        // A message about a wrong password does not contain that wrong password.
         for args in [&["doctor", "-vvv"][..], &["doctor", "--json"], &["run", "-v"], &["status"]] {
             for wrong in [
                 format!("postgres://ann:{url}wrong@127.0.0.1:{port}/shop"),

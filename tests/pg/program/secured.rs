@@ -1,6 +1,6 @@
-//! The program over TLS and SCRAM, to real servers and to a real pooler. Catches disagreements of both ends
-//! about certificates, about the proof of a password, and about the binding of the proof to the certificate.
-//! A test with a minimal server of its own cannot show these.
+//! The program over TLS and SCRAM, with real servers and a real pooler. The tests catch disagreements of both
+//! ends about certificates, about the proof of a password, and about the binding of the proof to the
+//! certificate. A test with a minimal server of its own cannot show these disagreements.
 
 use super::refresher::Refresher;
 use super::{Ran, Role};
@@ -42,7 +42,7 @@ impl Certificates {
     }
 }
 
-/// The client's directory of files, removed at the end of the test.
+/// The client's directory of files. The directory is removed at the end of the test.
 struct Files(PathBuf);
 
 impl Files {
@@ -86,8 +86,9 @@ async fn put(server: &Server, name: &str, text: &str) {
     run(&connect(server, "postgres").await, &to).await;
 }
 
-/// Starts a server that lets in `app` with a password. A server that was built with TLS lets in clients only
-/// over TLS, and also `carl` with a password and a certificate. Returns its port, and whether it has TLS.
+/// Starts a server that lets `app` connect with a password. A server that was built with TLS accepts only
+/// connections over TLS. Such a server also lets `carl` connect with a password and a certificate. Returns
+/// the server, its port, and whether it has TLS.
 async fn secured(binaries: &Path, certificates: &Certificates) -> (Server, u16, bool) {
     let port = free_port();
     let settings = [format!("port={port}"), "listen_addresses=127.0.0.1".to_owned()];
@@ -138,7 +139,7 @@ fn ways(common: &str, ways: &[(&str, &str)]) {
     }
 }
 
-/// Makes, refreshes and compares a stream table by these settings, by hand and by a refresher.
+/// Makes, refreshes and compares a stream table by these settings, first by hand and then by a refresher.
 fn works(settings: &str) {
     let app = Role { name: "app".to_owned(), settings: settings.to_owned() };
     app.does(&["init", "--quiet"]);

@@ -1,5 +1,6 @@
-//! `trickle run --metrics`, its log, and `trickle status --watch`, with real servers. The served values
-//! follow the work and agree with the documentation, and requests delay neither refreshes nor other requests.
+//! `trickle run --metrics`, its log, and `trickle status --watch`, with real servers. The served values show
+//! the work of the refresher and agree with the documentation. Requests delay neither refreshes nor other
+//! requests.
 
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
@@ -56,7 +57,7 @@ fn serving(command: Command) -> (Refresher, SocketAddr) {
     (refresher, address)
 }
 
-/// Returns the value of the metric with this name and labels; 0 if the metric is absent.
+/// Returns the value of the metric with this name and labels, or 0 if the metric is absent.
 fn value(metrics: &str, with: &str) -> f64 {
     let found = metrics.lines().find_map(|l| l.strip_prefix(with)?.trim().parse().ok());
     found.unwrap_or(0.0)
@@ -75,7 +76,7 @@ fn above(to: SocketAddr, with: &str, least: f64) -> String {
     }
 }
 
-/// Makes the shop with a diamond of stream tables; the name of one stream table contains markup.
+/// Makes the shop with a diamond of stream tables. The name of one stream table contains markup.
 async fn shop(db: &crate::support::Db) -> Role {
     let app = Role::owner(db).await;
     app.does(&["init", "--quiet"]);
@@ -124,7 +125,7 @@ fn metrics_follow_the_work_and_match_the_documentation() {
         ] {
             assert!(value(&text, with) >= least, "{with}:\n{text}");
         }
-        // The lag of the second refresh is known. That lag is measured from the refresher's check before the
+        // The lag of the second refresh is known. The lag is measured from the refresher's check before the
         // change, or from the first refresh.
         let text = above(to, "trickle_lag_seconds_count{table=\"public.by_region\"}", 0.0);
         let served: BTreeSet<String> = text
@@ -177,7 +178,8 @@ fn becomes(to: SocketAddr, with: &str, wanted: f64) {
     }
 }
 
-/// `/healthz` tells a supervisor of several refreshers which of them works, and which has lost its database.
+/// `/healthz` tells a supervisor of several refreshers which refresher works, and which has lost its
+/// database.
 #[test]
 fn health_tells_working_waiting_and_disconnected_refreshers() {
     newest_version(async |binaries| {
@@ -271,8 +273,8 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// Catches a page that a browser shows wrongly, a page whose own script or style is forbidden by its content
-/// policy, and a page that sends requests to other hosts.
+/// Catches a page that a browser shows wrongly, and a page that sends requests to other hosts. Catches also a
+/// page whose content policy forbids the page's own script or style.
 #[test]
 fn a_browser_shows_the_page_and_what_went_wrong() {
     let Some(browser) = browser() else { return };
@@ -335,7 +337,7 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 /// Opens `many` connections, each with half a request, and asserts that other requests are answered. `stay`
-/// checks the number of connections that are still open; the function tries again while the check fails,
+/// checks the number of connections that are still open. The function tries again while the check fails,
 /// since on a slow machine connections may already be closed.
 fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) -> Vec<TcpStream> {
     let late = Instant::now() + PATIENCE;
@@ -353,8 +355,8 @@ fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) ->
     }
 }
 
-/// Catches a page server that has the long time limits of the refresher, or that lets slow clients occupy all
-/// its places for connections.
+/// Catches a page server with the long time limits of the refresher. Catches also a page server in which slow
+/// clients can occupy all places for connections.
 #[test]
 fn a_slow_connection_keeps_no_quick_one_waiting() {
     newest_server(async |db| {
@@ -362,13 +364,13 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
         above(to, "trickle_connected", 0.0);
-        // First the test opens fewer connections than the server has places, so none is closed for a quick
-        // request. Then it opens more, and some of them stay open.
+        // First the test opens fewer connections than the server has places, so the server closes none for a
+        // quick request. Then the test opens more connections, and some of them stay open.
         answered_beside(to, 60, |still_open| still_open == 60);
         let slow = answered_beside(to, 200, |still_open| still_open > 0);
         app.run_sql(db, CHANGE).await;
         until(&w, &holds("by_region", BY_REGION)).await;
-        // The server closes each slow connection in the end, also when no other connection needs its place.
+        // The server closes each slow connection in the end, even when no other connection needs its place.
         let late = Instant::now() + PATIENCE;
         while slow.iter().any(is_open) {
             assert!(Instant::now() < late, "half a request is waited for");
@@ -409,8 +411,8 @@ fn a_large_request_is_refused_and_not_read() {
     });
 }
 
-/// Catches a page that a foreign site can read through its own host name (DNS rebinding), and a refused
-/// request of a permitted proxy.
+/// Catches a page that a foreign site can read through its own host name (DNS rebinding). Catches also a
+/// server that refuses a request of a permitted proxy.
 #[test]
 fn a_request_for_a_foreign_host_is_refused() {
     newest_server(async |db| {
@@ -589,7 +591,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("one that is dropped", |t| t.contains("by_region") && !t.contains("large"));
         seen.press("q");
         assert_eq!(seen.child.wait().unwrap().exit_code(), 0);
-        // The program's last output may reach the screen later than its end.
+        // The program's last output may reach the screen after the program has ended.
         let began = Instant::now();
         let is_as_before = || {
             let screen = seen.screen.lock().unwrap();

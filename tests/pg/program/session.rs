@@ -1,5 +1,5 @@
-//! A whole session with the program, from `init` to `uninstall`: exit codes, and the shapes of the JSON
-//! documents on which scripts rely.
+//! A whole session with the program, from `init` to `uninstall`. The tests check exit codes, and the shapes
+//! of the JSON documents on which scripts rely.
 
 use super::{BY_REGION, Role, inventory, keys};
 use crate::support::newest_server;
@@ -16,7 +16,7 @@ fn a_session_from_init_to_uninstall() {
             made,
             json!({"catalog": VERSION, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")})
         );
-        // The second of two runs finds the work done, also if both run at the same time.
+        // The second of two runs finds the work done, even if both run at the same time.
         app.does(&["uninstall"]);
         let both: Vec<_> = (0..2).map(|_| app.command(&["init", "--quiet"]).spawn().unwrap()).collect();
         for mut one in both {
@@ -35,7 +35,8 @@ fn a_session_from_init_to_uninstall() {
 
         let gone = app.trickle(&["drop", "by_region", "--cascade", "--json"]).json();
         assert_eq!(gone, json!({"dropped": ["public.large", "public.by_region"]}));
-        // A stream table that a user's view reads is not dropped until the user allows the drop of the view.
+        // A user's view reads the stream table. The stream table is not dropped until the user allows the
+        // drop of the view.
         app.run_sql(db, "CREATE VIEW shown AS SELECT * FROM ranked").await;
         let kept = app.trickle(&["uninstall"]);
         assert_eq!((kept.code, kept.out.as_str()), (2, ""));
@@ -84,7 +85,7 @@ fn created(app: &Role) {
         app.does(&["create", "large", "--query", large, "--no-schedule"])
             .contains("DIFFERENTIAL, 3 rows in ")
     );
-    // For a query without a delta, the reason and its position are on standard error; standard output has its
+    // The query has no delta. Standard error has the reason and its position, and standard output has its
     // usual shape.
     let ranked = "SELECT id,\n  last_value(id) OVER (ORDER BY amount) AS place FROM orders";
     let ran = app.trickle(&["create", "ranked", "--query", ranked, "--no-initialize"]);
@@ -188,8 +189,8 @@ async fn checked(db: &crate::support::Db, app: &Role) {
     let all = app.trickle(&["check", "--json"]).json();
     let equal = all.as_array().unwrap().iter().filter(|c| c["equal"] == true).count();
     assert_eq!((equal, all.as_array().unwrap().len()), (3, 3), "{all}");
-    // `check` finds and names a row that somebody forced into the stream table, and a full refresh removes
-    // the row.
+    // `check` finds and names a row that somebody forced into the stream table. A full refresh removes the
+    // row.
     let forced =
         "BEGIN; SET LOCAL pgtrickle.refreshing = 'on'; INSERT INTO large VALUES ('forged', 1); COMMIT";
     app.run_sql(db, forced).await;
@@ -260,7 +261,7 @@ fn explained(app: &Role) {
     );
     let json = app.trickle(&["explain", "by_region", "--json"]).json();
     assert_eq!(json["incremental"], true);
-    // A lookup by a key needs no further index.
+    // A lookup by a key needs no other index.
     assert!(
         !app.does(&[
             "explain",
@@ -281,8 +282,8 @@ fn explained(app: &Role) {
     assert!(full.code == 1 && full.out.contains("last_value()"), "{}", full.out);
 }
 
-/// The program names the missing index, the stream tables that need it, and its saving. When the index
-/// exists, no index is reported as missing.
+/// The program names the missing index, the stream tables that need it, and the work that the index saves.
+/// When the index exists, the program reports no missing index.
 #[test]
 fn missing_indexes_are_told_with_what_they_would_save() {
     newest_server(async |db| {

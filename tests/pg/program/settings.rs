@@ -1,4 +1,5 @@
-//! Settings take effect: from `trickle.toml`, from flags, and from the catalog for all clients.
+//! Settings from `trickle.toml`, settings from flags, and settings from the catalog for all clients. The
+//! tests check that each kind takes effect.
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory with a `trickle.toml`, removed at the end of the test.
+/// A directory with a `trickle.toml`. The directory is removed at the end of the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -115,8 +116,8 @@ fn enabled_false_stops_the_refresher_and_not_refreshes_by_hand() {
         assert!(said.contains("nothing is refreshed: enabled is false"), "{said}");
         let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trickle run' \
                          AND datname = current_database()";
-        // The refresher connected to check that a server answers. The test waits until that connection is
-        // closed, since `doctor` would count it as a working refresher.
+        // The refresher connected once to check that a server answers. The test waits until that connection
+        // is closed, since `doctor` would count it as a working refresher.
         until(&w, &format!("SELECT ({connected}) = 0")).await;
         let (code, doctor) = run_both(&app, &off.0, &["doctor"]);
         assert!(code == 0 && doctor.contains("enabled is false here"), "{doctor}");

@@ -80,15 +80,15 @@ fn the_same_query_given_again_computes_nothing_anew() {
             "--quiet",
         ]);
         assert_eq!(count(&s, fills).await, 2, "another mode is another plan");
-        // The catalog keeps the text that the user typed, also after a table of the query got columns.
+        // The catalog keeps the text that the user typed, even after a table of the query got new columns.
         let typed =
             "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE original_query LIKE '%-- the region%'";
         role.does(&["alter", "by_region", "--mode", "differential", "--query", &spaced]);
         role.run_sql(db, "ALTER TABLE orders ADD more int").await;
         role.does(&["refresh", "by_region", "--quiet"]);
         assert_eq!(count(&s, typed).await, 1);
-        // `create --or-replace` with the same query builds a stream table again from which somebody dropped a
-        // column.
+        // Somebody dropped a column of the stream table. `create --or-replace` with the same query builds the
+        // stream table again.
         role.does(&["alter", "by_region", "--mode", "differential"]);
         role.run_sql(db, "ALTER TABLE by_region DROP COLUMN total").await;
         role.does(&["create", "by_region", "--or-replace", "--query", BY_REGION]);

@@ -1,5 +1,5 @@
-//! `trickle wait` returns as soon as the changes that were committed before the call are visible, and not
-//! earlier.
+//! `trickle wait` returns as soon as all changes that were committed before the call are visible. The command
+//! does not return earlier.
 
 use super::{BY_REGION, Role};
 use crate::support::newest_server;
@@ -49,8 +49,8 @@ fn a_wait_ends_when_somebody_has_refreshed() {
     });
 }
 
-/// A stream table whose query reads the clock is never idle. So `wait` compares its frontier with the time of
-/// the call.
+/// A stream table whose query reads the clock is never idle. So `wait` compares the stream table's frontier
+/// with the time of the call.
 #[test]
 fn a_table_that_is_never_idle_is_waited_for_by_its_frontier() {
     newest_server(async |db| {

@@ -1,5 +1,5 @@
-//! Refreshes from change buffers with frontiers, as a driver runs refreshes: with bind parameters, and each
-//! refresh in one snapshot.
+//! Refreshes from change buffers with frontiers. The test runs the refreshes as a driver does: with bind
+//! parameters, and each refresh in one snapshot.
 
 use super::run::{Counts, judge, results};
 use super::script::{Expect, Part, Step, beyond, difference};
@@ -61,8 +61,8 @@ struct Run<'a> {
     counts: Counts,
 }
 
-/// Checks samples that cannot raise an error, on three connections: the refresher and two writers. One writer
-/// writes before a refresh begins, and commits after that refresh.
+/// Checks samples that cannot raise an error, on three connections: the refresher and two writers. One of the
+/// writers writes before a refresh begins, and commits after that refresh.
 pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("buffered", db.major());
     let sessions = [db.session().await, db.session().await, db.session().await];
@@ -176,7 +176,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns statements that change tables, and write their buffers as a trigger does.
+    /// Returns statements that change tables, and that write their buffers as a trigger does.
     fn writes(
         &self,
         which: impl Fn(TableId) -> bool,

@@ -1,4 +1,4 @@
-//! Random samples as IMMEDIATE stream tables: triggers apply the delta of each statement that writes the
+//! Random samples as IMMEDIATE stream tables. Triggers apply the delta of each statement that writes the
 //! tables.
 
 use super::buffers::{difference_of, text};
@@ -22,9 +22,10 @@ type State = HashMap<TableId, ZSet>;
 /// The part of a change that one statement writes.
 #[derive(Clone, Copy, Debug)]
 enum Writes {
-    /// One statement deletes all leaving rows of a table, or inserts all new rows of a table.
+    /// One statement deletes all leaving rows of one table, or inserts all new rows of one table.
     Tables,
-    /// One statement deletes the leaving rows of all tables; then one inserts the new rows of all tables.
+    /// One statement deletes the leaving rows of all tables. Another statement then inserts the new rows of
+    /// all tables.
     Together,
     /// One statement deletes or inserts one row.
     Rows,
@@ -45,8 +46,8 @@ pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
         if risky(&case.sample) {
             continue;
         }
-        // In a state between two statements a recursion may have no end, so recursive samples write all
-        // tables together.
+        // In a state between two statements a recursion may have no end. So the statements of a recursive
+        // sample write all tables together.
         let writes = match is_recursive(&case) {
             true => Writes::Together,
             false => [Writes::Tables, Writes::Together, Writes::Rows][(seed % 3) as usize],
@@ -85,7 +86,7 @@ async fn keep(
     for statement in table.ddl().iter().chain(&empty).chain(&made) {
         run(client, &print(statement).text).await?;
     }
-    // The statements recognize a stream table by this trigger, and not another table of the same name.
+    // By this trigger the statements distinguish a stream table from another table of the same name.
     let guard = "CREATE FUNCTION pgtrickle_changes.pass() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
          CREATE TRIGGER trickle_guard BEFORE INSERT ON immediate.result EXECUTE FUNCTION pgtrickle_changes.pass()";
     run(client, guard).await?;
@@ -135,7 +136,7 @@ async fn run(client: &Client, sql: &str) -> Result<(), String> {
     client.batch_execute(sql).await.map_err(|e| format!("{}\n{sql}", text(e)))
 }
 
-/// Returns the statements as one statement if the change is written together.
+/// Combines the statements into one statement if the change is written together.
 fn grouped(all: Vec<String>, writes: Writes) -> Vec<String> {
     if all.len() < 2 || !matches!(writes, Writes::Together) {
         return all;

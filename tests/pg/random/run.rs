@@ -7,25 +7,25 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::eval::ZSet;
 use trickle_core::types::Type;
 
-/// Counts of outcomes over many cases.
+/// The numbers of outcomes over many cases.
 #[derive(Clone, Default)]
 pub(super) struct Counts {
     pub(super) cases: u64,
-    /// Number of queries with equal results.
+    /// The number of queries with equal results.
     pub(super) queries: u64,
     pub(super) deltas: u64,
     pub(super) tables: u64,
     /// Cases in which PostgreSQL and the evaluator both raise an error.
     pub(super) both_raise: u64,
-    /// Cases in which PostgreSQL and the evaluator raise errors with different SQLSTATEs, since they may
+    /// Cases in which PostgreSQL and the evaluator raise errors with different SQLSTATEs. The two may
     /// evaluate the rows in different orders.
     pub(super) other_state: u64,
     /// Cases in which only the evaluator raises an error, in a part that PostgreSQL does not evaluate.
     pub(super) only_evaluator: u64,
     /// Cases in which PostgreSQL raises an error and the evaluator does not.
     pub(super) only_server: u64,
-    /// Cases in which a delta or refresh raises an error and the query does not. A driver would recompute the
-    /// result.
+    /// Cases in which a delta or refresh raises an error and the query does not. A driver would then
+    /// recompute the result.
     pub(super) delta_raises: u64,
 }
 
@@ -64,8 +64,8 @@ impl fmt::Display for Counts {
 
 pub(super) type Rows = Vec<Vec<Option<String>>>;
 
-/// Runs a case in a transaction that is rolled back. The steps run in one round trip; after an error they run
-/// again one by one. `risky` cases may raise errors.
+/// Runs a case in a transaction that is rolled back. The steps run in one round trip. After an error they run
+/// again, one by one. Cases with `risky` may raise errors.
 pub(super) async fn run(client: &Client, steps: &[Step], risky: bool) -> Result<Counts, String> {
     let mut counts = Counts { cases: 1, ..Counts::default() };
     let mut sql = String::from("BEGIN");

@@ -12,7 +12,7 @@ use trickle_core::stream_table::{Options, Refresh, StreamTable};
 use trickle_core::testing::{Sample, VARIANTS, delta_plan};
 use trickle_core::types::Type;
 
-/// A part of a case. A data error ends all steps of its part, and no steps of other parts.
+/// A part of a case. A data error ends all steps of its own part. The steps of other parts still run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// Writes of the test itself.
@@ -28,10 +28,10 @@ pub(super) enum Part {
 pub(super) enum Expect {
     /// The statement succeeds.
     Done,
-    /// The statement returns these rows in this image: with a weight as the last column, or each as often as
-    /// its weight.
+    /// The statement returns these rows in this image. Each row has its weight as the last column, or occurs
+    /// as often as its weight says.
     Rows { rows: ZSet, types: Vec<Type>, weighted: bool },
-    /// The evaluator raised this SQLSTATE, and the statement may.
+    /// The evaluator raised this SQLSTATE. The statement may raise it too.
     Raise(&'static str),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct More {
     pub(super) later: Vec<HashMap<TableId, ZSet>>,
 }
 
-/// Builds the steps of one case.
+/// A builder of the steps of one case.
 pub(super) struct Script<'a> {
     space: &'a Namespace,
     sample: &'a Sample,
@@ -64,8 +64,8 @@ fn text(e: trickle_core::Error) -> String {
     format!("{e} {}", e.detail_text().unwrap_or_default())
 }
 
-/// Returns the steps of a case; the deltas of `variants` are also run by themselves. Returns None if the
-/// query has too many rows for a test, or a recursion without end, which a server would run for ever.
+/// Returns the steps of a case. The deltas of `variants` are also run by themselves. Returns None if the
+/// query has too many rows for a test, or an endless recursion, which a server would run for ever.
 pub(super) fn script(
     space: &Namespace,
     sample: &Sample,

@@ -95,8 +95,8 @@ pub(super) fn sum(a: &HashMap<TableId, ZSet>, b: &HashMap<TableId, ZSet>) -> Has
     out
 }
 
-/// Leaves of plans: changes from plain tables with a weight column, and stored results from named relations
-/// or from a layout.
+/// The leaves of plans. The changes come from plain tables with a weight column, and the stored results come
+/// from named relations or from a layout.
 pub(super) struct WeightedTables<'a> {
     space: &'a Namespace,
     pub(super) states: HashMap<NodeId, (String, Vec<String>)>,

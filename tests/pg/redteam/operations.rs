@@ -17,15 +17,15 @@ use trickle_core::cost::Force;
 /// The mode of a stream table with the kind of capture of its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Keeping {
-    /// Updated by deltas; its sources are captured by statement triggers in PL/pgSQL.
+    /// A stream table updated by deltas. Statement triggers in PL/pgSQL capture its sources.
     Statement,
-    /// Updated by deltas; its sources are captured by row triggers.
+    /// A stream table updated by deltas. Row triggers capture its sources.
     Row,
-    /// Updated by deltas; its sources are captured by triggers in C.
+    /// A stream table updated by deltas. Triggers in C capture its sources.
     Copied,
-    /// Updated by full refreshes.
+    /// A stream table updated by full refreshes.
     Full,
-    /// Updated within the statements of writers (IMMEDIATE).
+    /// A stream table that the statements of writers update (IMMEDIATE).
     Immediate,
 }
 
@@ -226,7 +226,7 @@ async fn scheduled(admin: &Session, target: &str) -> std::result::Result<(), Str
     failed.map_or(Ok(()), Err)
 }
 
-/// Opens connections to a test's database.
+/// A connector that opens connections to a test's database.
 struct To<'p>(&'p Place);
 
 impl Connect for To<'_> {
@@ -271,8 +271,8 @@ async fn refresher(place: &Place, t: &mut Driver, target: &str) -> Result<std::r
     Ok(failed.into_inner())
 }
 
-/// Makes the stream table `calm` over a table of alice, which no attempt concerns. Its refresh stands for
-/// refreshes of other owners.
+/// Makes the stream table `calm` over a table of alice. No attempt concerns this stream table. Its refresh
+/// stands for refreshes of other owners.
 pub(super) async fn make_calm(place: &Place, t: &mut Driver) {
     if !Driver::is_the_servers() {
         let new = NewStreamTable::new(name("calm"), name_of(place, "SELECT id, word FROM alice.vault"));
@@ -315,8 +315,8 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     }
     let t = Driver::begin(&first, async || place.session("postgres").await, keeping.settings()).await;
     if Driver::is_the_servers() {
-        // The queries of the library run as the superuser's own statements here and are no part of the
-        // extension, so they get a safe search path.
+        // In this branch the queries of the library run as the superuser's own statements, and are no part of
+        // the extension. So they get a safe search path.
         run_in(place, t.connection(), "SET search_path = pg_catalog, pg_temp").await;
         return t;
     }
@@ -326,8 +326,8 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     )
 }
 
-/// Makes the catalog in a database in which mallory already acted. Returns whether making the catalog is
-/// refused.
+/// Makes the catalog in a database in which mallory already acted. Returns whether the server or trickle
+/// refuses the catalog.
 pub(super) async fn settle(place: &Place, keeping: Keeping) -> bool {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {

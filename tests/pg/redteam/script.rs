@@ -1,4 +1,4 @@
-//! The form of the files with attempts.
+//! The form of the files that contain attempts.
 //!
 //! ```text
 //! owner of a source: an implicit cast from a type of the owner's to the column's
@@ -33,12 +33,12 @@ use super::Driver;
 use super::operations::Keeping;
 use std::path::Path;
 
-/// The kind of attacker: the rights that mallory has.
+/// A kind of attacker. The kind decides which rights mallory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Actor {
     /// An attacker who owns `shop.t`, the source of the stream table.
     Owner,
-    /// An attacker who owns a stream table, and with the extension also created it.
+    /// An attacker who owns a stream table. With the extension, the attacker also created the stream table.
     Grantee,
     /// An attacker who owned `shop.t` until alice became its owner.
     Former,
@@ -122,20 +122,20 @@ pub(super) struct Attempt {
     pub(super) only: Option<Driver>,
     pub(super) kept: Option<Keeping>,
     pub(super) early: Vec<Step>,
-    /// Whether operations are done on mallory's stream table.
+    /// Whether operations are done on mallory's stream table instead of the attacked one.
     pub(super) own: bool,
     /// A query for the expected rows, if the stream table's query gives the comparing superuser other rows
     /// than its owner.
     pub(super) expect: Option<String>,
-    /// Whether the query names objects of mallory. An operation that contains the query again would agree to
-    /// these objects.
+    /// Whether the query names objects of mallory. The superuser agrees to these objects by each operation
+    /// that contains the query again.
     pub(super) named: bool,
     pub(super) breaks: bool,
 }
 
 impl Attempt {
-    /// Whether mallory may break the attacked stream table: as its owner, as the owner of its source,
-    /// or since the attempt has the step `breaks`.
+    /// Whether mallory may break the attacked stream table. Mallory may do so as the owner of the stream
+    /// table or of its source, or because the attempt has the step `breaks`.
     pub(super) fn may_break(&self) -> bool {
         self.actor.owns_the_source() || self.breaks || self.own
     }

@@ -71,7 +71,7 @@ impl Place {
         Session::connect(config.user(role)).await.unwrap_or_else(|e| panic!("{role}: {e:?}"))
     }
 
-    /// Makes another database, so that an attempt finds no remains of the previous attempt.
+    /// Replaces the database by a new one, so that an attempt finds no remains of the previous attempt.
     async fn renew(&self) {
         let s = Session::connect(&self.server.config("postgres")).await.unwrap();
         say(&s, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database())).await.unwrap();
@@ -83,7 +83,8 @@ impl Place {
     }
 }
 
-/// Makes a role without rights, or takes attributes, settings and memberships from it.
+/// A statement that makes a role without rights. If the role exists, the statement takes its attributes,
+/// settings and memberships away.
 const ROLE: &str = "DO $$ DECLARE g name; BEGIN
     BEGIN CREATE ROLE WHOM LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END;
     ALTER ROLE WHOM NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB; ALTER ROLE WHOM RESET ALL;
@@ -113,7 +114,8 @@ pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> +
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns a text with this place's names of roles and database and the version of the catalog filled in.
+/// Fills the names of this place's roles and database, and the version of the catalog, into a text. Returns
+/// the text.
 pub(super) fn name_of(place: &Place, text: &str) -> String {
     let text = text
         .replace("{database}", &place.database())
@@ -127,13 +129,13 @@ pub(super) fn role(place: &Place, role: &str) -> String {
     name_of(place, role)
 }
 
-/// Runs statements. An error has the whole message of the server.
+/// Runs statements. An error contains the whole message of the server.
 pub(super) async fn say(s: &Session, sql: &str) -> Result<(), String> {
     tell(s, sql).await.map(drop).map_err(|(code, said)| format!("{code} {said}\n        {sql}"))
 }
 
-/// Runs statements, and returns their rows as text. An error has the SQLSTATE and the whole message of the
-/// server.
+/// Runs statements, and returns their rows as text. An error contains the SQLSTATE and the whole message of
+/// the server.
 async fn tell(s: &Session, sql: &str) -> Result<String, (String, String)> {
     match s.client().simple_query(sql).await {
         Ok(messages) => {
@@ -182,8 +184,8 @@ CREATE TABLE shop.t (id int PRIMARY KEY, v int, word text); INSERT INTO shop.t S
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON shop.t TO wilma;
 RESET ROLE";
 
-/// The functions that mallory has from the beginning. Each notes the role as which it ran, and tries to get
-/// more rights. A sequence keeps the note if the transaction is rolled back.
+/// The functions that mallory has from the beginning. Each function notes the role as which it ran, and tries
+/// to get more rights. A sequence keeps the note if the transaction is rolled back.
 const MALLORY: &str = "
 CREATE FUNCTION mallory.note(what text) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN
     INSERT INTO public.ran VALUES (current_user, what);
@@ -204,7 +206,8 @@ CREATE FUNCTION mallory.give(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $f
 CREATE FUNCTION mallory.fire() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN PERFORM mallory.note('trigger'); IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $f$;
 GRANT USAGE ON SCHEMA mallory TO PUBLIC";
 
-/// Makes an attempt, and returns its achievements as texts; empty if the attempt failed.
+/// Makes an attempt, and returns a text for each thing that the attempt achieved. An attempt that failed has
+/// no texts.
 pub(super) async fn make(
     place: &Place,
     a: &Attempt,
@@ -279,7 +282,8 @@ async fn go(
             Err(e) => got.push(format!("the stream table cannot be compared: {e}")),
         }
     }
-    // Notes of code that the comparison ran are removed, since the superuser typed that query.
+    // The notes of code that the comparison ran are removed, since the superuser typed the query of the
+    // comparison.
     say(&s.admin, "RESET search_path; RESET statement_timeout").await?;
     run_in(place, &s.admin, FORGOTTEN).await;
     drop(t);
@@ -287,7 +291,7 @@ async fn go(
     got.extend(operations::calm(place, &mut t, &s.admin).await);
     ran(place, &s.admin, got, "another's refresh").await;
     drop(t);
-    // The texts that mallory can read now are added to those that mallory's steps returned.
+    // The texts that mallory can read at this point are added to the texts that mallory's steps returned.
     secrets(place, &s.mallory, &mut heard).await;
     for line in heard.lines().filter(|l| l.contains("SECRET")) {
         got.push(format!("mallory reads: {}", line.chars().take(200).collect::<String>()));
@@ -298,8 +302,8 @@ async fn go(
 /// The query of mallory's stream table.
 const OWN: &str = "SELECT id, v FROM mallory.m";
 
-/// Makes the objects and sessions of an attempt. Returns None if mallory's early steps make the server or
-/// trickle refuse the catalog.
+/// Makes the objects and sessions of an attempt. Returns None if the server or trickle refuses the catalog
+/// because of mallory's early steps.
 async fn begin(
     place: &Place,
     a: &Attempt,
@@ -388,11 +392,12 @@ pub(super) struct Kept<'a> {
     pub(super) query: &'a str,
 }
 
-/// Writes of wilma, if the attempt names no writes.
+/// Statements by which wilma writes in an attempt that names no writes.
 const WRITE: &str = "INSERT INTO shop.t (id, v, word) VALUES ({id}, 3, 'w'); UPDATE shop.t SET v = 4 WHERE id = {id}; \
      DELETE FROM shop.t WHERE id = {id} - 1";
 
-/// Does the operations, each after some writes, and then a refresh. Returns whether that refresh succeeded.
+/// Does the operations, each of them after some writes. Then does a refresh, and returns whether it
+/// succeeded.
 async fn operate(
     place: &Place,
     a: &Attempt,
@@ -405,7 +410,7 @@ async fn operate(
     let told = std::env::var("TRICKLE_ATTEMPT").is_ok();
     let write = a.write.as_deref().unwrap_or(WRITE);
     let writes = [("wilma", &s.wilma, write), ("mallory", &s.mallory, a.own_write.as_deref().unwrap_or("-"))];
-    // If an attempt holds a lock, it does so to the end of the attempt, so the waits are short.
+    // A lock that an attempt holds is held to the end of the attempt, so the waits are short.
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
     let patience = Duration::from_secs(if held { 2 } else { 30 });
     if held {
@@ -447,7 +452,7 @@ async fn operate(
     refreshed
 }
 
-/// Takes a step, and checks that the step succeeds or is refused, as it must.
+/// Takes a step, and checks that the step succeeds or is refused as the attempt demands.
 async fn take(
     place: &Place,
     s: &Sessions,
@@ -478,7 +483,8 @@ async fn take(
         heard.push_str(&said);
         heard.push('\n');
     }
-    // A step may name a hidden object that the mode lacks, so a missing object is no mistake in the step.
+    // A step may name a hidden object that does not exist in this mode. So a missing object is no mistake in
+    // the step.
     let there = sql.contains("pgtrickle_changes.");
     let typo = |c: &str| {
         ["42601", "42883", "42703"].contains(&c) || ["42P01", "42704", "3F000"].contains(&c) && !there
@@ -508,7 +514,7 @@ async fn ran(place: &Place, admin: &Session, got: &mut Vec<String>, when: &str) 
     run_in(place, admin, FORGOTTEN).await;
 }
 
-/// Removes the notes that mallory's functions left.
+/// Statements that remove the notes of mallory's functions.
 const FORGOTTEN: &str = "DELETE FROM public.ran; ALTER SEQUENCE public.as_postgres RESTART; ALTER SEQUENCE public.as_alice RESTART";
 
 /// Returns the catalog's rows about stream tables that mallory does not own.

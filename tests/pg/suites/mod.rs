@@ -1,5 +1,5 @@
-//! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each suite has a
-//! directory of tests/ with its tables, its data, one cycle of changes, and its queries.
+//! Whole benchmarks as stream tables: the queries of Nexmark, and queries in the forms of TPC-DS. Each suite
+//! has a directory of tests/ with its tables, its data, one cycle of changes, and its queries.
 
 mod plans;
 

@@ -4,8 +4,8 @@ use super::{NEXMARK, Suite, TPCDS, run};
 use crate::plans::{Benchmark, Reviewed};
 use tokio_postgres::Client;
 
-/// The limit of rows fits the data: an auction has ten bids, and the ten seconds in which a query seeks the
-/// greatest bid have 500 bids.
+/// The limit of rows fits the data. An auction has ten bids. A query seeks the greatest bid within ten
+/// seconds, and these seconds have 500 bids.
 const OF_NEXMARK: Benchmark = Benchmark {
     schema: NEXMARK.schema,
     queries: NEXMARK.queries,
@@ -28,7 +28,7 @@ const OF_NEXMARK: Benchmark = Benchmark {
 const OF_TPCDS: Benchmark = Benchmark {
     schema: TPCDS.schema,
     queries: TPCDS.queries,
-    // One store has a 13th of all sales. The number of days is the same at every scale, so with ten times as
+    // One store has a 13th of all sales. The number of days is the same at every scale. So with ten times as
     // many sales the change selects a tenth of the days.
     changes: &[
         (
@@ -61,13 +61,14 @@ const OF_TPCDS: Benchmark = Benchmark {
     ],
     most: 5_000.0,
     reviewed: &[
-        // The table that is read has only a few pages, and the delta seeks tens of its rows.
+        // The delta reads a table with only a few pages, and seeks tens of its rows.
         Reviewed("brands rollup neighbours spread", "date_dim", "item", "the planner's choice"),
         Reviewed("spread", "item store_sales", "item", "the planner's choice"),
         Reviewed("neighbours share", "item", "date_dim", "the planner's choice"),
         Reviewed("year_over_year", "customer", "date_dim", "the planner's choice"),
         Reviewed("year_over_year", "date_dim", "customer", "the planner's choice"),
-        // A class has a third of all items, a store a 13th of all customers, and a country a 7th.
+        // A class has a third of all items, a store has a 13th of all customers, and a country has a 7th of
+        // them.
         Reviewed("share", "item", "result", "a window over a third of all"),
         Reviewed("share", "item", "state_", "a window over a third of all"),
         Reviewed("returners", "date_dim store_returns", "state_", "an average of a 13th of all"),
@@ -77,7 +78,7 @@ const OF_TPCDS: Benchmark = Benchmark {
             "customer store_sales state_",
             "the greatest of a 7th of all",
         ),
-        // After a condition one changed row is left, and the server expects two.
+        // After a condition only one changed row remains, and the server expects two rows.
         Reviewed("somewhere_else", "date_dim", "web_sales catalog_sales", "the planner's choice"),
         Reviewed("everywhere", "date_dim", "state_", "the planner's choice"),
         // The user has no index that finds customers by name, or sales by brand.
@@ -85,10 +86,10 @@ const OF_TPCDS: Benchmark = Benchmark {
         Reviewed("everywhere", "customer", "store_sales web_sales catalog_sales", "customers of a name"),
         Reviewed("spread", "date_dim item store_sales", "store_sales", "deviations that are computed anew"),
         // The partition key is a COALESCE over both sides of a full join, so no restriction can be moved
-        // below the join. Rows are repeated by their weight with generate_series, from which the server
-        // expects 1,000 rows.
+        // below the join. The query repeats rows by their weight with generate_series, and the server expects
+        // 1,000 rows from it.
         Reviewed("cumulative", "date_dim store_sales web_sales", "state_", "a window over a full join"),
-        // The server expects one row from a join of two CTEs by three columns, and the join has thousands of
+        // The server expects one row from a join of two CTEs by three columns, but the join has thousands of
         // rows. So the server joins the next relation by trying all pairs.
         Reviewed("neighbours", "date_dim item", "state_ pairs_refused", "joins of CTEs"),
         Reviewed("neighbours", "store_sales", "pairs_refused", "joins of CTEs"),

@@ -8,8 +8,8 @@ use trickle_client::Session;
 /// Greatest number of differing rows that a message shows.
 const SHOWN: usize = 20;
 
-/// Asserts that two queries have the same types of columns and the same rows equally often, by PostgreSQL's
-/// own equality.
+/// Asserts that two queries have the same types of columns. Asserts also that each row occurs equally often
+/// in both, by PostgreSQL's own equality.
 #[track_caller]
 pub(crate) fn assert_same_bag<'a>(
     session: &'a Session,
@@ -23,9 +23,9 @@ pub(crate) fn assert_same_bag<'a>(
     }
 }
 
-/// Returns a text that describes how two queries differ as bags; empty if they do not differ. One statement
-/// has `EXCEPT ALL` in both directions, so both queries are read under one snapshot. Columns of types without
-/// equality (json, xml, point …) are compared as text.
+/// Returns a text that describes how two queries differ as bags. The text is empty if they do not differ. One
+/// statement has `EXCEPT ALL` in both directions, so both queries are read under one snapshot. Columns of
+/// types without equality (json, xml, point …) are compared as text.
 pub(crate) async fn difference(session: &Session, actual: &str, expected: &str) -> String {
     let client = session.client();
     let actual_types = types(session, actual).await;

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tokio_postgres::{Config, NoTls};
 use trickle_client::Session;
 
-/// The number of messages that may still pass to the server. Below 0 the connection is cut.
+/// The number of messages that may still pass to the server. If the number is less than 0, the connection is
+/// cut.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<AtomicI64>);
 
 impl Budget {
-    /// Lets this number of messages pass from now on.
+    /// Lets this number of messages pass from this point on.
     pub(crate) fn set(&self, messages: i64) {
         self.0.store(messages, Ordering::SeqCst);
     }
@@ -23,7 +24,7 @@ impl Budget {
     pub(crate) fn left(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
-    /// Whether the budget was used up, and the connection cut.
+    /// Whether the budget was used up, so that the connection is cut.
     pub(crate) fn is_spent(&self) -> bool {
         self.0.load(Ordering::SeqCst) < 0
     }
@@ -60,8 +61,8 @@ pub(crate) async fn connect_to(config: &Config, path: &Path) -> (Session, Budget
     (Session::new(client), budget)
 }
 
-/// Passes messages on until the budget is spent. The first message begins with its length, and each later
-/// message with a letter before its length. The first message does not count.
+/// Passes messages on until the budget is spent. The first message begins with its length, and does not
+/// count. Each later message begins with a letter before its length.
 fn forward(mut from: &UnixStream, mut to: &UnixStream, budget: &Budget) -> std::io::Result<()> {
     let mut letter = false;
     loop {

@@ -10,9 +10,9 @@ use trickle_client::{
 };
 use trickle_engine::db::Connections;
 
-/// A connection of the library that, in runs through the SQL API, calls the SQL API for each operation that
-/// the API has. The library does the other operations over the same catalog: reading, switching capture off
-/// and on, watched refreshes, and refreshes with options of the schedule.
+/// A connection of the library. In runs through the SQL API, it calls the SQL API for each operation that the
+/// API has. The library does the other operations over the same catalog: reading, switching capture off and
+/// on, watched refreshes, and refreshes with options of the schedule.
 pub(crate) struct Driver {
     trickle: Trickle,
     by_sql: bool,
@@ -49,8 +49,9 @@ impl Driver {
         Driver::begin(&db.session().await, async || db.session().await, settings).await
     }
 
-    /// Makes a catalog in any database: In runs through the SQL API, `first` installs the extension and
-    /// stores the settings. Afterwards `connect` opens the driver's session, which so has the settings.
+    /// Makes a catalog in any database. In runs through the SQL API, `first` installs the extension and
+    /// stores the settings. Afterwards `connect` opens the driver's session, so that the session has the
+    /// settings.
     pub(crate) async fn begin(
         first: &Session,
         connect: impl AsyncFnOnce() -> Session,
@@ -64,14 +65,15 @@ impl Driver {
         Driver::beside_statements(trickle).await
     }
 
-    /// Makes a driver of a connection over which the test also runs its own statements. The connection gets
-    /// the search path of its role.
+    /// Makes a driver of a connection in which the test also runs its own statements. The connection gets the
+    /// search path of its role.
     pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver::of(trickle)
     }
 
-    /// Opens a driver as a role that is no superuser. With the extension the role is let in first.
+    /// Opens a driver as a role that is no superuser. With the extension the role first gets its rights by
+    /// `grant_to`.
     pub(crate) async fn open_as(db: &Db, role: &str, settings: Settings) -> Driver {
         let admin = db.session().await;
         let create =
@@ -150,7 +152,7 @@ impl Driver {
         self.trickle.uninstall(cascade).await
     }
 
-    /// Whether this run goes through the SQL API.
+    /// Whether this run uses the SQL API.
     pub(crate) fn is_the_servers() -> bool {
         sql_api::is_meant()
     }
@@ -166,8 +168,8 @@ impl Driver {
         sql_api::is_meant()
     }
 
-    /// Whether the catalog keeps the note of a failed refresh. A failed call of an SQL function is
-    /// rolled back with its note.
+    /// Whether the catalog keeps the note of a failed refresh. When a call of an SQL function fails, the call
+    /// and its note are rolled back.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()
     }

@@ -1,5 +1,6 @@
-//! A line to a server that can go dead: no byte passes in either direction, and neither end notices. A dead
-//! line acts like a cut cable or a firewall that forgot the connection, and not like a closed connection.
+//! A line to a server that can go dead. No byte then passes in either direction, and neither end notices. A
+//! dead line acts like a cut cable or a firewall that forgot the connection, and not like a closed
+//! connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time after which a cut line passes no more bytes, and within which the line's threads end with their
-/// owner.
+/// The longest time for which a cut line still passes bytes. When their owner is dropped, the threads of the
+/// line end within the same time.
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
@@ -51,7 +52,7 @@ impl Line {
     /// Stops all bytes from now on, of existing and of new connections.
     pub(crate) fn cut(&self) {
         self.state.dead.store(true, Ordering::Relaxed);
-        // After this time a thread that was passing bytes on has finished.
+        // After this time a thread that was passing bytes on has finished its piece.
         std::thread::sleep(TICK * 3);
     }
 
@@ -99,7 +100,8 @@ fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => return,
         };
-        // Bytes that were read while the line went dead wait until it is mended.
+        // Some bytes may have been read just before the line went dead. Such bytes wait until the line is
+        // mended.
         while state.dead.load(Ordering::Relaxed) && !state.gone.load(Ordering::Relaxed) {
             std::thread::sleep(TICK);
         }

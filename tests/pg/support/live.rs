@@ -4,7 +4,7 @@ use super::{Db, Driver, sql_api};
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// Opens a driver that refreshes by deltas wherever a query has one. Otherwise the small tables of tests
+/// Opens a driver that refreshes by deltas wherever a query has a delta. Otherwise the small tables of tests
 /// would often be recomputed, and the delta would not run.
 pub(crate) async fn open(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
@@ -28,7 +28,7 @@ pub(crate) async fn try_refresh(t: &mut Driver, what: &str) -> Result<Vec<Refres
     if sql_api::is_meant() {
         return t.refresh(&[name(what)], &RefreshOptions::default()).await;
     }
-    // The full name lets the connection use the remembered plan of the stream table.
+    // The connection remembers the plan of the stream table. With the full name it uses that plan.
     let full = Name { schema: Some("public".to_owned()), ..name(what) };
     if name(what).schema.is_none() && t.find(&full).await.is_ok() {
         return t.refresh(&[full], &RefreshOptions::default()).await;
@@ -42,15 +42,15 @@ pub(crate) async fn refresh(t: &mut Driver, what: &str) -> Vec<Refreshed> {
 
 /// Refreshes a stream table, and asserts that it equals its query in the same snapshot.
 pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
-    // The check is done by the library, which would itself refresh first. In a run through the SQL API, a
-    // refresh by the SQL API therefore comes before the check.
+    // The library does the check, and would itself refresh first. In a run through the SQL API, a refresh by
+    // the SQL API therefore comes before the check.
     let mut left = None;
     if sql_api::is_meant() {
         refresh(t, what).await;
         left = Some(sql_api::applied(t).await);
     }
     let e = t.find(&name(what)).await.unwrap();
-    // Only the catalog's owner can read buffers by the library.
+    // Only the catalog's owner can read buffers through the library.
     let owner = "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pgtrickle'";
     if left.is_some() && !t.db().query_one(owner, &[]).await.unwrap().get::<bool>(0) {
         let table = format!("TABLE {}", trickle_client::registry::shown(&e));
@@ -81,7 +81,7 @@ pub(crate) async fn run(s: &Session, sql: &str) {
     s.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
 }
 
-/// Returns the number that a query of one row and one column gives.
+/// Returns the number that a query with one row and one column returns.
 pub(crate) async fn count(s: &Session, sql: &str) -> i64 {
     s.client().query_one(sql, &[]).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}")).get(0)
 }

@@ -8,7 +8,7 @@ use trickle_core::types::{Datum, Type};
 /// Greatest number of rows in one INSERT.
 const BATCH: usize = 500;
 
-/// Creates tables with their keys, then the validated foreign keys between them.
+/// Creates tables with their keys. Then creates the validated foreign keys between the tables.
 pub(crate) async fn create_tables(session: &Session, tables: &[&TableDef]) {
     let mut sql = String::new();
     for table in tables {
@@ -39,9 +39,9 @@ pub(crate) async fn create_tables(session: &Session, tables: &[&TableDef]) {
     run(session, &sql).await;
 }
 
-/// Applies a change, or fills an empty table. Rows of negative weight are deleted as often as their weight
-/// says, and then rows of positive weight are inserted. Rows to delete are found by their image, so 1.0 is
-/// never deleted instead of 1.00.
+/// Applies a change, or fills an empty table. Rows with negative weights are deleted as often as their weight
+/// says. Then rows with positive weights are inserted. A row to delete is found by its image, so 1.0 is never
+/// deleted instead of 1.00.
 pub(crate) async fn apply_change(session: &Session, table: &TableDef, change: &ZSet) {
     let mut sql = String::new();
     for (row, weight) in change.iter().filter(|(_, w)| *w < 0) {
@@ -97,7 +97,7 @@ fn columns(table: &TableDef, positions: &[usize]) -> String {
     names.join(", ")
 }
 
-/// Returns a name in quotes. Every name is quoted, so no name needs a special case.
+/// Returns a name in quotes. Every name gets quotes, so no name is a special case.
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,7 +1,7 @@
 //! Private servers and databases for tests.
 //!
-//! The servers are made by [`trickle_client::throwaway`] and started once per test binary and version. Each
-//! test gets a database of its own on each of them.
+//! [`trickle_client::throwaway`] makes the servers. The servers are started once per test binary and version.
+//! Each test gets a database of its own on each server.
 
 mod bag;
 pub(crate) mod cut;

@@ -1,18 +1,18 @@
-//! Tests run the program with a password that no output may contain. Whichever test runs the program, its
-//! whole output is searched for the password.
+//! Tests run the program with a password that no output may contain. Each run of the program in any test
+//! searches the whole output for the password.
 
 use std::io::{self, Read};
 use std::process::{Command, Output};
 
 /// A password with characters that URLs, `key=value` pairs and password files escape. Servers of tests ask
-/// for no password, unless a test configures them to ask for this one.
+/// for no password, unless a test configures them to ask for this password.
 pub(crate) const PASSWORD: &str = "Tulip%zz @/:?Otter'\\=Maple";
 
 /// Parts of the password that stay the same however the password is escaped.
 const PIECES: [&str; 3] = ["Tulip", "Otter", "Maple"];
 
-/// Returns a command that runs the program with the password. The command lacks this machine's environment
-/// variables that would change the program's behaviour.
+/// Returns a command that runs the program with the password. The command lacks those environment variables
+/// of this machine that would change the program's behaviour.
 pub(crate) fn program() -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
     for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
@@ -32,13 +32,13 @@ pub(crate) fn output(program: &mut Command) -> Output {
     out
 }
 
-/// Asserts that no part of the password is in a text, however it is escaped.
+/// Asserts that no part of the password is in a text, in any form of escaping.
 #[track_caller]
 pub(crate) fn assert_hidden(text: &str) {
     assert!(!PIECES.iter().any(|p| text.contains(p)), "a password is told: {text}");
 }
 
-/// A stream of the program's output, searched for the password while it is read.
+/// A stream of the program's output. The stream is searched for the password while it is read.
 #[derive(Debug)]
 pub(crate) struct Said<R> {
     from: R,
@@ -56,8 +56,8 @@ impl<R: Read> Read for Said<R> {
         let n = self.from.read(to)?;
         self.last.extend_from_slice(&to[..n]);
         assert_hidden(&String::from_utf8_lossy(&self.last));
-        // One read may end within the password, so the end of the read text is searched again with the next
-        // one.
+        // A read may end within the password. So the end of the text that was read is searched again with the
+        // next read.
         let kept = self.last.len().saturating_sub(PASSWORD.len());
         self.last.drain(..kept);
         Ok(n)

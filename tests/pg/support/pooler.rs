@@ -1,6 +1,6 @@
 //! A real PgBouncer between a test and its server. The pooler belongs to one test, has a directory of its
-//! own, and is reached by a socket or a loopback port. It ends with the test process, however the test
-//! process ends.
+//! own, and is reached by a socket or a loopback port. The pooler ends with the test process, however the
+//! test process ends.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -68,7 +68,7 @@ fn id(args: &[&str]) -> Option<String> {
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Returns the user as which the pooler runs if the tests run as root: the same user as for the servers. None
+/// Returns the user as which the pooler runs if the tests run as root. The servers run as the same user. None
 /// stands for the user of the tests.
 fn user() -> Option<&'static str> {
     (id(&["-u"]).as_deref() == Some("0")).then_some(())?;
@@ -76,7 +76,7 @@ fn user() -> Option<&'static str> {
 }
 
 impl Pooler {
-    /// Starts a pooler in front of the server with these options. `users` are the lines of its `auth_file`.
+    /// Starts a pooler in front of the server with these options. `users` has the lines of its `auth_file`.
     /// In `settings`, `DIR` stands for the pooler's directory. `files` are written into that directory.
     pub(crate) async fn start(
         server: &str,
@@ -128,7 +128,7 @@ impl Pooler {
         }
     }
 
-    /// Kills the pooler and starts it again: all connections through it are lost.
+    /// Kills the pooler and starts it again. All connections through the pooler are lost.
     pub(crate) async fn restart(&mut self) {
         let socket = self.dir.join(format!(".s.PGSQL.{}", self.port));
         // The next pooler makes the socket again.
@@ -175,8 +175,8 @@ pub(crate) async fn said(client: &Client, text: &str) -> Vec<String> {
     rows.into_iter().filter_map(value).collect()
 }
 
-/// Opens as many clients as the pool has server processes. Each client holds one of them by an open
-/// transaction.
+/// Opens as many clients as the pool has server processes. Each client holds one of these processes by an
+/// open transaction.
 pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..POOL {

@@ -8,8 +8,7 @@ use std::path::Path;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Session, Settings};
 
-/// Settings of small servers with a logical write-ahead log, for subscriptions, and with commits that survive
-/// a crash.
+/// Settings of small servers. The write-ahead log is logical, for subscriptions, and commits survive a crash.
 const SETTINGS: &[&str] =
     &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
 
@@ -68,8 +67,8 @@ pub(crate) fn todays_version(test: impl AsyncFn(&Path)) {
     }
 }
 
-/// Runs a test with the binaries of the newest version; in the long run of `just nightly`, with the binaries
-/// of every version (see [`newest_server`](super::newest_server)).
+/// Runs a test with the binaries of the newest version. In the long run of `just nightly`, runs the test with
+/// the binaries of every version (see [`newest_server`](super::newest_server)).
 pub(crate) fn newest_version(test: impl AsyncFn(&Path)) {
     let found = throwaway::find().unwrap();
     let few = if is_nightly() { found.len() } else { 1 };
@@ -91,7 +90,7 @@ pub(crate) async fn open(server: &Server, database: &str, settings: Settings) ->
 /// Makes a new server a standby of `primary`.
 pub(crate) async fn follow(server: &mut Server, primary: &Server) {
     let (from, to) = (primary.directory().display(), server.directory().display());
-    // The server runs the copy as its own user, since the data files belong to that user.
+    // The server copies the files under its own user, since the data files belong to that user.
     let copied = format!(
         "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
          && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 use trickle_client::{Session, throwaway};
 
-/// Settings with room for concurrent tests and every CDC mode. Just-in-time compilation is off, since over
-/// few rows it would take longer than the queries.
+/// Settings for many concurrent tests and for every mode of capture. Just-in-time compilation is off, since
+/// over few rows it would take longer than the queries.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "max_prepared_transactions=20",
@@ -49,7 +49,7 @@ impl Server {
         self.server.config(database)
     }
 
-    /// Runs a statement about databases, from another database.
+    /// Runs a statement about databases in a session of another database.
     fn administer(&self, sql: &str) {
         runtime().block_on(async {
             let s = Session::connect(&self.config("postgres")).await.unwrap();
@@ -68,14 +68,14 @@ pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
-/// Whether the nth element of a list runs today. Each day one of `of` elements runs, others on other
-/// days, and in the long run all run. Through the SQL API half as many run.
+/// Whether the nth element of a list runs today. Each day one of `of` elements runs. In the long run all
+/// elements run. Through the SQL API half as many elements run each day.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
     is_nightly() || nth as u64 % of == today() % of
 }
 
-/// Returns the number of days since 1970, which stays the same for the whole run.
+/// Returns the number of days since 1970. The number stays the same for the whole run.
 fn today() -> u64 {
     static DAY: OnceLock<u64> = OnceLock::new();
     let seconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -149,9 +149,9 @@ pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
 }
 
-/// Runs a test on one server, chosen by the test's name and the day; in the long run of `just nightly`, on
-/// every server. For tests whose results could differ between versions and so far have not. Tests whose
-/// results have differed (`traps_*`) run on every server.
+/// Runs a test on one server, chosen by the test's name and the day. In the long run of `just nightly`, runs
+/// the test on every server. The function is for tests whose results could differ between versions, but have
+/// not differed so far. Tests whose results have differed (`traps_*`) run on every server.
 pub(crate) fn todays_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let todays = todays(all.len());
@@ -169,8 +169,9 @@ pub(super) fn todays(of: usize) -> usize {
     (lot % of.max(1) as u64) as usize
 }
 
-/// Runs a test on the newest server; in the long run of `just nightly`, on every server. For long tests, and
-/// for tests of processes, clocks and messages, which depend little on the version of the server.
+/// Runs a test on the newest server. In the long run of `just nightly`, runs the test on every server. The
+/// function is for long tests, and for tests of processes, clocks and messages, which depend little on the
+/// version.
 pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let newest = all.iter().map(|s| s.major).max().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Runs the tests through the SQL API of the extension if `TRICKLE_THROUGH=extension` is set. Functions of
-//! the extension then create, alter, refresh and drop stream tables; the library still compares the stored
+//! the extension then create, alter, refresh and drop stream tables. The library still compares the stored
 //! rows.
 
 use super::{count, run};
@@ -15,7 +15,7 @@ use trickle_core::refresh::{Action, MemberReport, Phases};
 use trickle_engine::Error;
 use trickle_engine::db::ServerError;
 
-/// Whether this run goes through the extension.
+/// Whether this run uses the SQL API of the extension.
 pub(crate) fn is_meant() -> bool {
     static MEANT: OnceLock<bool> = OnceLock::new();
     *MEANT.get_or_init(|| std::env::var("TRICKLE_THROUGH").is_ok_and(|t| t == "extension"))
@@ -54,7 +54,7 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
 async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<()> {
     let client = t.connection().client();
     let path: String = client.query_one("SHOW search_path", &[]).await.unwrap().get(0);
-    // A client calls functions under its own search path, so the restricted path of the library's connection
+    // A client calls functions under its own search path. So the restricted path of the library's connection
     // is reset for the call.
     let is_shut = path == "pg_catalog, pg_temp";
     if is_shut {
@@ -69,8 +69,8 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
     let answered = ServerError::new(db.code().code(), db.message());
     let answered = answered.with_detail(db.detail()).with_hint(db.hint());
     let said = Error::server("call a function", answered).saying(db.message());
-    // The extension raises an error without an SQLSTATE of its own as an invalid parameter; a refused query
-    // has SQLSTATEs of syntax and features.
+    // The extension raises an error without an SQLSTATE of its own as an invalid parameter. A refused query
+    // has an SQLSTATE of syntax or of an unsupported feature.
     let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));
     Err(if is_input { said.blamed_on_input() } else { said })
 }
@@ -125,8 +125,8 @@ pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<
     Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
 }
 
-/// Whether the SQL API can do a refresh with these options. Some options are for refreshes on
-/// schedule only. For an IMMEDIATE stream table the SQL API has only a repair, which waits for all writers.
+/// Whether the SQL API can do a refresh with these options. Some options are only for refreshes on schedule.
+/// For an IMMEDIATE stream table the SQL API has only a repair, which waits for all writers.
 pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
     for name in names {
         if options.full && t.find(name).await?.is_immediate() {
@@ -145,9 +145,9 @@ pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
 }
 
 /// Refreshes the stream tables in one statement, so that all have the same time of the clock. The report of a
-/// stream table is its first new entry in the history, since a source of several stream tables may be
-/// refreshed several times. Refreshes by the server's scheduler are left out. A full refresh is done by
-/// `repair_stream_table`.
+/// stream table is its first new entry in the history. There may be several new entries, since a source of
+/// several stream tables may be refreshed several times. Refreshes by the server's scheduler are left out. A
+/// full refresh uses `repair_stream_table`.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";

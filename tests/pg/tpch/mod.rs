@@ -1,5 +1,5 @@
-//! The 22 queries of TPC-H (without ORDER BY where there is no LIMIT) as stream tables, with data that follow
-//! the rules of the TPC-H specification.
+//! The 22 queries of TPC-H as stream tables, with data that follow the rules of the TPC-H specification. A
+//! query without LIMIT has no ORDER BY.
 
 mod plans;
 
@@ -14,7 +14,7 @@ const CYCLES: usize = 5;
 /// Number of orders that RF1 adds and RF2 deletes, at the scale of this test.
 const REFRESHED: usize = 15;
 
-/// Runs RF1, RF2, and updates of every table; the smaller tables are updated only in some cycles.
+/// Runs RF1, RF2, and updates of every table. The smaller tables are updated only in some cycles.
 async fn change(client: &Client, cycle: usize, new: &Increment) {
     client.batch_execute("BEGIN").await.unwrap();
     copy(client, "orders", new.orders.iter().cloned()).await.unwrap();

@@ -6,7 +6,7 @@ use trickle_bench::tpch::{QUERIES, SCHEMA, fill};
 const TPCH: Benchmark = Benchmark {
     schema: SCHEMA,
     queries: &QUERIES,
-    // The tables nation and region get no changes: a nation has a 25th of all customers and suppliers, and
+    // The tables nation and region get no changes. A nation has a 25th of all customers and suppliers, and
     // many rows refer to these.
     changes: &[
         ("part", "p_partkey IN (9, 90)", "p_brand = 'Brand#23', p_container = 'MED BOX', p_type = 'PROMO'"),
@@ -20,14 +20,14 @@ const TPCH: Benchmark = Benchmark {
     // to 600,000 rows.
     most: 5_000.0,
     reviewed: &[
-        // One of the rows under a LIMIT leaves, and its successor is sought among all rows.
+        // One of the rows under a LIMIT is removed. The delta seeks its successor among all rows.
         Reviewed("q03 q10", "customer orders lineitem", "state_", "refill"),
         Reviewed("q15", "lineitem", "state_", "refill of the greatest revenue"),
         // Reading all parts of one type costs less than 1,200 probes.
         Reviewed("q08", "supplier", "part", "the planner's choice"),
         // The user has no index that finds parts by brand, type and size.
         Reviewed("q16", "part supplier partsupp", "part", "groups that are counted anew"),
-        // The query compares every row with the sum, which changes.
+        // The query compares every row with the sum, and the sum changes.
         Reviewed("q11", "partsupp", "state_", "a sum over all parts"),
     ],
 };

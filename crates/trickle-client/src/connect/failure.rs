@@ -228,8 +228,8 @@ impl Cause {
 /// Makes the error for people from the hosts that were tried (at least one), each with the cause of its
 /// failure.
 pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError {
-    // The hint is the one for the first host that failed for another reason than its kind, else for the first
-    // host.
+    // The hint is about the first host that failed for a reason other than its kind. If there is no such
+    // host, the hint is about the first host.
     let telling = refused.iter().position(|(_, c)| !matches!(c, Cause::Unwanted(_))).unwrap_or(0);
     let told = |(names, cause): (Names, Cause)| (names.place(), cause.words(&names));
     let told: Vec<(String, Words)> = refused.into_iter().map(told).collect();

@@ -1,4 +1,4 @@
-//! Errors of connection strings. A mistyped connection string may have a password anywhere in it, and a piece
+//! Errors of connection strings. A mistyped connection string may have a password anywhere in it. A piece
 //! that looks like the name of an option may be half of a password. So these errors hold no text of the
 //! string: they name a part of the string, or give the number of a place.
 

@@ -128,7 +128,7 @@ impl<'k> Keeper<'k> {
     }
 }
 
-/// Returns a name that no other refresher has, and by which people recognize this one.
+/// Returns a name that no other refresher has, and by which people recognize this refresher.
 fn own_name() -> String {
     use std::hash::{BuildHasher, Hasher};
     let host = whoami::hostname().unwrap_or_else(|_| "a host without a name".to_owned());

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use trickle_engine::{Error, Result};
 
 /// A shell script that starts the server as a child, waits until standard input ends, stops the server and
-/// removes its directory. Standard input is a pipe, whose other end the process that started the script
-/// holds. So the server ends with that process after success, panic, abort or kill alike, unless there is a
-/// file `keep` in the directory.
+/// removes its directory. Standard input is a pipe, and the process that started the script holds the other
+/// end of the pipe. So the server ends with that process after success, panic, abort or kill alike, unless
+/// there is a file `keep` in the directory.
 ///
 /// For each line of standard input, the script kills all processes of the server at once, and starts the
 /// server again. A new server refuses to start while a process of the old server still holds shared memory.

@@ -108,8 +108,8 @@ const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FR
     AND NOT EXISTS (SELECT FROM pg_constraint k WHERE d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
         AND k.contype IN ('p', 'n')) ORDER BY 1";
 
-/// Returns, in words, the columns that a stream table loses when it gets the columns `after`, and the user's
-/// objects that are dropped with the lost columns.
+/// Describes the losses of a stream table that gets the columns `after`: its lost columns, and the user's
+/// objects that are dropped with them.
 ///
 /// # Errors
 /// The columns that stay would get another order, which the table cannot take.
@@ -137,9 +137,9 @@ pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[
         .hint(format!("Give {reader} a query without it first, or drop it.")))
 }
 
-/// Switches off the capture of the result table where a captured column is dropped or gets another type,
-/// even if nobody reads the column any more. Readers of the table are planned again afterwards, and capture
-/// the new columns.
+/// Switches off the capture of the result table where a captured column is dropped or gets another type. It
+/// does so even if nobody reads the column any more. Readers of the table are planned again afterwards, and
+/// capture the new columns.
 async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
     let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL jsonb_array_elements(b.segments) s \
          CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n JOIN pg_attribute a \
@@ -176,8 +176,8 @@ pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[Output
     Ok(changes("", &columns_of(db, old).await?, after).is_some())
 }
 
-/// Adds a hint to the error by which PostgreSQL refuses a change because of a dependent object. An object of
-/// the user's is never dropped by trickle.
+/// Adds a hint to the error by which PostgreSQL refuses a change because of a dependent object. trickle never
+/// drops an object of the user's.
 pub(super) fn kept(e: Error) -> Error {
     match e.sqlstate() {
         Some("2BP01" | "0A000") => {
@@ -217,8 +217,8 @@ fn kept_key(
     if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
 }
 
-/// Returns the statements that drop the primary key of a stored table (unless the new design has the same
-/// key), the index that trickle made, and NOT NULL.
+/// Returns the statements that drop the primary key of a stored table, the index that trickle made, and NOT
+/// NULL. The primary key stays if the new design has the same key.
 async fn drop_identity(
     t: &Transaction<'_>,
     old: &Entry,
@@ -281,7 +281,8 @@ impl Design {
     pub(crate) fn columns(&self) -> Vec<OutputColumn> {
         match &self.table {
             Some(table) => {
-                // A table of a domain would check, in each refresh, values of which the query checks nothing.
+                // A column of a domain type would have its values checked at each refresh, although the query
+                // does not check them.
                 let column = |(stored, of): (&StoredColumn, &OutputColumn)| OutputColumn {
                     spelled: of.base.clone().unwrap_or_else(|| of.spelled.clone()),
                     former: stored.ty.collation().is_none().then(|| stored.ty.unmodified().sql_name()),

@@ -2,8 +2,8 @@
 //! hidden stream table, which is called the table beside. When the table beside is filled, its rows take the
 //! place of the former result in one transaction.
 //!
-//! - Readers see the former result until that transaction ends, and the new result afterwards, even if the
-//!   process dies at any time. Readers wait only while rows are written into a table whose columns change.
+//! - Other sessions see the former result until that transaction ends, and the new result afterwards, even if
+//!   the process dies at any time. They wait only while rows are written into a table whose columns change.
 //! - Until that transaction, the stream table is refreshed by its former query. Errors that the new query
 //!   raises affect the table beside alone.
 //! - The table beside has its own frontier, which becomes the frontier of the stream table. So the exchange
@@ -52,8 +52,8 @@ pub(crate) struct Written {
 }
 
 /// The statement that locks the rows of buffers in the catalog, so that no session drops changes that the new
-/// result still needs. A session that drops such changes marks the readers of the source for a recompute, and
-/// the stream table is not yet one of these readers.
+/// result still needs. A session that drops such changes marks the readers of the source for a recompute. The
+/// stream table is not one of these readers yet.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
 
@@ -137,7 +137,7 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     /// Returns an error where the triggers of an IMMEDIATE stream table read a column that would be dropped.
-    /// Those triggers would count the missing values as nothing.
+    /// Those triggers would not fail, but would leave out the values of that column.
     async fn require_not_kept_over(&self, old: &Entry, gone: &[String]) -> Result<()> {
         let registry = self.linked(&[old.relation.id]).await?;
         let mut read =
@@ -173,8 +173,8 @@ impl<C: RefreshDriver> Trickle<C> {
         .map_err(|e| e.hint("Drop what reads it, or give the columns another order."))
     }
 
-    /// Returns an error where an object that is no stream table depends on these columns of a stream table,
-    /// or on any of its columns where `columns` is `None`.
+    /// Returns an error where an object that is no stream table depends on these columns of a stream table.
+    /// `None` stands for all of its columns.
     pub(crate) async fn require_free(&self, old: &Entry, columns: Option<Vec<String>>) -> Result<()> {
         let params: [&dyn Bind; 2] = [&old.relation.id.0, &columns];
         let found = self.db().query_opt(DEPENDENTS, &params).await;
@@ -349,8 +349,8 @@ fn changing(old: &Entry) -> String {
 /// the tables that the caller read.
 async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
-    // A writer takes its lock on the source first and its lock on this table afterwards, so this transaction
-    // removes the triggers of the sources first.
+    // A writer locks the source first and this table afterwards. So this transaction removes the triggers of
+    // the sources first.
     immediate::remove(t, old.id).await?;
     let (there, built) = (shown(old), shown(beside));
     let locks = format!(
@@ -416,8 +416,8 @@ async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     Ok(Written { inserted: rows(inserted.map_err(fail)?), updated: 0, deleted: rows(deleted) })
 }
 
-/// Whether the table beside and a design were planned for the same query over the same sources, and no
-/// source was altered between the two plans.
+/// Whether the table beside and a design were planned for the same query over the same sources. No source may
+/// have been altered between the two plans.
 fn alike(beside: &Entry, design: &Design) -> bool {
     let built: BTreeSet<(u32, &str)> =
         beside.dependencies.iter().map(|d| (d.relation.id.0, &*d.fingerprint)).collect();

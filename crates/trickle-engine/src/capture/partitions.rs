@@ -1,9 +1,10 @@
-//! Partitions that come to a captured table or leave it, within the command that brings or takes them.
+//! Captures the rows of partitions that a command adds to a captured table, or takes from it, within that
+//! command.
 //!
 //! The rows of such a partition become changes in the buffer, with weight 1 or −1, and readers go on by
 //! deltas. The partition is locked by the command, so nobody else writes it before the command commits. Where
-//! the buffer cannot take its rows, nothing is done here, and readers are recomputed, since the definition of
-//! the table has changed.
+//! the buffer has no room for its rows, this module does nothing; readers are then recomputed, since the
+//! definition of the table has changed.
 
 use super::stored::{knowing, note, note_without, require_known};
 use super::{make, read, rebuild_readers, table_by_oid};
@@ -16,12 +17,12 @@ use trickle_core::sql::Qualified;
 use trickle_core::sql::ast::{Lock, LockMode, Statement};
 use trickle_core::sql::print;
 
-/// The greatest number of bytes of a partition that comes with rows. The partition is not in use yet, so
-/// copying its rows keeps nobody waiting. ATTACH itself reads the partition too.
+/// The greatest number of bytes of an added partition whose rows are copied to the buffer. The partition is
+/// not in use yet, so copying its rows keeps nobody waiting. ATTACH itself reads the partition too.
 const MOST_COMING: i64 = 256 << 20;
 
-/// The greatest number of bytes of a partition that goes. Its parent stays locked while its rows are copied,
-/// which takes about a second for so many.
+/// The greatest number of bytes of a leaving partition whose rows are copied to the buffer. The parent stays
+/// locked while the rows are copied, which takes about a second for that size.
 const MOST_LEAVING: i64 = 32 << 20;
 
 /// The command that takes the rows of a partition from a table.
@@ -35,9 +36,9 @@ pub enum Leaving {
     Emptied,
 }
 
-/// Lets readers of table `$1` keep plans that were made without the partitions `$2`, now that the table has
-/// these and loses the partitions `$3`. The plans still read the same table. A reader that another session
-/// refreshes at the moment is skipped, and planned again later.
+/// Lets readers of table `$1` keep their plans. The plans were made without the partitions `$2`, which the
+/// table has got, and with the partitions `$3`, which the table will lose. The plans still read the same
+/// table. A reader that another session refreshes at the moment is skipped, and planned again later.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $3),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END, $3)
@@ -46,18 +47,18 @@ WHERE d.source_relid = $1 AND d.pgt_id IN (
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
     FOR UPDATE OF r SKIP LOCKED)";
 
-/// The names of the tables `$1`, with whether each holds rows itself.
+/// The names of the tables `$1`, and for each whether it stores rows itself.
 const NAMES: &str = "SELECT n.nspname, c.relname, c.relkind = 'r' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
-/// The captured tables above the partitions `$1`. In a transaction that may not see what others committed,
-/// there are none to be followed.
+/// The captured tables above the partitions `$1`. The list is empty in a transaction of another isolation
+/// level than READ COMMITTED, which may not see everything that others have committed.
 const ABOVE: &str = "SELECT DISTINCT a.relid::oid FROM unnest($1::oid[]) p(oid) CROSS JOIN LATERAL pg_partition_ancestors(p.oid) a \
      JOIN pgtrickle.pgt_buffers b ON b.source_relid = a.relid \
      WHERE a.relid <> p.oid AND b.capture = 'ON' AND current_setting('transaction_isolation') = 'read committed' ORDER BY 1";
 
-/// The parent of partition `$1`, the partition, and those below it, in the order in which the server locks
-/// them. Without the parent where the command does not lock it (`$2`).
+/// The parent of partition `$1`, the partition, and the partitions below it, in the order in which the server
+/// locks them. The parent is included only if `$2` is true, which means that the command locks the parent.
 const LOCKED: &str = "SELECT n.nspname, c.relname FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
      UNION ALL SELECT 1, $1 UNION ALL SELECT 2, unnest(pgtrickle.children($1))) x(level, oid) \
      JOIN pg_class c ON c.oid = x.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY x.level, x.oid";
@@ -66,7 +67,7 @@ const LOCKED: &str = "SELECT n.nspname, c.relname FROM (SELECT 0, h.inhparent FR
 #[derive(Debug, Default)]
 struct Named {
     all: Vec<Qualified>,
-    /// Those among them that hold rows themselves.
+    /// The partitions in `all` that store rows themselves.
     filled: Vec<Qualified>,
 }
 
@@ -89,8 +90,8 @@ async fn table(t: &Transaction<'_>, source: u32, doing: &str) -> Result<Option<A
     table_by_oid(&**t, &mut PgCatalog::new(), row.get(0), row.get(1)).await
 }
 
-/// Captures the changes of the partitions that a table got by the last command, and writes the rows that they
-/// came with to the buffer. Waits for no other session.
+/// Captures the changes of the partitions that the last command added to a table, and writes the rows of
+/// these partitions to the buffer. Waits for no other session.
 pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let doing = "capture the changes of a new partition";
     let fail = |e| Error::server(doing, e);
@@ -109,8 +110,8 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Returns the captured tables whose rows the command takes with these partitions. Locks the partitions, and
-/// their parents where the command does, as the command would.
+/// Returns the captured tables from which the command takes the rows of these partitions. Takes the same
+/// locks as the command will: on the partitions, and on their parents where the command locks these.
 pub(crate) async fn sources_of(t: &Transaction<'_>, partitions: &[u32], how: Leaving) -> Result<Vec<u32>> {
     let doing = "lock a partition that goes";
     let fail = |e| Error::server(doing, e);
@@ -133,9 +134,9 @@ pub(crate) async fn sources_of(t: &Transaction<'_>, partitions: &[u32], how: Lea
     Ok(above)
 }
 
-/// Writes the rows of the partitions that the next command takes from a table to its buffer, as deleted.
-/// Readers and triggers get the description that the table will have. Returns false, and does nothing, where
-/// readers must be recomputed.
+/// Captures the rows of partitions that the next command takes from a table: writes them to the buffer as
+/// deleted rows. Notes, for readers and triggers, the definition that the table will have after the command.
+/// Returns false, and does nothing, where readers must be recomputed.
 pub(crate) async fn let_go(
     t: &Transaction<'_>,
     source: u32,
@@ -153,7 +154,8 @@ pub(crate) async fn let_go(
     let rows = named.filled.iter().flat_map(|p| c.buffer.rows_of(p, -1));
     if how == Leaving::Emptied {
         if named.filled.len() < named.all.len() {
-            // A partition with partitions fires the triggers of all of them, so the TRUNCATE is left to these.
+            // TRUNCATE of a partition that itself has partitions fires the triggers of all of them. These
+            // triggers handle the TRUNCATE.
             return Ok(false);
         }
         let statements: Vec<Statement> =
@@ -172,9 +174,10 @@ pub(crate) async fn let_go(
     Ok(true)
 }
 
-/// Ends what [`let_go`] began, after the command. Makes the triggers of emptied partitions again. Marks the
-/// readers of the table if the command did not take the rows of the partitions: the name of one may have
-/// become another table's before it was locked.
+/// Completes, after the command, the work that [`let_go`] began. Makes the triggers of emptied partitions
+/// again. Marks the readers of the table for a recompute if the command did not take the rows of the
+/// partitions. The reason may be that a partition's name became the name of another table before the
+/// partition was locked.
 pub(crate) async fn left(t: &Transaction<'_>, source: u32, partitions: &[u32], how: Leaving) -> Result<()> {
     let doing = "follow a partition that went";
     let fail = |e| Error::server(doing, e);

@@ -1,5 +1,5 @@
-//! Stops capturing the changes of a table: because no stream table reads it any more, or until the user
-//! wants the changes captured again.
+//! Stops capturing the changes of a table, for one of two reasons. Either no stream table reads the table any
+//! more, or the user has switched the capture off until further notice.
 
 use super::HIDDEN;
 use crate::db::{Connection, Transaction};

@@ -1,5 +1,5 @@
-//! Makes the triggers of all captured tables again, for another version of the catalog, or for a database
-//! that the extension leaves.
+//! Makes the triggers of all captured tables again, for another version of the catalog, or before the
+//! extension is dropped from the database.
 
 use super::{
     captured, fresh, note_segments, read, rebuild_readers, run_as_catalog_owner, switch_off, table_by_oid,
@@ -11,9 +11,9 @@ use trickle_core::cdc::Mode;
 use trickle_core::sql::ast::{DropObject, ObjectKind, Statement};
 use trickle_core::vocabulary::Capture;
 
-/// Makes the functions of all capture triggers, which an earlier version of the catalog made, again over new
-/// segments. Takes no lock on the sources, and loses no change. The triggers of IMMEDIATE stream tables are
-/// dropped, and made again by the next refresh.
+/// Replaces the functions of all capture triggers that an earlier version of the catalog made. The new
+/// functions write to new segments. Takes no lock on the sources, and loses no change. The triggers of
+/// IMMEDIATE stream tables are dropped, and made again by the next refresh.
 ///
 /// # Errors
 /// Errors of the server.
@@ -41,8 +41,8 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
     stopped.map(drop).map_err(fail)
 }
 
-/// Makes triggers for an earlier version of the catalog, which call no function of this version. IMMEDIATE
-/// stream tables are marked, so that the earlier version recomputes them.
+/// Makes triggers for an earlier version of the catalog. These triggers call no function of this version.
+/// IMMEDIATE stream tables are marked, so that the earlier version recomputes them.
 pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
     let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);

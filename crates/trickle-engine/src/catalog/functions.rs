@@ -91,8 +91,9 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
     Ok(found)
 }
 
-/// Returns the function that a call with these argument types means: the one with exactly these types, else
-/// the first one whose parameters implicit casts lead to.
+/// Returns the function that a call with these argument types means. This is the function with exactly these
+/// types. If there is none, it is the first function to whose parameter types the arguments can be cast
+/// implicitly.
 pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
     let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
         f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))

@@ -236,7 +236,8 @@ impl Catalog for PgCatalog {
     }
 
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
-        // A text under another collation than its own has no fields, and its name is no name of a type.
+        // A text type with another collation than the default one has no fields. Its name is not the name of
+        // a type in the catalog.
         if ty.collation().is_some() {
             return None;
         }

@@ -11,12 +11,13 @@ use trickle_core::expr::{FuncKind, FuncSig, Volatility};
 use trickle_core::types::Type;
 
 /// Operators that take arguments of these types, and functions with a pseudo-type among their parameters that
-/// take such arguments; the nearest come first. A parameter is nearest if it has the argument's own type. The
-/// next parameters in this order have a pseudo-type for arguments of that sort, a type that the argument is
-/// binary-coercible to, and a pseudo-type for any argument.
+/// take such arguments; the nearest come first. A parameter is nearest if it has the argument's own type.
+/// Then come a pseudo-type for arguments of that sort, a type that the argument is binary-coercible to, and a
+/// pseudo-type for any argument.
 ///
-/// A result that has a pseudo-type gets the type of the argument of that sort. Otherwise it gets a type that
-/// belongs to the range among the arguments, or the type of the arrays or elements of an argument.
+/// A result whose declared type is a pseudo-type gets the type of the first argument whose parameter has the
+/// same pseudo-type. If there is no such argument, the result gets a type that belongs to a range or an array
+/// among the arguments.
 ///
 /// An operator without a schema is the server's own, since the canonical text names the schema of every other
 /// operator. Somebody may since have made an operator that fits better. A function without a schema is also

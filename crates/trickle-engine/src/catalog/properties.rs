@@ -1,12 +1,12 @@
 //! Properties of tables, types and functions that a plan may rely on, as the server's catalog declares them.
 //! Each property has its guarantee on PostgreSQL 15 to 18, the function or statement that reads it, and the
-//! cases without the guarantee. docs/properties.md is made from this list. A test of this module searches
-//! the other modules for catalog columns that declare such properties. Only `catalog` and `schema` may read
-//! these columns.
+//! cases without the guarantee. The file docs/properties.md is made from this list. A test of this module
+//! searches the other modules for catalog columns that declare such properties. Only `catalog` and `schema`
+//! may read these columns.
 //!
-//! For a new property, the server must guarantee it for every row that a query can see, whatever role,
-//! setting or kind of table wrote the row. A plan must be made again when the property is lost
-//! (`pgtrickle.relied`, the fingerprints). A declaration counts as a property only if the server enforces it.
+//! The server must guarantee a new property for every row that a query can see. No role, setting or kind of
+//! table may be an exception. A plan must be made again when the property is lost (`pgtrickle.relied`, the
+//! fingerprints). A declaration counts as a property only if the server enforces it.
 
 /// A property that the server's catalog declares.
 #[derive(Clone, Copy, Debug)]

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use trickle_core::types::{OtherType, Type};
 
 /// The types `$1` and the types that these consist of, with all facts that the engine needs. Enums, ranges
-/// and arrays use the operator classes of their pseudo-type. A type without an operator class may use one of
-/// a type that it is binary-coercible to.
+/// and arrays use the operator classes of their pseudo-type. A type without an operator class may use the
+/// operator class of a type to which it is binary-coercible.
 ///
 /// A type counts as one without operators where the engine could not write calls of its operators. One case
-/// is a type whose `=` is in none of the schemas `$2`, so that the text would mean the operator `=` of
-/// another type. The other case is a composite type. IS NULL tests the fields of a composite value and not
-/// the value itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
+/// is a type whose `=` is in none of the schemas `$2`. The text `=` would then mean the operator of another
+/// type. The other case is a composite type. IS NULL tests the fields of a composite value and not the value
+/// itself. So a composite value with some NULL fields is neither NULL nor NOT NULL.
 ///
 /// An array type is the one that its element type names as its array type (`typarray`). The types int2vector
 /// and oidvector have elements as well, but their values are written otherwise.
 ///
 /// A type of an extension counts as one whose equal values may be written differently, as citext values are.
-/// Where its equal values are in fact written alike, this costs a little.
+/// Where its equal values are in fact written alike, this costs a little extra work.
 const TYPES: &str = "
 WITH RECURSIVE wanted AS (
     SELECT unnest($1::oid[]) AS oid
@@ -63,8 +63,8 @@ SELECT t.oid, {type},
 FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
-/// The types for which the text `=` would mean an operator that a user made and that is not the one of the
-/// type's default class. `$1` are the schemas of the search path, NULL for that of the connection.
+/// The types for which the text `=` would mean an operator that a user made, instead of the `=` of the type's
+/// default operator class. `$1` are the schemas of the search path, NULL for that of the connection.
 const HIDDEN: &str = "
 SELECT DISTINCT x.oprleft FROM pg_operator x JOIN pg_namespace n ON n.oid = x.oprnamespace
 WHERE x.oprname = '=' AND x.oprleft = x.oprright AND x.oid >= 16384

@@ -87,7 +87,8 @@ impl Design {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
 
-    /// Whether the stream table is brought up to date by deltas, and the time alone may bring a delta.
+    /// Whether deltas bring the stream table up to date, and a delta may arise from the passing of time
+    /// alone.
     pub(crate) fn reads_clock(&self) -> bool {
         self.table.as_deref().is_some_and(StreamTable::reads_clock)
     }
@@ -97,7 +98,7 @@ impl Design {
         self.table.as_deref().map(layout_hash)
     }
 
-    /// Returns the hash that identifies the plans whose results the stored tables have.
+    /// Returns the hash that identifies the plans whose results are stored.
     pub(crate) fn stored_hash(&self) -> Result<Option<String>> {
         self.table.as_deref().map(stored_hash).transpose()
     }
@@ -179,7 +180,8 @@ impl Design {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
 
-    /// Writes the relations that the query reads into the catalog, in the state that the plan was made for.
+    /// Writes into the catalog which relations the query reads, with their definitions as they were when the
+    /// plan was made.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
             // Sequences count as tables, and so do TOAST tables, which hold values out of line (see the

@@ -33,8 +33,8 @@ SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'I
 ORDER BY name";
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Designs a stream table without changing anything in the database. Checks everything about its query
-    /// that can be checked in this way.
+    /// Designs a stream table without changing anything in the database. Makes all checks of its query that
+    /// need no change of the database.
     pub(crate) async fn design(
         &mut self,
         relation: Relation,

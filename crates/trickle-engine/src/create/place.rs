@@ -10,8 +10,8 @@ use trickle_core::sql::{Ident, Qualified};
 use trickle_core::vocabulary;
 
 impl<C: RefreshDriver> Trickle<C> {
-    /// Returns the schema and the name that a new table of this name gets, and the `pgt_id` of the stream
-    /// table that has this name already.
+    /// Returns the schema and the name that a new table of this name gets. Also returns the `pgt_id` of a
+    /// stream table that has this name already.
     pub(crate) async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
         let doing = |e| {
             let e = Error::server(format!("look for {name}"), e);

@@ -1,4 +1,4 @@
-//! The sources whose changes a new stream table has captured.
+//! The sources whose changes must be captured for a new stream table.
 
 use crate::capture;
 use crate::catalog::PgCatalog;

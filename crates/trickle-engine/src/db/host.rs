@@ -6,9 +6,9 @@ use crate::say::Voice;
 use std::sync::Arc;
 
 /// Marks a transaction in which the program alters and drops objects, so that the extension's event triggers
-/// do not follow them. The event triggers look for this lock. Only sessions of roles that have the rights of
-/// the catalog's owner are trusted with it. The lock conflicts only with statements that replace the catalog
-/// itself.
+/// do not follow them. The event triggers look for this lock. The event triggers trust this lock only in
+/// sessions of roles that have the rights of the catalog's owner. The lock conflicts only with statements
+/// that replace the catalog itself.
 const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
 
 /// The surroundings of a session. The default of each method is right for a session that has a server process
@@ -52,8 +52,8 @@ pub trait Host {
     }
 
     /// Prepares the connection for a pooler, which may give each transaction another server process and lets
-    /// other clients use that process in between. Afterwards the connection leaves nothing in a server
-    /// process, and relies on nothing that it left there. Each transaction begins with the statements
+    /// other clients use that process in between. Afterwards the connection leaves no state in a server
+    /// process, and relies on no state of an earlier transaction. Each transaction begins with the statements
     /// `_locals`, whose effects must end with the transaction.
     fn share(&mut self, _locals: &'static [&'static str]) {}
 }

@@ -2,10 +2,10 @@
 //! the server parses and analyses a prepared statement only once.
 //!
 //! A statement is prepared when it is sent for the second time. The connection finds a prepared statement by
-//! its text, by the settings under which it was analysed, and by the magnitude of the tables that it reads.
-//! The settings may decide the meaning of the text. For example, a literal of type `timestamptz` depends on
-//! the time zone. The magnitude decides the plan, which the server stores with the prepared statement. The
-//! number of changed rows is a part of the text, rounded to a power of two.
+//! its text, the settings at its analysis, and the magnitude of the tables that it reads. The settings may
+//! decide the meaning of the text. For example, a literal of type `timestamptz` depends on the time zone. The
+//! magnitude decides the plan, which the server stores with the prepared statement. The number of changed
+//! rows is a part of the text, rounded to a power of two.
 
 use super::Sent;
 use std::collections::HashMap;

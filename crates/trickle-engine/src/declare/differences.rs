@@ -19,7 +19,8 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Compares a stream table with its declaration, whose query was `seen` if it can be read now.
+    /// Compares a stream table with its declaration. `seen` has the properties of the declared query, if that
+    /// query can be read now.
     pub(super) fn of(d: &Declared, e: &Entry, seen: Option<&Seen>) -> Differences {
         let mut why = Vec::new();
         let query = is_another_query(d, e, seen);
@@ -44,7 +45,7 @@ impl Differences {
     }
 }
 
-/// Whether the declared query is another one than that of the stream table. The names in equal texts may mean
+/// Whether the declared query differs from the query of the stream table. The names in equal texts may mean
 /// other relations and functions than when the stream table was made.
 fn is_another_query(d: &Declared, e: &Entry, seen: Option<&Seen>) -> bool {
     let Some(seen) = seen else { return !same_text(&d.query, &e.original) };

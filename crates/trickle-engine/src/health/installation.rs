@@ -149,7 +149,8 @@ async fn triggers(db: &dyn Connection) -> Result<Check> {
     Ok(Check::new("triggers", Verdict::Bad, some(&found), advice))
 }
 
-/// Stream tables without an enabled guard, which every role with the privilege can write.
+/// Stream tables whose guard, the trigger that refuses writes, is missing or disabled. Every role with the
+/// privilege can write such a stream table.
 const GUARDS: &str = "
 SELECT s.pgt_relid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
 WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND g.tgenabled <> 'D')
@@ -365,8 +366,8 @@ fn altered(tables: &[Status], voice: Voice) -> Check {
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
-/// Processes that wait for a lock on a stream table or a source, each with the table, the processes that
-/// block it, and the prepared transactions that have a lock on the table. `pg_blocking_pids` has 0 for these.
+/// Processes that wait for a lock on a stream table or a source. Each has the table, the blocking processes,
+/// and the prepared transactions that have a lock on the table. `pg_blocking_pids` has 0 for these.
 const LOCKS: &str = "
 SELECT DISTINCT l.pid, l.relation::regclass::text, array_remove(pg_blocking_pids(l.pid), 0),
     CASE WHEN 0 = ANY (pg_blocking_pids(l.pid)) THEN ARRAY(

@@ -1,4 +1,4 @@
-//! Checks whether a publication keeps refreshes from writing the tables that they store results in.
+//! Checks whether a publication keeps refreshes from writing trickle's stored tables.
 
 use super::{Check, Verdict, asking};
 use crate::Result;

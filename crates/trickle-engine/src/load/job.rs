@@ -15,9 +15,9 @@ use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation
 /// A block number that is greater than the number of any block of a table.
 const END: u64 = u32::MAX as u64;
 
-/// The sizes of tables: the blocks of the largest partition, the bytes of all partitions together, and
-/// whether rows lack comparable addresses (foreign tables, tables with children). The sizes were read before
-/// the snapshot, so the last range has no end.
+/// The sizes of tables: the blocks of the largest partition, and the bytes of all partitions together. Also
+/// whether rows lack comparable addresses, as in foreign tables and tables with children. The sizes were read
+/// before the snapshot, so the last range has no end.
 const SIZES: &str = "
 SELECT t.oid, coalesce(max(s.bytes) / current_setting('block_size')::int8, 0)::int8, coalesce(sum(s.bytes), 0)::int8,
     bool_or(c.relkind = 'f' OR c.relkind = 'r' AND c.relhassubclass)

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// The statement which notes that the stream tables `$1` have all changes that were committed by the time
 /// `$2`, in microseconds since 1970. A stream table that reads the clock does not get a new time, since its
-/// rows were computed for the stored one.
+/// rows were computed for the stored time.
 ///
 /// A stream table that is being refreshed is left out, since its refresh notes the time itself. If that
 /// refresh reads an older snapshot, it could not write the catalog row after this statement had written it.
@@ -71,9 +71,9 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 }
 
-/// Returns the members of those groups in which every stream table is quiet. A quiet group is also left out
-/// if it reads a stream table of a group that is left out, since the refresh of that group may bring changes.
-/// The groups must be in an order in which each comes after the groups that it reads.
+/// Returns the members of those groups in which every stream table is quiet. A quiet group is nevertheless
+/// left out if it reads a stream table of a group that is left out. The refresh of that group may bring
+/// changes. The groups must be in an order in which each comes after the groups that it reads.
 fn all_idle(groups: &[Vec<Entry>], quiet: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (mut behind, mut idle) = (BTreeSet::new(), BTreeSet::new());
     for group in groups {

@@ -38,8 +38,8 @@ pub(crate) const OWN_COLLATION: &str = "CASE WHEN a.attcollation <> t.typcollati
     THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
     JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END";
 
-/// The types of the columns of the view `$1`, and behind each domain or array of a domain the type that it is
-/// over.
+/// The types of the columns of the view `$1`. A domain, or an array of a domain, is followed by the type that
+/// the domain is over.
 pub(super) const BASES: &str = "
 WITH RECURSIVE base(place, type, modifier, collated, depth) AS (
     SELECT attnum, atttypid, atttypmod, attcollation, 0 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0

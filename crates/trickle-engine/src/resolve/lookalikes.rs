@@ -13,9 +13,10 @@ use trickle_core::{Cause, Reason, ReasonKind};
 
 /// For each such object of the view `$1`: its kind, its name, and the volatility of the function behind it.
 ///
-/// - An operator counts if PostgreSQL has an operator of that name for the same types, for types that these
-///   are binary-coercible to, or for any enum, array or range. A comparison in no default operator class
-///   counts too. An operator in the default class of a user's type, such as citext, does not count.
+/// - An operator counts if PostgreSQL has an operator of that name for the same types. It also counts if
+///   PostgreSQL has one for types that these are binary-coercible to, or for any enum, array or range. A
+///   comparison in no default operator class counts too. An operator in the default class of a user's type,
+///   such as citext, does not count.
 /// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
 ///   belongs to an extension.
 /// - A function counts if another function of the same name has as many parameters, and one of these

@@ -17,8 +17,8 @@ use trickle_core::{Cause, Reason, ReasonKind};
 /// The pairs of columns of the view `$1` whose types differ: the number of the pair, from 0, and the two
 /// types.
 ///
-/// Columns of a domain, or of an array of a domain, count as columns of the type that the domain is over,
-/// since a plan computes with that type. Of the modifiers, only those that the plan expects count.
+/// A plan computes with the type that a domain is over. So a column of a domain, or of an array of a domain,
+/// counts as a column of that type. Only the modifiers that the plan expects count.
 const DIFFERENT: &str = ", shown AS (
     SELECT DISTINCT ON (b.place) b.*, format_type(b.type, b.modifier) || coalesce(' COLLATE ' || nullif(b.collated, 0)::regcollation, '') AS name
     FROM base b ORDER BY b.place, b.depth DESC

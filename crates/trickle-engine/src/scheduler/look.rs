@@ -10,7 +10,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::schedule::{Look, Seen, Time};
 
 /// The limit for short periods. If all stream tables to look at have shorter periods, the look first asks
-/// whether any transaction was committed since a look found nothing to do. This question costs very little,
+/// whether any transaction was committed since the last look without work. This question costs very little,
 /// so frequent looks are cheap while no session writes.
 const QUICKLY: Duration = Duration::from_secs(1);
 
@@ -30,9 +30,10 @@ fn tables<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeSet<TableId>
 /// The greatest number of buffers that are emptied after one look. Emptying a buffer takes milliseconds.
 const AT_ONCE: usize = 16;
 
-/// Notes since when the buffers of the sources in `counted` have only counted changes. Returns the sources
-/// for which this has lasted longer than `settle`. For sources that were not `asked` about, the notes stay,
-/// since each stream table is looked at only as often as its schedule demands.
+/// Notes, for the sources in `counted`, the instant since which their buffers have only changes that all
+/// readers have counted. Returns the sources for which this has lasted longer than `settle`. For sources that
+/// were not `asked` about, the notes stay, since each stream table is looked at only as often as its schedule
+/// demands.
 fn ripe(
     since: &mut BTreeMap<TableId, Instant>,
     asked: &BTreeSet<TableId>,

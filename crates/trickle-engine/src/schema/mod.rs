@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::hand_over::hand_over;
 use crate::say::Voice;
 
-/// One migration of the catalog: the statements that lead from the version before to its own version, and
-/// back.
+/// One migration of the catalog: the statements that lead from the previous version to this version, and the
+/// statements that lead back.
 struct Migration {
     version: i32,
     up: &'static str,
@@ -174,9 +174,9 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
 /// a new oid may be the old oid of another table.
 ///
 /// The catalog of a dump may have any name in the row of a stream table. So a table counts as the stream
-/// table only if its own guard says so. Only the owner of the table can make this guard, and roles with the
-/// right TRIGGER, whose code all writers of the table run anyway. Guards of version 0.1 do not name their
-/// stream table.
+/// table only if its own guard says so. Only the owner of the table, and roles with the right TRIGGER on it,
+/// can make this guard. Writers of the table run the code of these roles anyway. Guards of version 0.1 do not
+/// name their stream table.
 ///
 /// A stream table that was renamed before the dump is found by its guard if the catalog's owner owns the
 /// table. Only the catalog's owner can make a guard on such a table.

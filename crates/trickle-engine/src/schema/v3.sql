@@ -1,10 +1,12 @@
--- Catalog, version 3: no role gains rights through a stream table, and no writer fails because of one.
+-- Catalog, version 3: no role gains rights through a stream table, and no writer fails because of a stream table.
 
--- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
+-- Readers of the catalog begin with this table. A change of the catalog begins with it too, so that readers and changes never wait for each
+-- other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
--- Rows that belong to a stream table go with its row by a trigger. Foreign keys between tables of an extension are there before the rows
--- of a dump are, and pg_restore -j brings those in any order. A lease is never deleted, so its term needs no trigger.
+-- A trigger deletes the rows that belong to a stream table when the row of the stream table is deleted. Foreign keys could make the restore
+-- of a dump fail. In an extension they exist before the rows of the dump are restored, and pg_restore -j restores rows in any order. A
+-- lease is never deleted, so its term needs no trigger.
 ALTER TABLE pgtrickle.pgt_dependencies DROP CONSTRAINT pgt_dependencies_pgt_id_fkey;
 ALTER TABLE pgtrickle.pgt_refresh_history DROP CONSTRAINT pgt_refresh_history_pgt_id_fkey;
 ALTER TABLE pgtrickle.pgt_lease_terms DROP CONSTRAINT pgt_lease_terms_role_fkey;
@@ -16,21 +18,21 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.forget() FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.forget() IS 'Deletes what the catalog holds of a stream table whose row was deleted.';
+COMMENT ON FUNCTION pgtrickle.forget() IS 'Deletes the catalog rows that belong to a stream table whose own row was deleted.';
 CREATE TRIGGER forget AFTER DELETE ON pgtrickle.pgt_stream_tables FOR EACH ROW EXECUTE FUNCTION pgtrickle.forget();
 
 -- Capture.
 --
--- A trigger function runs with the rights of its owner over tables that others may alter. So it touches a value of a table only
--- while the table is what the function was made for: a cast, an operator or a check that somebody made since could run with those
--- rights otherwise. pgtrickle.misfit looks. It is declared IMMUTABLE and called with constants, so that the server calls it
--- when it plans the condition that guards the function, and again whenever the table was altered since, at no cost for each
--- statement; that condition names the table by a constant of type regclass, which is how the server knows of which table it
--- depends. It reads what the server's caches say now and not what the transaction's snapshot shows, runs no code of anybody's
--- (the values that it asks the types of are constants, NULL) and fails for no state of the table.
+-- A trigger function runs with the rights of its owner, over tables that others may alter. So it touches a value of a table only while the
+-- table is the one that the function was made for. Otherwise a cast, an operator or a check that somebody has made since could run with
+-- those rights. pgtrickle.misfit makes this check. It is declared IMMUTABLE and called with constants. So the server calls it while
+-- planning the condition that guards the trigger function, and again after each alteration of the table. A call costs a statement nothing.
+-- The condition names the table by a constant of type regclass. From this constant the server knows that the condition depends on the
+-- table. The function reads the server's caches as they are now, and not the snapshot of the transaction. It runs no code of other roles,
+-- since it asks for the types of NULL constants only. It fails for no state of the table.
 
--- Why a table is not the one that these columns, by number, had these names and types in; NULL where it is. `place` is its
--- schema and its name, where these count too.
+-- The reason why a table is no longer as a trigger was made for; NULL where it is. The columns with these numbers must have these names and
+-- types. The table must have the schema and the name in `place`, where these are given, and the current role must have USAGE on its schema.
 CREATE FUNCTION pgtrickle.misfit(relation oid, numbers int2[], names text[], types oid[], place text[] DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -48,7 +50,7 @@ BEGIN
     END IF;
     FOR i IN 1 .. cardinality(numbers) LOOP
         name := ((pg_identify_object_as_address('pg_class'::regclass, relation, numbers[i])).object_names)[3];
-        -- A column that was dropped has a name still, and no rights.
+        -- A dropped column still has a name, but nobody has rights on it.
         IF name IS NULL OR has_column_privilege(relation, numbers[i], 'SELECT') IS NULL THEN
             RETURN format('column %I was dropped', names[i]);
         ELSIF name <> names[i] THEN
@@ -67,9 +69,10 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.misfit(oid, int2[], text[], oid[], text[]) IS 'Why a table is not what a trigger was made for; NULL where it is.';
+COMMENT ON FUNCTION pgtrickle.misfit(oid, int2[], text[], oid[], text[]) IS 'The reason why a table is no longer the one that a trigger was made for; NULL where it still is.';
 
--- The same of a table that was a child of the one that the columns are of, whose columns have the same names and other numbers.
+-- The same for a table that was a child of the table with these columns. The columns of a child have the same names, but may have other
+-- numbers.
 CREATE FUNCTION pgtrickle.child_misfit(relation oid, names text[], types oid[]) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -92,10 +95,11 @@ BEGIN
     RETURN pgtrickle.misfit(relation, numbers, names, types);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.child_misfit(oid, text[], oid[]) IS 'Why a table is not as one was whose child it is or was; NULL where it is.';
+COMMENT ON FUNCTION pgtrickle.child_misfit(oid, text[], oid[]) IS 'The reason why a child, or former child, does not have the columns that its parent had; NULL where it has them.';
 
--- Why a table is not the one that had these keys, by the indexes that enforced them and by their columns; NULL where it is. Called as
--- misfit is. An index that is another by now is looked for in what the transaction sees: where that is older, the key counts as lost.
+-- The reason why a table has lost one of these keys; NULL where it has all of them. Each key is given by its index and its columns. This
+-- function is called in the same way as misfit. Where an index no longer exists, the function looks in the transaction's snapshot for
+-- another key that has only columns of that index. Where the snapshot is older than this other key, the key counts as lost.
 CREATE FUNCTION pgtrickle.lost_key(relation oid, indexes oid[], columns text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -110,9 +114,9 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.lost_key(oid, oid[], text[]) IS 'Why a table is not as unique as a trigger was made for; NULL where it is.';
+COMMENT ON FUNCTION pgtrickle.lost_key(oid, oid[], text[]) IS 'The reason why a table has lost a key that a trigger relies on; NULL where it has all of them.';
 
--- These columns of a table as a list that a query selects from it under the alias r; NULL where one was dropped or has another type.
+-- A select list of these columns of a table that has the alias r. NULL where a column was dropped or has another type.
 CREATE FUNCTION pgtrickle.columns_now(relation oid, numbers int2[], types oid[]) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -128,7 +132,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.columns_now(oid, int2[], oid[]) IS 'The captured columns of a table by the names that they have now.';
 
--- The partitions and children of a table, on every level. One that is being detached (DETACH … CONCURRENTLY) is none any more.
+-- The partitions and children of a table, on every level. A partition that is being detached (DETACH … CONCURRENTLY) is left out.
 CREATE FUNCTION pgtrickle.children(relation oid) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
@@ -144,8 +148,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level; temporary tables are left out.';
 
--- Whether this session has a temporary child of a table. A table that is not temporary has no temporary partitions. The rows of the child
--- are in no stream table, since other sessions do not see them; but statements of this session on the table read and write them.
+-- Whether this session has a temporary child of a table. A permanent table has no temporary partitions. The rows of a temporary child are
+-- in no stream table, since other sessions do not see these rows. But statements of this session on the table read and write them.
 CREATE FUNCTION pgtrickle.has_temporary_child(relation oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -159,8 +163,9 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_temporary_child(oid) IS 'Whether this session has a temporary child of a table, whose rows other sessions do not see.';
 
--- Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session. The
--- rows that a statement reads of a partition are of the snapshot; the partitions that a table has are those of the moment in which the statement begins, as pg_partition_tree says them.
+-- Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session. A
+-- statement reads the rows of a partition from the snapshot. The list of partitions is the one at the moment in which the statement begins,
+-- as pg_partition_tree returns it.
 CREATE FUNCTION pgtrickle.require_sources(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
@@ -183,8 +188,9 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.require_sources(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session.';
 
--- Whether a table has other partitions than these, that its triggers were made for. What is written through the table to one of the
--- others is captured, and no trigger fires when that one is dropped or detached: so triggers note that there was one. Called as misfit is.
+-- Whether a table has other partitions than these, which its triggers were made for. Rows that are written through the table to another
+-- partition are captured, but no trigger fires when that partition is dropped or detached. So the triggers note that there was another
+-- partition. This function is called in the same way as misfit.
 CREATE FUNCTION pgtrickle.has_other_partitions(relation oid, known oid[]) RETURNS bool LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -193,11 +199,12 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_other_partitions(oid, oid[]) IS 'Whether a table has other partitions than these.';
 
--- Whether the statement that fires the calling trigger for UPDATE may be a MERGE that moved rows of a table from one partition to another. The
--- server shows such a row as one that was deleted and inserted, and fires no trigger for that where the MERGE only updates. Two things must
--- hold. The word MERGE stands in the client's text or in a statement on the stack; or in a prepared statement, or a function in SQL, whose
--- texts the stack does not show. And the transaction has deleted rows of partitions, as the server counts them, which it does of a session
--- for a while. A wrong yes only has the readers computed anew. At the top of the stack stand this function and the trigger's.
+-- Whether the calling trigger for UPDATE was fired by a MERGE that may have moved rows of a table from one partition to another. To
+-- triggers, the server shows a moved row as a deleted and an inserted row. But a MERGE that only updates fires no triggers for DELETE and
+-- INSERT. The answer is yes where two conditions hold. First, the word MERGE stands in the client's text or in a statement on the stack. It
+-- may also stand in a prepared statement or in a function in SQL, whose texts the stack does not show. Second, the transaction has deleted
+-- rows of partitions, by the server's counts, which may still include earlier transactions of the session. A wrong answer yes only costs a
+-- recompute of the readers. The first two entries of the stack are this function and the trigger function.
 CREATE FUNCTION pgtrickle.merge_may_have_moved(source oid) RETURNS bool LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -220,7 +227,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.merge_may_have_moved(oid) IS 'Whether a MERGE may have moved rows of a table from one partition to another.';
 
--- Tables that come make another home of the catalog; one that came with a dump is still one that did.
+-- A new table changes the value of pgtrickle.home(), so the stored value is updated. It is not updated in a catalog that came with a dump,
+-- since that catalog must still be recognized as one.
 DO $$
 DECLARE here bool;
 BEGIN
@@ -237,17 +245,17 @@ BEGIN
     END IF;
 END
 $$;
--- Without a key, so that writers never wait for each other; what is deleted is told apart by all columns.
+-- The table has no key, so that writers never wait for each other. Logical replication identifies a deleted row by all its columns.
 CREATE INDEX ON pgtrickle.pgt_marks (source_relid);
 ALTER TABLE pgtrickle.pgt_marks REPLICA IDENTITY FULL;
-COMMENT ON TABLE pgtrickle.pgt_marks IS 'Changes of a table that could not be captured: its readers are computed anew, for this reason.';
-COMMENT ON COLUMN pgtrickle.pgt_marks.pgt_id IS 'The one stream table that it concerns, which writers keep (IMMEDIATE); NULL for all that read the buffer.';
+COMMENT ON TABLE pgtrickle.pgt_marks IS 'Changes of a table that could not be captured: its readers are recomputed, for this reason.';
+COMMENT ON COLUMN pgtrickle.pgt_marks.pgt_id IS 'The IMMEDIATE stream table that the mark concerns; NULL: all stream tables that read the change buffer.';
 
 -- Row security: a stream table holds what its owner may see.
 
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN read_through oid[] NOT NULL DEFAULT '{0}', ADD COLUMN row_security text;
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.read_through IS 'The views that read it; 0: the query itself.';
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.row_security IS 'Which rows may be read there, as it was planned (pgtrickle.row_security); NULL: all.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.read_through IS 'The views through which the query reads this relation; 0: the query itself reads it.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.row_security IS 'Which rows could be read there when the stream table was planned (pgtrickle.row_security); NULL: all.';
 UPDATE pgtrickle.pgt_dependencies d SET read_through = '{0}' || ARRAY(
     SELECT v.source_relid FROM pgtrickle.pgt_dependencies v JOIN pg_catalog.pg_rewrite r ON r.ev_class = v.source_relid
     WHERE v.pgt_id = d.pgt_id AND v.source_type = 'VIEW' AND EXISTS (SELECT FROM pg_catalog.pg_depend p
@@ -255,9 +263,9 @@ UPDATE pgtrickle.pgt_dependencies d SET read_through = '{0}' || ARRAY(
           AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = d.source_relid)
     ORDER BY 1);
 
--- Which rows of a relation row security lets a role read: another value, other rows. NULL where it is not active for that role. The
--- rule is the server's own (row_security_active, which asks for the current role alone). How a condition is stored says what it
--- means; what the functions that it calls do stands beside.
+-- A fingerprint of the rows of a relation that row security lets a role read: where the value differs, the rows may differ. The value is
+-- NULL where row security is not active for that role. The rule is the server's own rule of row_security_active, which answers for the
+-- current role alone. The fingerprint has the stored form of each condition, and a fingerprint of the functions that the conditions call.
 CREATE FUNCTION pgtrickle.row_security(relation oid, owner oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -275,10 +283,10 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.row_security(oid, oid) IS 'Which rows of a relation row security lets a role read; NULL: all.';
+COMMENT ON FUNCTION pgtrickle.row_security(oid, oid) IS 'A fingerprint of the rows of a relation that row security lets a role read; NULL: all rows.';
 
--- The same for whoever a query of this owner reads the relation as: the owner of a view that reads it, or its own where the query
--- or a view with security_invoker does.
+-- The same for each role as which a query of this owner reads the relation. That role is the owner of the view that reads the relation.
+-- Where the query itself, or a view with security_invoker, reads the relation, that role is the owner of the query.
 CREATE FUNCTION pgtrickle.row_security(relation oid, through oid[], owner oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -290,14 +298,14 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'Which rows of a relation may be read by a query of a role, through these views; NULL: all.';
+COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'A fingerprint of the rows of a relation that a query of a role may read through these views; NULL: all rows.';
 
 
--- Guarantees of the server for every row that a relation shows.
+-- Guarantees of the server that hold for every row of a relation.
 
--- The columns that hold no NULL. pg_attribute.attnotnull says less: since PostgreSQL 18 it is set by a constraint that is NOT VALID,
--- while older rows have NULLs; a child may have dropped its NOT NULL (before 18), or never got it (NO INHERIT); and what a foreign
--- table declares nobody checks.
+-- The columns that hold no NULL. pg_attribute.attnotnull guarantees less. Since PostgreSQL 18 a constraint that is NOT VALID sets it, while
+-- older rows may have NULLs. A child may have dropped its NOT NULL (before 18), or never got it (NO INHERIT). Nobody checks the constraints
+-- of a foreign table.
 CREATE FUNCTION pgtrickle.never_null(relation oid) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -322,12 +330,13 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.never_null(oid) IS 'The columns of a relation in which the server lets no row have a NULL.';
+COMMENT ON FUNCTION pgtrickle.never_null(oid) IS 'The columns of a relation that can hold no NULL.';
 
--- Whether a unique index is a key: no two rows of its table are ever equal in its columns by the = of queries. The index has to hold all
--- rows, be checked at once (not DEFERRABLE), and compare the columns themselves, under the columns' own collations and by the default
--- operators of their types: text_ops over citext tells apart what citext does not. An index WITHOUT OVERLAPS is left out: it compares
--- by another operator than =. Whether its columns may be NULL is another question.
+-- Whether a unique index is a key: no two rows of its table are ever equal in its columns by the = of queries. The index must hold all rows
+-- and be checked at once (not DEFERRABLE). It must compare the columns themselves, under the columns' own collations and by the default
+-- operators of their types. For example, text_ops over citext distinguishes values that are equal under the = of citext. An index WITHOUT
+-- OVERLAPS is not a key, since it compares by another operator than =. This function does not say whether the columns of the key may be
+-- NULL.
 CREATE FUNCTION pgtrickle.is_key(index oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -348,10 +357,10 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index keeps any two rows of its table apart by the equality of queries.';
+COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index guarantees that no two rows of its table are equal in its columns by the = of queries.';
 
--- Where a column or a relation of a query has another name now, the query is written with the names of now. A relation that is
--- as it was when the query was planned has the names of then.
+-- Where a column or a relation of a query was renamed, the query is rewritten with the present names. A relation whose fingerprint is the
+-- one from planning still has the names that the query uses.
 CREATE FUNCTION pgtrickle.column_names(relation oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -359,15 +368,15 @@ BEGIN
         WHERE a.attrelid = relation AND a.attnum > 0 ORDER BY a.attnum);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.column_names(oid) IS 'The names of the columns of a relation, each at its number; NULL for one that was dropped.';
+COMMENT ON FUNCTION pgtrickle.column_names(oid) IS 'The names of the columns of a relation, each at its number; NULL for a dropped column.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN column_names text[], ADD COLUMN named_columns int2[];
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.column_names IS 'The names of its columns as the query knows them, each at its number; NULL where they were not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.column_names IS 'The names of the columns of the source as the query uses them, each at its number; NULL where they were not noted.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of the columns that the query, or a view that it reads, names; NULL where they were not noted.';
 UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
--- The text of a view. The server waits for whoever alters what the view reads; then this is a random text after 10 ms, and the view
--- counts as another. So nobody who looks at stream tables waits for a migration.
+-- The text of a view. For this text the server waits while a transaction alters a relation that the view reads. After 10 ms this function
+-- returns a random text instead, so that the view counts as changed. So nobody who looks at stream tables waits for a migration.
 CREATE FUNCTION pgtrickle.view_text(view oid) RETURNS text LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
 BEGIN
@@ -376,9 +385,10 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN gen_random_uuid();
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; a random one while somebody alters what it reads.';
+COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; a random text while a transaction alters a relation that the view reads.';
 
--- What a plan was made from of a relation, as if the tables in `without` were not its partitions or children.
+-- The fingerprint of the properties of a relation from which plans are made, as if the tables in `without` were not its partitions or
+-- children.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
@@ -395,7 +405,7 @@ BEGIN
              WHERE a.attrelid = relation AND a.attnum BETWEEN 1 AND last AND NOT a.attisdropped),
             (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
              FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND pgtrickle.is_key(i.indexrelid)),
-            -- One that goes and comes back is another: what it holds may be.
+            -- A child that is detached and attached again counts as another child, since its rows may differ.
             (WITH RECURSIVE tree(child, version) AS (
                 SELECT h.inhrelid, h.xmin::text FROM pg_inherits h WHERE h.inhparent = relation AND h.inhrelid <> ALL (without)
                 UNION SELECT h.inhrelid, h.xmin::text FROM tree JOIN pg_inherits h ON h.inhparent = tree.child AND h.inhrelid <> ALL (without))
@@ -408,7 +418,7 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.fingerprint(oid, int2, oid[]) IS 'What plans were made from of a relation, as if some of its partitions or children were not there.';
+COMMENT ON FUNCTION pgtrickle.fingerprint(oid, int2, oid[]) IS 'A fingerprint of the properties of a relation from which plans are made, as if some of its partitions or children were not there.';
 CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -416,7 +426,8 @@ BEGIN
 END
 $$;
 
--- The triggers of a buffer, as pgtrickle.triggers_fingerprint has them, as if these partitions or children were not there.
+-- The fingerprint of the triggers of a change buffer, like pgtrickle.triggers_fingerprint(source), as if the tables in `without` were not
+-- partitions or children.
 CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -429,10 +440,11 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'The triggers of a buffer, as if some partitions or children of its table were not there.';
+COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'A fingerprint of the triggers of a change buffer, as if some partitions or children of its table were not there.';
 
--- Whether the rows of these tables may be listed as changes of a partitioned table. The list is exact in a transaction that sees all that
--- others committed, while the tables are locked. The buffer has room for it, and it has no more than `most` bytes.
+-- Whether the rows of these tables may be listed as changes of a partitioned table. The list is exact while the tables are locked, in a
+-- transaction that sees everything that others have committed. The list must fit into the change buffer, and the tables may have `most`
+-- bytes at most.
 CREATE FUNCTION pgtrickle.takes_rows_of(tables oid[], most bigint, source oid) RETURNS bool LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -450,10 +462,11 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.takes_rows_of(oid[], bigint, oid) IS 'Whether the rows of these tables may be listed as changes of a partitioned table.';
 
--- The partitions that one command has brought a table in this transaction, where they belong to its owner, and all is as its triggers
--- were made for without them; NULL where anything else of the table changed. An attached table is locked until the end of the
--- transaction, and one that was made in it nobody else sees. Their rows are to be listed as changes; partitions without a page have none.
--- A statement that wrote the table before the command was followed has left a mark. Locks the buffer, unless somebody else has it.
+-- The partitions that one command has added to a table in this transaction. They must belong to the owner of the table, and without them
+-- everything must be as its triggers were made for. The result is NULL where anything else of the table changed. An attached table is
+-- locked until the end of the transaction, and nobody else sees a table that was made in the transaction. The caller lists the rows of
+-- these partitions as changes; partitions without a page have no rows. A statement that wrote the table before trickle handled the command
+-- has left a mark. The function locks the change buffer, unless another transaction has locked it.
 CREATE FUNCTION pgtrickle.new_partitions(source oid, most bigint) RETURNS oid[] LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -477,10 +490,11 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.new_partitions(oid, bigint) IS 'The partitions that one command has brought a table in this transaction; NULL where anything else of it changed, or their rows are too many.';
+COMMENT ON FUNCTION pgtrickle.new_partitions(oid, bigint) IS 'The partitions that one command has added to a table in this transaction. NULL where anything else of the table changed, or the partitions have too many rows.';
 
--- Those of these partitions that belong to a table, with all below them, where their rows may be listed as changes, since all of their
--- changes were captured; NULL where this is not so. The caller has locked them. Locks the buffer, unless somebody else has it.
+-- The given partitions that belong to a table, with all partitions below them. NULL where their rows may not be listed as changes. The rows
+-- may be listed only if all changes of these partitions were captured. The caller has locked the partitions. The function locks the change
+-- buffer, unless another transaction has locked it.
 CREATE FUNCTION pgtrickle.leaving_partitions(source oid, partitions oid[], most bigint) RETURNS oid[] LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -502,17 +516,18 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.leaving_partitions(oid, oid[], bigint) IS 'Those of these partitions that belong to a table, where their rows may be listed as its changes; NULL where they may not.';
+COMMENT ON FUNCTION pgtrickle.leaving_partitions(oid, oid[], bigint) IS 'The given partitions that belong to a table, with all partitions below them; NULL where their rows may not be listed as its changes.';
 
--- An ALTER TABLE matters to no reader that relies on nothing of it.
+-- An ALTER TABLE concerns only those readers that rely on a property that it changes.
 
 -- The properties of these columns of a relation that their reader relies on:
--- 1. that they are these, of these types, computed so, and that the same tables hold the rows, which none of them left meanwhile;
--- 2. the versions of the columns' definitions in all these tables, and 3. the files that hold the rows. A value that was stored changes
---    without a trigger by ALTER TABLE of a table alone, which makes another version of the definition and another file; VACUUM FULL,
---    CLUSTER and TRUNCATE make another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
--- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL.
--- All as if the tables in `without` were not its partitions.
+-- 1. the columns' names and types, the expressions of generated columns, and the tables that hold the rows, with the versions of their
+--    pg_inherits rows;
+-- 2. the versions of the columns' definitions in all these tables, and 3. the files that hold the rows. Only ALTER TABLE changes a stored
+--    value without firing a trigger, and it makes both a new version of the definition and a new file. VACUUM FULL, CLUSTER and TRUNCATE
+--    make a new file only; SET STATISTICS, SET DEFAULT and SET NOT NULL make a new version only;
+-- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL. All properties are
+--    computed as if the tables in `without` were not partitions of the relation.
 CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[], without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE partitioned bool := EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation);
@@ -553,10 +568,11 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.relied(oid, int2[], oid[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
--- Whether these properties are still so, for a reader. TRIGGERS were made once, and rely on the keys that there were then. A PLAN is made
--- again from the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. A FORMER PLAN is made
--- from these properties and no more, so all are still to be there; it takes no index for a key that has a column which may be NULL. Where a column
--- somewhere is of the type of the relation's rows the answer is no: a value stored there shows other columns by now.
+-- Whether a relation still has these properties, as far as a reader relies on them. TRIGGERS were made once, and rely on the keys that
+-- there were then. A PLAN is made again from the present properties, so no key and no NOT NULL may have been added. Changes that were
+-- captured before need not satisfy an added constraint. A FORMER PLAN is made from the noted properties alone, so the relation must still
+-- have all of them. But such a plan does not rely on a key with a column that may be NULL, so such a key may be missing. The answer is no
+-- where some column has the type of the relation's rows. A value in such a column shows other columns after an ALTER TABLE.
 CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], reader text) RETURNS bool LANGUAGE plpgsql
 STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -577,10 +593,10 @@ BEGIN
             WHERE c.oid = relation);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], text) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
+COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], text) IS 'Whether a relation still has the properties that a plan, or triggers, reading these columns rely on.';
 
--- The properties that a reader of these columns relies on from now on; its plan rests on no more keys and columns without NULL than were
--- noted `before`, where they were. The tables in `without` are not to be its partitions from now on.
+-- The properties that a reader of these columns relies on from now on. Where properties were noted `before`, the plan relies only on the
+-- keys and the columns without NULL that were noted then. The tables in `without` do not count as partitions of the relation from now on.
 CREATE FUNCTION pgtrickle.relied_now(relation oid, columns text[], before text[], without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -591,7 +607,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[], oid[]) IS 'The properties that a reader of these columns relies on from now on.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN keeps_plan bool NOT NULL DEFAULT false;
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan rests on no more keys and columns without NULL than relied has: it goes on from rows that need not have those that came since.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan relies only on the keys and the columns without NULL that are in relied. The stored rows from which the plan goes on need not satisfy constraints that were added since.';
 
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -614,24 +630,24 @@ $$;
 COMMENT ON FUNCTION pgtrickle.held_columns(jsonb) IS 'The attribute numbers of the columns that a buffer holds.';
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN kept_hash text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.kept_hash IS 'Identifies the triggers that keep it within the statements of writers; of the last that were made; NULL where that was not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.kept_hash IS 'Identifies the triggers that were made last to keep the stream table within the statements of writers; NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'What the stream table relies on of it (pgtrickle.relied); NULL where that was not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'The properties of the source that the stream table relies on (pgtrickle.relied); NULL where they were not noted.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired int2[] NOT NULL DEFAULT '{}';
-COMMENT ON COLUMN pgtrickle.pgt_buffers.paired IS 'The key, as attribute numbers, by which its triggers pair old and new rows.';
+COMMENT ON COLUMN pgtrickle.pgt_buffers.paired IS 'The key, as attribute numbers, by which the triggers of the change buffer pair old and new rows.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN children oid[];
-COMMENT ON COLUMN pgtrickle.pgt_buffers.children IS 'The partitions and children, on every level, that its triggers were made for; NULL where that was not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_buffers.children IS 'The partitions and children, on every level, that the triggers of the change buffer were made for; NULL where they were not noted.';
 UPDATE pgtrickle.pgt_buffers SET children = pgtrickle.children(source_relid);
-COMMENT ON COLUMN pgtrickle.pgt_buffers.relied IS 'What its triggers rely on (pgtrickle.relied); NULL where that was not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_buffers.relied IS 'The properties of the source that the triggers of the change buffer rely on (pgtrickle.relied); NULL where they were not noted.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN stored_hash text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.stored_hash IS 'Hash of the plans whose results are stored; NULL where that was not noted.';
 
--- Names in generated SQL mean nothing that a stranger made.
+-- Names in generated SQL never stand for an object that a stranger made.
 
--- The search path under which what belongs to a role is computed: of these schemas those in which nobody but that role and
--- superusers may create anything, behind the server's own. In another one somebody could make an operator or a function that fits
--- better than the server's, and have it run with that role's rights. Also not one to which a role of which the owner is a member
--- creates: the other members are not the owner.
+-- The search path under which stream tables of a role are computed. It has pg_catalog first, and then those of the given schemas in which
+-- only that role and superusers may create objects. In any other schema somebody could make an operator or a function that fits better than
+-- the server's. That function would then run with the role's rights. A schema is also left out where CREATE was granted to a role that has
+-- the owner as a member. That role may have other members.
 CREATE FUNCTION pgtrickle.safe_path(path text[], owner oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -646,18 +662,18 @@ BEGIN
         ORDER BY p.n) || ARRAY['pg_temp'];
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.safe_path(text[], oid) IS 'Of a search path what nobody but a role and superusers can put anything into.';
+COMMENT ON FUNCTION pgtrickle.safe_path(text[], oid) IS 'Those schemas of a search path in which only a role and superusers can create objects.';
 
--- Whether that is all of a path that was safe for the current role.
+-- Whether pgtrickle.safe_path keeps the whole of this path for the current role.
 CREATE FUNCTION pgtrickle.is_safe_path(path text[]) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN pgtrickle.safe_path(path, quote_ident(current_user)::regrole) = path;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.is_safe_path(text[]) IS 'Whether still nobody but the current role and superusers can put anything into a search path.';
+COMMENT ON FUNCTION pgtrickle.is_safe_path(text[]) IS 'Whether still only the current role and superusers can create objects in the schemas of a search path.';
 
--- The same of settings as they are stored.
+-- The safe search path of settings in the form in which they are stored.
 CREATE FUNCTION pgtrickle.safe_path(settings jsonb, owner oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -665,12 +681,13 @@ BEGIN
         WHERE s->>'name' = 'search_path'), owner);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.safe_path(jsonb, oid) IS 'Of the search path among stored settings what nobody but a role and superusers can put anything into.';
+COMMENT ON FUNCTION pgtrickle.safe_path(jsonb, oid) IS 'Those schemas of the search path among stored settings in which only a role and superusers can create objects.';
 
--- The key by which a stream table that has none by its query is written: a row that changes is updated, and not deleted and inserted, which
--- foreign keys take for the end of the rows that refer to it. A key that foreign keys refer to comes first; where `referenced`, no other
--- will do. Beside another unique or exclusion index an UPDATE of several rows may meet a value that one of them is about to give up, so there
--- only foreign keys are a reason. The server keeps triggers of foreign keys on the table that these refer to.
+-- The index of the key by which refreshes write a stream table, where its query gives it no key. With a key, a changed row is updated.
+-- Without a key, it is deleted and inserted, and foreign keys treat the deletion as the loss of a referenced row. A key that foreign keys
+-- refer to comes first; with `referenced`, only such a key is returned. Where the table has another unique or exclusion index, only a key
+-- that foreign keys refer to is returned. Otherwise an UPDATE of several rows could fail on that index, by a value that one of the rows is
+-- about to give up. The server keeps triggers of foreign keys on the referenced table.
 CREATE FUNCTION pgtrickle.pairing_key(relation oid, referenced bool) RETURNS oid LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -688,10 +705,10 @@ BEGIN
         ORDER BY i.indexrelid = ANY (refers) DESC, i.indisprimary DESC, i.indexrelid LIMIT 1);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.pairing_key(oid, bool) IS 'The unique index of a stream table by which rows that change are told from rows that come and go.';
+COMMENT ON FUNCTION pgtrickle.pairing_key(oid, bool) IS 'The unique index of a stream table by which refreshes tell a changed row from a deleted and an inserted row.';
 
--- Identifies the plan of a stream table and the triggers that keep it, with the rights that these take: a stream table that somebody else has
--- planned meanwhile has another definition.
+-- A hash of the plan of a stream table, of the triggers that keep it, and of the rights that they need. Where somebody else has planned the
+-- stream table meanwhile, its definition differs.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -711,8 +728,8 @@ BEGIN
 END
 $$;
 
--- Functions and aggregates that a query calls, by what they are and by the names under which it finds them. A plan that was made for functions as they are
--- stays so.
+-- A fingerprint of the functions and aggregates that a query calls: their definitions, and the names by which the query finds them. A
+-- stored fingerprint that matches the functions before this migration also matches them after it.
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
     WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
 CREATE OR REPLACE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -730,19 +747,20 @@ $$;
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = pgtrickle.functions_fingerprint(functions)
     WHERE functions <> '{}' AND functions_fingerprint IS NOT NULL;
 
--- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
+-- A new plan runs code of strangers only where the owner of the stream table has agreed to it.
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
     ADD COLUMN agreed_tables oid[] NOT NULL DEFAULT '{}',
     ADD COLUMN types oid[] NOT NULL DEFAULT '{}', ADD COLUMN types_fingerprint text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of others than its owner and superusers that it may run; NULL: it was declared before that was noted, or restored from a dump.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it was planned.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of other roles than its owner and superusers that the stream table may run. NULL: it was declared before this was noted, or restored from a dump.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'The role that owned the stream table when it was planned.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of other roles may read with the rights of the owner of the stream table (security_invoker).';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that the query of the stream table can reach, without the server''s own types; {0}: it was planned before this was noted.';
 
--- The names of types, of the values of those that are enums, and of the attributes of those that are composite, with their types: queries name
--- all of them. Of attributes all stand in one text, since whole values show one that came, too. Another text for each type has its default
--- operator classes and everything in the families of these: they decide which values are equal, and in which order they come.
+-- One text for each fact about these types. A text has the name of a type; or one value of an enum; or all attributes of a composite type,
+-- with their types. Queries can use all these names. All attributes of a type stand in one text, since a whole value also shows an
+-- attribute that was added. A further text for each type has its default operator classes, and all operators and functions in their
+-- families. These decide which values are equal, and how values are ordered.
 CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -764,8 +782,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, of the values of enums, and of the attributes of composite types, and the default operator classes of types.';
 
--- Code that the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains;
--- and their names and operator classes.
+-- A fingerprint of the code that runs where values of these types are written, compared or converted, and of the types' names. The code is
+-- in casts, in constraints of domains, and in operator classes. The owner of a type can change this code.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -776,14 +794,14 @@ BEGIN
         array_to_string(pgtrickle.type_names(types), ',')));
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
+COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'A fingerprint of the code that the owners of types can have run where values of these types are used.';
 
--- Objects on which values rest beside types and the functions that a query calls: operators, casts, collations, text search, and what is
--- behind these and behind bodies of functions. They mean the same whoever owns them. The oid 0 stands for all text search configurations, or
--- dictionaries, but the server's own: a row may name any of them.
+-- Objects that values depend on, beside types and the functions that a query calls. They are operators, casts, collations, text search
+-- objects, and objects that these objects or the bodies of functions use. Their meaning does not depend on who owns them. The oid 0 stands
+-- for all text search configurations, or all dictionaries, except the server's own. It is used where a value in a row may name any of them.
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN objects text[] NOT NULL DEFAULT '{}', ADD COLUMN objects_fingerprint text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects IS 'Operators, casts, collations, text search configurations and functions that its values rest on, beside the functions that it calls, but the server''s own, each by its catalog and oid.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects_fingerprint IS 'pgtrickle.objects_fingerprint of these objects when it was planned.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects IS 'Operators, casts, collations, text search objects and functions that values of the stream table depend on, each by its catalog and oid. Functions that its query calls, and the server''s own objects, are left out.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects_fingerprint IS 'pgtrickle.objects_fingerprint of these objects when the stream table was planned.';
 CREATE FUNCTION pgtrickle.objects_fingerprint(objects text[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -810,10 +828,10 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.objects_fingerprint(text[]) IS 'What operators, casts, collations, text search configurations and functions are.';
+COMMENT ON FUNCTION pgtrickle.objects_fingerprint(text[]) IS 'A fingerprint of the definitions of operators, casts, collations, text search objects and functions.';
 
--- Rights of the owner of a stream table that its triggers take, as far as that role has them: EXECUTE on the functions that are called, and
--- USAGE on the schemas whose objects are named.
+-- The rights that the triggers of a stream table need, as far as its owner has them. These are EXECUTE on the functions that the triggers
+-- call, and USAGE on the schemas whose objects they name.
 CREATE FUNCTION pgtrickle.rights_of(stream_table bigint, OUT callable oid[], OUT schemas oid[]) LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -838,10 +856,10 @@ BEGIN
     INTO callable, schemas;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.rights_of(bigint) IS 'Functions that the owner of a stream table may call, and schemas that this role may use, of those that keeping it within the statements of writers takes.';
+COMMENT ON FUNCTION pgtrickle.rights_of(bigint) IS 'Functions and schemas that the triggers of an IMMEDIATE stream table need, as far as its owner may call or use them.';
 
--- The owner of a stream table that is there has agreed to the functions that it calls by name. One that reads a column of somebody else's type
--- is planned anew, so that its types are known.
+-- The owner of an existing stream table counts as having agreed to the functions that its query calls by name. A stream table that reads a
+-- column of somebody else's type is planned again, so that its types become known.
 UPDATE pgtrickle.pgt_stream_tables s SET agreed = s.functions, agreed_by = c.relowner, types = '{0}',
     agreed_tables = ARRAY(SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id AND EXISTS (
         SELECT FROM pg_catalog.pg_class v CROSS JOIN LATERAL pg_catalog.pg_options_to_table(v.reloptions) o
@@ -853,11 +871,11 @@ UPDATE pgtrickle.pgt_stream_tables s SET agreed = s.functions, agreed_by = c.rel
 FROM pg_catalog.pg_class c WHERE c.oid = s.pgt_relid;
 
 -- == Hidden objects belong to the catalog's owner =====================================================================
--- Everything in pgtrickle_changes belongs to the owner of schema pgtrickle, but tables that are stream tables themselves. Others make
--- and replace nothing there; what trickle does there for a stream table is done for its owner, or for members of that role.
+-- Everything in pgtrickle_changes belongs to the owner of schema pgtrickle, except tables that are themselves stream tables. Other roles
+-- make and replace nothing there. For a stream table, trickle works there only on behalf of its owner, or of members of that role.
 
--- Fails unless the current role may do what the owners of these tables may, and those of their partitions and children. Changes are
--- captured of whoever has the table, and for such alone.
+-- Fails unless the current role has the rights of the owners of these tables, and of their partitions and children. Changes of a table are
+-- captured only for roles that may act as its owner.
 CREATE FUNCTION pgtrickle.require_owner(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE foreigner regclass;
@@ -877,8 +895,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.require_owner(oid[]) IS 'Fails unless the current role may capture the changes of these tables.';
 
--- What writers run to keep a stream table (IMMEDIATE) has the rights of its owner, and needs these tables. Called as the catalog's
--- owner.
+-- Gives the owner of an IMMEDIATE stream table the functions that keep it, and the rights on hidden tables that these functions need.
+-- Writers run these functions with the rights of that owner. Called as the catalog's owner.
 CREATE FUNCTION pgtrickle.hand_to_owner(stream_table bigint) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE owner regrole; what record;
@@ -901,11 +919,12 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.hand_to_owner(bigint) FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.hand_to_owner(bigint) IS 'Gives the owner of a stream table what the triggers need that keep it; called by its refreshes.';
+COMMENT ON FUNCTION pgtrickle.hand_to_owner(bigint) IS 'Gives the owner of an IMMEDIATE stream table the functions that keep it, and rights on hidden tables; called by its refreshes.';
 
--- Hidden tables that other roles have become the catalog owner's, where they are bare: rows of plain columns, and nothing that anybody
--- put there to be run when they are read or written. Returns what is not so, which is to be made anew: the kind, and the number
--- that its name has. What has a name of ours and is none is refused.
+-- Makes the catalog's owner the owner of hidden tables that belong to other roles, where these tables are bare. A bare table has plain
+-- columns, and no object that would run code when the table is read or written. Returns the tables that are not bare, which must be made
+-- again: their kind, and the number in their name. Fails for a table whose name has a form that trickle uses, while the catalog has no
+-- change buffer or stream table for that name.
 CREATE FUNCTION pgtrickle.hand_over() RETURNS TABLE (kind text, number bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE keeper oid; what record;
@@ -956,10 +975,10 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.hand_over() FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.hand_over() IS 'Makes hidden tables of other roles those of the catalog''s owner; called as the catalog is brought to this version, or adopted.';
+COMMENT ON FUNCTION pgtrickle.hand_over() IS 'Makes the catalog''s owner the owner of hidden tables that belong to other roles; called when the catalog is brought to this version, or adopted.';
 
--- ANALYZE, which the server also does by itself, runs as the owner of a table the functions of ranges that say how far two values are
--- apart, and of those anybody may make one: hidden columns of such types get no statistics. Called as the catalog's owner.
+-- Turns off statistics for hidden columns of range types whose subtype_diff function is not the server's own. Autovacuum runs ANALYZE with
+-- the rights of the owner of a table, and ANALYZE calls these functions, which anybody may define. Called as the catalog's owner.
 CREATE FUNCTION pgtrickle.without_statistics() RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE ranges oid[]; what record;
@@ -981,15 +1000,16 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.without_statistics() FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.without_statistics() IS 'Keeps the server from running functions of others as it analyzes hidden tables; called as these are made.';
+COMMENT ON FUNCTION pgtrickle.without_statistics() IS 'Keeps the server from running functions of other roles when it analyzes hidden tables; called when hidden tables are made.';
 
--- Writers run what keeps a stream table with the rights of its owner. Where those are gone it does nothing, so that nobody's statement
--- fails, and says so by this; whoever calls it else changes nothing.
+-- Notes that a stream table was not kept. Writers run the triggers that keep it with the rights of its owner. Where a needed right is
+-- missing, the triggers call this function and do nothing else, so that no statement of a writer fails. Where the plan and the triggers
+-- still fit, a call changes nothing.
 CREATE FUNCTION pgtrickle.stop_keeping(stream_table bigint) RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
-    -- A mark, since an UPDATE of a row that all writers share has them wait for each other, and fail in REPEATABLE READ.
+    -- The note is a mark and no UPDATE: all writers would update the same row, wait for each other, and fail in REPEATABLE READ.
     IF FOUND AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.pgt_id = stream_table)
         AND NOT EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[stream_table]))
     THEN
@@ -1001,9 +1021,9 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.stop_keeping(bigint) IS 'Notes that a stream table was not kept, since its owner may not do what that takes; called by its triggers.';
+COMMENT ON FUNCTION pgtrickle.stop_keeping(bigint) IS 'Notes that a stream table was not kept: its owner lacks a right, or an object changed that its triggers need. Called by these triggers.';
 
--- Takes all rights on a relation from whoever is not its owner.
+-- Revokes all rights on a relation from all roles but its owner.
 CREATE FUNCTION pgtrickle.without_grants(relation oid) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE grantee oid;
@@ -1019,9 +1039,10 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.without_grants(oid) FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.without_grants(oid) IS 'Takes all rights on a hidden relation from others than its owner.';
+COMMENT ON FUNCTION pgtrickle.without_grants(oid) IS 'Revokes all rights on a hidden relation from all roles but its owner.';
 
--- Whoever owns a stream table is let in, also who became its owner. What is in pgtrickle_changes the role can name, and do nothing with.
+-- Lets a role use the catalog. trickle calls this for each owner of a stream table, also for a new one. The role can name the objects in
+-- pgtrickle_changes, but has no rights on them.
 CREATE OR REPLACE FUNCTION pgtrickle.grant_to(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1033,7 +1054,7 @@ BEGIN
         SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = 'pgtrickle.pgt_stream_tables'::regclass AND a.attnum > 0 AND NOT a.attisdropped
           AND a.attname <> 'last_error_message'), role);
-    -- A writer of a source leaves a mark as the owner of the stream table that is not kept.
+    -- Where a stream table is not kept, a trigger that a writer fires leaves the mark, with the rights of the stream table's owner.
     EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role);
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
@@ -1044,7 +1065,7 @@ CREATE OR REPLACE FUNCTION pgtrickle.revoke_from(role regrole) RETURNS void LANG
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pgtrickle.require_keeper();
-    -- Its triggers do nothing from now on.
+    -- The triggers of the stream table do nothing from now on.
     UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = 'its owner was not let in', updated_at = now()
     FROM pg_class c WHERE c.oid = s.pgt_relid AND c.relowner = role AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
@@ -1057,7 +1078,7 @@ BEGIN
 END
 $$;
 
--- A GRANT of who has nothing to give is a warning and no error, which nobody reads.
+-- Fails for a role without the catalog owner's rights. A GRANT by such a role would give a warning, which nobody reads, and no error.
 CREATE FUNCTION pgtrickle.require_keeper() RETURNS void LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE keeper oid;
@@ -1071,20 +1092,21 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.require_keeper() IS 'Fails unless the current role has the catalog.';
+COMMENT ON FUNCTION pgtrickle.require_keeper() IS 'Fails unless the current role has the rights of the catalog''s owner.';
 
--- A role that was let in writes the catalog through the extension alone, whose own statements are lent the right: with the right itself it
--- could lock the tables against everybody, write what nobody can read, and take names that others want.
+-- A role that was let in writes the catalog only through the extension, whose own statements get the right for their duration. With the
+-- right itself the role could lock the tables against everybody, write rows that nobody can read, and take names that others want.
 
--- Errors show rows that the query read: to whoever may do what the owner may, and of a table that is gone to the catalog's owner. A
--- view reads the catalog as its owner, and asks for the right of whoever reads it.
+-- Error messages can contain values of rows that the query read. So they are shown only to roles with the rights of the stream table's
+-- owner. Where the table is gone, they are shown to roles with the rights of the catalog's owner. The view reads the catalog as the view's
+-- owner, and checks the rights of the role that queries it.
 CREATE VIEW pgtrickle.pgt_errors WITH (security_barrier = true) AS
     SELECT s.pgt_id, s.last_error_message FROM pgtrickle.pgt_stream_tables s
     WHERE pg_catalog.pg_has_role(coalesce((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = s.pgt_relid),
         (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'pgtrickle')), 'USAGE');
-COMMENT ON VIEW pgtrickle.pgt_errors IS 'What went wrong with the stream tables whose owner the current role is, or may act as.';
+COMMENT ON VIEW pgtrickle.pgt_errors IS 'The last errors of the stream tables whose owner the current role is, or may act as.';
 
--- Rows of a table that is gone are the catalog owner's.
+-- Catalog rows of a stream table whose table is gone can be deleted by the catalog's owner only.
 DROP POLICY dropped ON pgtrickle.pgt_stream_tables;
 CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
     USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid));
@@ -1106,12 +1128,13 @@ CREATE POLICY made ON pgtrickle.pgt_marks FOR INSERT WITH CHECK (EXISTS (
     JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = s.pgt_id AND d.source_relid = pgt_marks.source_relid
     WHERE s.pgt_id = pgt_marks.pgt_id AND pg_has_role(c.relowner, 'USAGE')));
 
--- Leases are taken, held and given up for a role, as the catalog's owner.
+-- Leases are taken, held and given up with the rights of the catalog's owner, for the role whose stream tables are refreshed.
 DROP FUNCTION pgtrickle.take_lease(text, bigint, interval), pgtrickle.give_lease(bigint);
 
--- Renews the lease of a role's stream tables where `who` holds it under the number `held`, or takes it where nobody does any more; who
--- holds it then is in pgt_leases. One that ends later than it lasts was given before the clock was set back. A renewal need not
--- outlive a crash, so it waits for no disk: what is committed under a lease writes it first.
+-- Renews the lease of a role's stream tables where `who` holds it under the number `held`, or takes it where nobody holds it any more.
+-- Afterwards pgt_leases shows the holder. A lease that ends later than now plus its duration was given before the clock was set back, and
+-- counts as ended. A renewal need not outlive a crash, so it does not wait for the disk. A later commit under the lease writes the renewal
+-- to disk first.
 CREATE FUNCTION pgtrickle.take_lease(whose oid, who text, held bigint, term interval) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1128,7 +1151,7 @@ BEGIN
     PERFORM FROM pgtrickle.pgt_lease_terms t WHERE t.role = whose
         AND (t.expires_at <= clock_timestamp() OR t.expires_at > clock_timestamp() + t.lasts) FOR UPDATE;
     IF FOUND THEN
-        -- Waits for whoever commits under the lease just now.
+        -- This waits for transactions that are just committing under the lease.
         UPDATE pgtrickle.pgt_leases l SET fence = l.fence + 1, holder = who, taken_at = clock_timestamp() WHERE l.role = whose;
         UPDATE pgtrickle.pgt_lease_terms t SET fence = l.fence, expires_at = clock_timestamp() + term, lasts = term
             FROM pgtrickle.pgt_leases l WHERE l.role = t.role AND t.role = whose;
@@ -1136,9 +1159,9 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.take_lease(oid, text, bigint, interval) FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.take_lease(oid, text, bigint, interval) IS 'Renews or takes the lease under which a role''s stream tables are refreshed on schedule.';
+COMMENT ON FUNCTION pgtrickle.take_lease(oid, text, bigint, interval) IS 'Renews or takes the lease, under which one refresher refreshes a role''s stream tables on schedule.';
 
--- Lets others have the lease at once.
+-- Gives up the lease, so that another refresher can take it at once.
 CREATE FUNCTION pgtrickle.give_lease(whose oid, held bigint) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1148,7 +1171,7 @@ $$;
 REVOKE ALL ON FUNCTION pgtrickle.give_lease(oid, bigint), pgtrickle.hold_lease(oid, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION pgtrickle.give_lease(oid, bigint) IS 'Gives up a lease that was held under this number.';
 
--- Roles that were let in before have these rights now, and may not make anything in pgtrickle_changes any more.
+-- Roles that were already let in get the rights of this version, and may no longer create objects in pgtrickle_changes.
 DO $$
 DECLARE role oid;
 BEGIN
@@ -1166,9 +1189,9 @@ BEGIN
 END
 $$;
 
--- Those of these stream tables for which everything that their plans were made from, and what captures the changes that they read, is
--- as it was, and whose owners may still read these changes. What writers run to keep one is not to fail for want of a right: that is
--- looked at beforehand. Each relation is looked at once, however many read it.
+-- Those of the given stream tables whose plans and capture still fit the database, and whose owners may still read the captured changes.
+-- The triggers that keep a stream table (IMMEDIATE) must not fail for a missing right, so their rights are checked here beforehand. Each
+-- relation is examined once, however many stream tables read it.
 CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1216,8 +1239,8 @@ BEGIN
 END
 $$;
 
--- The triggers that keep a stream table within the statements that write its sources, as those of a buffer, what they know of it, and
--- whose they are: they have the rights of its owner.
+-- A fingerprint of the triggers that keep a stream table within the statements that write its sources. It also has the properties of the
+-- stream table that the triggers rely on, and the owners of the trigger functions. The triggers run with the rights of these owners.
 CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1235,8 +1258,8 @@ BEGIN
 END
 $$;
 
--- Lets the owners of stream tables in that are not, of all or of these tables: ALTER TABLE and REASSIGN OWNED give them to whom they
--- like. Called as the catalog's owner.
+-- Lets the owners of these stream tables use the catalog, if they cannot use it yet. NULL stands for all stream tables. ALTER TABLE and
+-- REASSIGN OWNED can give a stream table to any role. Called as the catalog's owner.
 CREATE FUNCTION pgtrickle.let_in_owners(tables oid[]) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE owner oid;
@@ -1244,7 +1267,7 @@ BEGIN
     FOR owner IN SELECT DISTINCT c.relowner FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
         WHERE (tables IS NULL OR c.oid = ANY (tables))
         AND c.relowner NOT IN (SELECT r.oid FROM pg_roles r WHERE r.rolsuper)
-        -- By name: a right that it has as a member of another role goes with that.
+        -- The grant must name the role: a right that the role has through another role ends with its membership.
         AND NOT EXISTS (SELECT FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
             WHERE p.oid = 'pgtrickle.mark_readers(oid, bigint[], text)'::regprocedure AND a.grantee = c.relowner)
     LOOP
@@ -1253,10 +1276,10 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION pgtrickle.let_in_owners(oid[]) FROM PUBLIC;
-COMMENT ON FUNCTION pgtrickle.let_in_owners(oid[]) IS 'Lets the owners of stream tables use the catalog; called by trickle where one has another owner.';
+COMMENT ON FUNCTION pgtrickle.let_in_owners(oid[]) IS 'Lets the owners of stream tables use the catalog; called by trickle where a stream table has a new owner.';
 
--- A stream table is written by its refreshes alone, which run as its owner. The setting is anybody's, so it gives nobody a right: who
--- may do what the owner may can take the trigger away as well.
+-- Only refreshes write a stream table, and they run as its owner. Everybody can set pgtrickle.refreshing, so the setting alone gives no
+-- right. The trigger also requires the rights of the owner, with which a role could drop the trigger as well.
 CREATE OR REPLACE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('pgtrickle.refreshing', true) = 'on'
@@ -1272,8 +1295,8 @@ END
 $$;
 -- == End of that ======================================================================================================
 
--- Stored tables without a primary key have all columns as their replica identity, so that a publication of all tables refuses no
--- refresh. A table that another role has, or that somebody has locked, is left as it is, and doctor names it.
+-- Stored tables without a primary key have all columns as their replica identity, since otherwise a publication FOR ALL TABLES would make
+-- refreshes fail. A table that belongs to another role, or that is locked, is left as it is, and `trickle doctor` names it.
 DO $$
 DECLARE
     stored regclass;
@@ -1298,10 +1321,10 @@ BEGIN
 END
 $$;
 
--- Each refresh asks these functions about the server's catalogs. They go by index where there is one, by one plan for all
--- arguments, and are not compiled: so they cost the same in a large database, in the first calls of a session and with old
--- statistics. The price of a forbidden scan alone would have them compiled. No parallel worker takes part, since the text of a
--- view is asked for in a subtransaction.
+-- Each refresh asks these functions about the server's catalogs. The functions read by index where there is one, use one plan for all
+-- arguments, and are not compiled. So they cost the same in a large database, in the first calls of a session, and with old statistics. JIT
+-- is turned off, since enable_seqscan = off gives a scan a high cost, which alone would trigger JIT. No parallel worker takes part, since
+-- the text of a view is read in a subtransaction.
 DO $$
 DECLARE
     look regprocedure;

@@ -40,8 +40,8 @@ impl<C: RefreshDriver> Trickle<C> {
     /// # Errors
     /// Errors of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        // Each segment is looked up by its name, since a scan of pg_class for each buffer would take seconds
-        // in a database with thousands of buffers.
+        // Each segment is looked up by its name. In a database with thousands of buffers, a scan of pg_class
+        // for each buffer would take seconds.
         let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, \
              b.trigger_mode, b.capture <> 'ON', coalesce(g.bytes, 0), jsonb_array_length(b.segments), b.limit_bytes, \
              coalesce(g.last >= b.limit_bytes, false), b.capture = 'HELD' \

@@ -91,8 +91,8 @@ impl<C: RefreshDriver> Trickle<C> {
     }
 
     /// Returns the sources of a stream table whose changes count as pending. The catalog lists no columns in
-    /// two cases: the plan reads the source but none of its columns, or the plan does not read the source.
-    /// The plan itself decides between the two cases.
+    /// two cases. Either the plan reads the source but none of its columns, or the plan does not read the
+    /// source. The plan itself decides between the two cases.
     async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
         let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
         if e.mode == Mode::Full || !e.read().any(unsure) {

@@ -21,7 +21,8 @@ pub(crate) const PLACES: usize = 128;
 /// The greatest number of stream tables that a job can have.
 const MEMBERS: usize = 120;
 
-/// Bytes that are kept of the description of the session that a refresher gives way to.
+/// The greatest number of bytes that are stored of the description of a session to which a refresher gives
+/// way.
 const TOLD: usize = 160;
 
 /// The index that stands for no place.
@@ -65,7 +66,7 @@ impl Job {
         let all = || self.members.iter().zip(&self.polled).take(self.count);
         Due {
             members: all().map(|(id, _)| TableId(*id)).collect(),
-            // Only the scheduler needs to know who asked for the refresh.
+            // Only the scheduler needs to know which of these stream tables are due themselves.
             asked: Vec::new(),
             polled: all().filter(|(_, polled)| **polled).map(|(id, _)| TableId(*id)).collect(),
             quiet_at: self.quiet_at,
@@ -103,7 +104,7 @@ pub(crate) enum Admission {
 pub(crate) enum Next {
     /// Refresh these stream tables, as the role of the lease.
     Refresh(Lease, Due),
-    /// Wait until it is woken.
+    /// Wait until the process is woken.
     Wait,
     /// End the process.
     Leave,
@@ -139,16 +140,16 @@ struct Place {
     /// The time at which the refresher began its job.
     since: Time,
     job: Job,
-    /// Description of the session for which the refresh is cancelled, and its length in bytes; 0 if there is
-    /// none.
+    /// Description of the session for which the refresh is cancelled, and the length of this description in
+    /// bytes; 0 if there is no such session.
     gives_way_to: ([u8; TOLD], usize),
 }
 
 /// A refresher that is at work.
 pub(crate) struct AtWork {
-    /// Owner of the stream tables that it refreshes.
+    /// Owner of the stream tables that the refresher refreshes.
     pub(crate) role: u32,
-    /// The first of those stream tables.
+    /// The first stream table that the refresher refreshes.
     pub(crate) table: u32,
     pub(crate) process: i32,
     pub(crate) since: Time,
@@ -354,7 +355,7 @@ fn dismiss(board: &mut Board, scheduler: i32) {
 /// Makes the place this process's own until the process ends.
 fn stay(i: usize) {
     OWN.store(i, Ordering::Relaxed);
-    // SAFETY: the process is attached to the shared memory, and still is when the callback runs.
+    // SAFETY: the process is attached to the shared memory, and is still attached when the callback runs.
     unsafe { pg_sys::before_shmem_exit(Some(left), pg_sys::Datum::null()) };
 }
 
@@ -381,8 +382,8 @@ fn wake(process: i32) {
     if process == 0 {
         return;
     }
-    // SAFETY: the latch is in shared memory. If its process ends meanwhile, another process may have the
-    // latch, and looks in vain.
+    // SAFETY: the latch is in shared memory. If its process ends meanwhile, another process may get the
+    // latch. That process is then woken without need, which does no harm.
     unsafe {
         let found = pg_sys::BackendPidGetProc(process);
         if !found.is_null() {

@@ -7,7 +7,7 @@ use pgrx::pg_sys;
 use std::ffi::c_char;
 use trickle_engine::Leaving;
 
-/// The hook that was installed before ours, which ours calls.
+/// The hook that was installed before. The hook of this library calls it.
 static mut NEXT: pg_sys::ProcessUtility_hook_type = None;
 
 /// Installs the hook that looks at each command.
@@ -21,8 +21,8 @@ pub(crate) fn watch_commands() {
 }
 
 unsafe extern "C-unwind" {
-    /// The server's own way to run a command. The function of this name in pgrx would take errors apart and
-    /// make them anew.
+    /// Runs a command; this is the server's own function. It is declared here, since the function of this
+    /// name in pgrx would take errors apart and build new ones.
     fn standard_ProcessUtility(
         statement: *mut pg_sys::PlannedStmt,
         text: *const c_char,
@@ -56,8 +56,9 @@ unsafe extern "C-unwind" fn command(
     }
 }
 
-/// Follows the partitions that the command takes. Returns null where it takes none; otherwise the value
-/// belongs to the current memory context, since an error of the command passes by this code.
+/// Captures the rows of the partitions that the command takes. Returns null where no rows were captured.
+/// Otherwise the value belongs to the current memory context, which frees the value even if the command
+/// raises an error.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
     // SAFETY: the caller guarantees it.
@@ -76,9 +77,9 @@ unsafe extern "C-unwind" fn after(left: *mut Left) {
     }
 }
 
-/// Returns the partitions whose rows a command takes, where the current role owns them, and the parent from
-/// which a partition is detached. Another role may be refused by the server, and must not lock tables before
-/// that.
+/// Returns the partitions whose rows a command takes. The current role must own these partitions and, where
+/// one is detached, the parent. For any other role the server may refuse the command, and no table must be
+/// locked before that.
 ///
 /// # Safety
 /// The node must be a command as the parser makes it.
@@ -118,7 +119,7 @@ unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<(Vec<u32>, Leaving)> 
     }
 }
 
-/// Returns the partition that a step of ALTER TABLE detaches at once.
+/// Returns the partition that a step of ALTER TABLE detaches, unless the step is CONCURRENTLY.
 ///
 /// # Safety
 /// The step must be as the parser makes it.
@@ -133,8 +134,8 @@ unsafe fn detached(step: *mut pg_sys::AlterTableCmd) -> Option<*mut pg_sys::Rang
     }
 }
 
-/// Whether commands are followed here: somebody else runs them, in a transaction that may write, in a
-/// database that has the extension.
+/// Whether the hook handles the current command. The database must have the extension, the transaction must
+/// be allowed to write, and trickle itself must not run the command.
 fn may_follow() -> bool {
     // SAFETY: the variable belongs to this process, and the name outlives the call.
     unsafe {

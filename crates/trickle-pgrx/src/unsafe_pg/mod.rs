@@ -88,7 +88,8 @@ impl ServerConnection {
         }
     }
 
-    /// Begins a subtransaction; one that is `apart` takes back its settings when it ends.
+    /// Begins a subtransaction. With `apart`, settings that are made in the subtransaction are undone when it
+    /// ends.
     pub(crate) fn begin(&self, apart: bool) {
         // SAFETY: there is a transaction. The memory context stays as it was, so that memory allocated in it
         // outlives the subtransaction.
@@ -115,7 +116,8 @@ impl ServerConnection {
                 self.snapshot.set(std::ptr::null_mut());
             }
         }
-        // SAFETY: the subtransaction was begun by `begin`, and those inside it have ended: they are a stack.
+        // SAFETY: the subtransaction was begun by `begin`, and all subtransactions inside it have ended,
+        // since they form a stack.
         unsafe {
             if keep {
                 pg_sys::ReleaseCurrentSubTransaction();
@@ -133,7 +135,7 @@ impl ServerConnection {
         self.open.borrow_mut().pop();
     }
 
-    /// Returns how many subtransactions are open.
+    /// Returns the number of open subtransactions.
     pub(crate) fn depth(&self) -> usize {
         self.open.borrow().len()
     }
@@ -168,8 +170,8 @@ impl ServerConnection {
     pub(crate) fn take_snapshot(&self) {
         self.drop_snapshot();
         self.taken_at.set(self.depth());
-        // SAFETY: there is a transaction. The copy of the snapshot is registered with it, and dropped at its
-        // end at the latest.
+        // SAFETY: there is a transaction. The copy of the snapshot is registered with the transaction, whose
+        // end drops it at the latest.
         unsafe { self.snapshot.set(pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot())) };
     }
 
@@ -246,8 +248,8 @@ impl ServerConnection {
         Ok(self.fetch(&text, &[], false)?.1)
     }
 
-    /// Fails if this process is reading or changing one of these tables at the moment, or if triggers for its
-    /// changes to them are still to fire.
+    /// Fails if this process is reading or changing one of these tables at the moment. Fails also if triggers
+    /// for its own changes of these tables have not fired yet.
     pub(crate) fn require_idle(&self, tables: &[u32]) -> Result<(), ServerError> {
         self.guarded(|| {
             for oid in tables {
@@ -308,10 +310,10 @@ impl ServerConnection {
 
 impl Drop for ServerConnection {
     fn drop(&mut self) {
-        // Code that catches an error rolls back the innermost subtransaction, and expects that to be its own.
+        // Code that catches an error rolls back the innermost subtransaction, which it takes for its own.
         self.unwind(0);
         if std::thread::panicking() {
-            // The abort of the transaction takes back everything else.
+            // The abort of the transaction undoes everything else.
             return;
         }
         self.drop_snapshot();
@@ -388,8 +390,8 @@ fn c_text(text: &str) -> Result<CString, ServerError> {
 }
 
 /// Turns an error of the server's into an answer for the engine, with the code and the place in `heard`. A
-/// cancel by the user and a panic of our own code are raised again instead. On schedule there is no user, so
-/// a refresh that was cancelled or took too long counts as failed.
+/// cancel by the user and a panic of this library's code are raised again instead. On schedule there is no
+/// user, so a refresh that was cancelled or took too long counts as failed.
 fn server_error(e: CaughtError, heard: CaughtDetails) -> ServerError {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
@@ -418,14 +420,14 @@ fn sqlstate(code: i32) -> String {
     (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
 }
 
-/// A guard: as long as it lives, objects made in the script of CREATE or ALTER EXTENSION do not become
+/// A guard: as long as the guard lives, objects made in the script of CREATE or ALTER EXTENSION do not become
 /// members of the extension.
 pub(crate) struct ApartFromScript(bool);
 
 impl ApartFromScript {
     pub(crate) fn begin() -> ApartFromScript {
         // SAFETY: the variable is read and written by this thread; after a failure, the code that runs the
-        // script sets it anew.
+        // script sets it again.
         unsafe {
             let before = pg_sys::creating_extension;
             pg_sys::creating_extension = false;

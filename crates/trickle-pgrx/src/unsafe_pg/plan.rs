@@ -54,7 +54,7 @@ impl Plan {
         self.0.types == Values::of(params).types
     }
 
-    /// Runs the statement, if the current role may still have the rights that were lent to it.
+    /// Runs the statement, if the current role may still use the rights that were lent to the statement.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
         self.0.lent.require();
         Bare(self.0.plan).execute(values, snapshot)
@@ -65,8 +65,8 @@ impl Plan {
 pub(super) struct Bare(pg_sys::SPIPlanPtr);
 
 impl Bare {
-    /// Runs the statement under a snapshot, or under one of its own if that is null. Returns its rows, and
-    /// their columns.
+    /// Runs the statement under a snapshot, or under a snapshot of its own if `snapshot` is null. Returns its
+    /// rows, and their columns.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
         // SAFETY: the executor is connected. The lists have an element for each parameter and outlive the
         // call. The plan has one statement, and keeps its text: if the plan is out of date, the statement is

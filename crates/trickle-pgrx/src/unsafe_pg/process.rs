@@ -7,11 +7,11 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Notes for [`is_preloaded`] whether the server is loading, for its ordinary work, the libraries that all
-/// its processes have. Returns the answer too.
+/// Notes, for [`is_preloaded`], whether the server is preloading its libraries for its ordinary work, and not
+/// for pg_upgrade. Returns the same answer.
 pub(crate) fn note_preloading() -> bool {
-    // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing is
-    // to be refreshed.
+    // SAFETY: the variables are read by the thread that writes them. While pg_upgrade is at work, nothing
+    // must be refreshed.
     let preloading =
         unsafe { pg_sys::process_shared_preload_libraries_in_progress && !pg_sys::IsBinaryUpgrade };
     PRELOADED.store(preloading, Ordering::Relaxed);
@@ -25,7 +25,7 @@ pub(crate) fn reserve_settings() {
     unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_trickle".as_ptr()) };
 }
 
-/// Whether the library is one that all processes of the server have.
+/// Whether all processes of the server have this library.
 pub(crate) fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
@@ -40,18 +40,18 @@ static SCHEDULED: AtomicBool = AtomicBool::new(false);
 unsafe extern "C-unwind" {
     /// Handles SIGTERM in the server's own way, for a process that has a database.
     fn die(signal: i32);
-    /// Interrupts the process after so many milliseconds, as a timeout of this kind does. See utils/timeout.h
-    /// of the server.
+    /// Interrupts the process after `millis` milliseconds, as a timeout of this kind does. See
+    /// utils/timeout.h of the server.
     fn enable_timeout_after(timeout: i32, millis: i32);
     /// Cancels such a timeout.
     fn disable_timeout(timeout: i32, keep_indicator: bool);
-    /// Whether the timeout has come.
+    /// Whether the timeout has expired.
     fn get_timeout_indicator(timeout: i32, reset_indicator: bool) -> bool;
     /// Sends a signal (POSIX).
     fn kill(process: i32, signal: i32) -> i32;
 }
 
-/// The object access hook that was installed before ours, which ours calls.
+/// The object access hook that was installed before. The hook of this library calls it.
 static mut NEXT_TOLD: pg_sys::object_access_hook_type = None;
 
 /// Ends the processes that refresh a database, when the database is dropped. The server calls the function
@@ -66,8 +66,8 @@ unsafe extern "C-unwind" fn accessed(
 ) {
     // SAFETY: the variable was set before any process of the server was made.
     if let Some(next) = unsafe { NEXT_TOLD } {
-        // SAFETY: the next hook gets the arguments of this call. An error of it goes on from here like any
-        // other.
+        // SAFETY: the next hook gets the arguments of this call. An error of that hook passes through here
+        // like any other error.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, arg)) };
     }
     if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::DatabaseRelationId {
@@ -75,8 +75,8 @@ unsafe extern "C-unwind" fn accessed(
     }
 }
 
-/// A guard: as long as it lives, this process acts as a role, and cannot be made to act as another, by SET
-/// ROLE for example.
+/// A guard: as long as the guard lives, this process acts as a role. No code can make the process act as
+/// another role, for example by SET ROLE.
 pub(crate) struct Acting {
     role: pg_sys::Oid,
     context: i32,
@@ -100,8 +100,8 @@ impl Acting {
 
 impl Drop for Acting {
     fn drop(&mut self) {
-        // SAFETY: the process becomes the role that it was before; after a failure the abort of the
-        // transaction sets the same.
+        // SAFETY: the process becomes the role that it was before; after a failure, the abort of the
+        // transaction restores the same role.
         unsafe { pg_sys::SetUserIdAndSecContext(self.role, self.context) };
     }
 }
@@ -134,7 +134,8 @@ impl Drop for Limit {
             unsafe {
                 disable_timeout(STATEMENT_TIMEOUT, true);
                 if get_timeout_indicator(STATEMENT_TIMEOUT, true) {
-                    // The timeout came after the statement had ended, and must not cancel the next one.
+                    // The timeout expired after the statement had ended, and must not cancel the next
+                    // statement.
                     pg_sys::QueryCancelPending = 0;
                 }
             }
@@ -157,8 +158,8 @@ impl Scheduled {
     pub(crate) fn begin(database: Option<pg_sys::Oid>, name: &CStr) {
         BackgroundWorker::connect_worker_to_spi_by_oid(database, None);
         SCHEDULED.store(true, Ordering::Relaxed);
-        // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a
-        // statement.
+        // SAFETY: the process is connected. SIGTERM ends the process at its next check for interrupts, even
+        // within a statement.
         unsafe {
             #[cfg(feature = "pg18")]
             pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
@@ -168,10 +169,11 @@ impl Scheduled {
                 (c"default_transaction_isolation", c"read committed"),
                 (c"default_transaction_read_only", c"off"),
                 (c"statement_timeout", c"0"),
-                // A lock that is held for longer delays only the refresh that needs it, which is tried again.
+                // If another session holds a lock for longer, only the refresh that needs the lock is
+                // delayed, and it is tried again.
                 (c"lock_timeout", c"10s"),
-                // The database's owner may have set another search path, and have names and operators of
-                // their own there.
+                // The owner of the database may have set a search path that finds the owner's own functions
+                // and operators.
                 (c"search_path", SHUT),
                 #[cfg(any(feature = "pg17", feature = "pg18"))]
                 (c"transaction_timeout", c"0"),
@@ -188,7 +190,7 @@ impl Scheduled {
         }
     }
 
-    /// Limits this process's waits for locks to so many milliseconds.
+    /// Limits this process's waits for locks to `millis` milliseconds.
     pub(crate) fn hurry(millis: &CStr) {
         let (context, source) = (pg_sys::GucContext::PGC_SUSET, pg_sys::GucSource::PGC_S_OVERRIDE);
         // SAFETY: the process is connected; the server keeps copies of the texts.
@@ -290,8 +292,8 @@ impl Scheduled {
         #[cfg(not(any(feature = "pg15", feature = "pg16")))]
         // SAFETY: as above.
         let counted = unsafe { &raw const (*pg_sys::TransamVariables).xactCompletionCount };
-        // SAFETY: the counter is aligned, and is always written whole. A change that this read misses is seen
-        // by the next one.
+        // SAFETY: the counter is aligned, and is always written whole. The next read sees a change that this
+        // read misses.
         unsafe { AtomicU64::from_ptr(counted.cast_mut()).load(Ordering::SeqCst) }
     }
 

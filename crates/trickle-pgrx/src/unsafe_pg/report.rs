@@ -8,7 +8,7 @@ use pgrx::prelude::PgLogLevel;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_void};
 
-// Declared here without a guard: a guard would disturb an error that is being assembled.
+// These functions are declared without a guard, since a guard would disturb an error that is being assembled.
 unsafe extern "C-unwind" {
     /// Returns the code of the error that is being assembled. The next two functions return a place, from 1:
     /// in the client's statement, and in a statement that a function runs.
@@ -71,16 +71,16 @@ struct RaisedDetails {
     place: Option<(CString, i32)>,
 }
 
-/// The context of an error that we raise; a static, so that the context outlives the code that raises the
-/// error.
+/// The context of an error that this module raises. The context is a static, so that it outlives the code
+/// that raises the error.
 static mut OURS: pg_sys::ErrorContextCallback = pg_sys::ErrorContextCallback {
     previous: std::ptr::null_mut(),
     callback: Some(tell),
     arg: std::ptr::null_mut(),
 };
 
-/// Raises an error with a code that need not be one of the server's own, and with a place in a query, in
-/// characters from 1.
+/// Raises an error with a code and a place. The code need not be one of the server's own. The place is a
+/// position in a query, in characters from 1.
 pub(crate) fn raise(report: ErrorReport, code: Option<i32>, place: Option<(&str, usize)>) -> ! {
     let place = place.and_then(|(query, at)| Some((CString::new(query).ok()?, i32::try_from(at).ok()?)));
     TELLING.set(Some(RaisedDetails { code, place }));

@@ -2,8 +2,9 @@
 //!
 //! Relations in `pgtrickle_changes` belong to the owner of the catalog, and no other role has rights on them.
 //! A refresh runs as the owner of its stream table. So in the statements that the extension itself prepares,
-//! such relations are checked as the catalog's owner, as a view's relations are checked as the view's owner.
-//! Other statements that run meanwhile are checked as usual.
+//! access to such relations is checked with the rights of the catalog's owner. In the same way, access to a
+//! view's relations is checked with the rights of the view's owner. Other statements that run meanwhile are
+//! checked as usual.
 //!
 //! Each hidden relation belongs to a table: a buffer to the table whose changes it holds, a state to its
 //! stream table. The right is lent only to the owner of that table, and to members of that owner. The hidden
@@ -11,12 +12,12 @@
 //! use no other hidden relation, whatever its text is. Ownership is checked each time that a statement runs,
 //! so the next statement of a former owner is refused.
 //!
-//! A role that was let in may read the tables of the catalog itself. The only write that its own rights allow
-//! is adding marks to `pgt_marks`. In the extension's own statements such a role also writes and locks the
-//! rows of its own stream tables, as row security allows. For that, the right to write is removed from the
-//! rights that the statement needs. The removal comes after the server has added row security to the
-//! statement, and before the planning. The right to read is not removed, since the statement may contain a
-//! query that a user typed.
+//! A role that `pgtrickle.grant_to` has let in may read the tables of the catalog itself. The only write that
+//! its own rights allow is adding marks to `pgt_marks`. In the extension's own statements such a role also
+//! writes and locks the rows of its own stream tables, as row security allows. For that, the right to write
+//! is removed from the rights that the statement needs. The removal comes after the server has added row
+//! security to the statement, and before the planning. The right to read is not removed, since the statement
+//! may contain a query that a user typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -32,7 +33,7 @@ thread_local! {
     static AT_WORK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The hooks that were installed before ours, which ours call.
+/// The hooks that were installed before. The hooks of this library call them.
 static mut NEXT: pg_sys::post_parse_analyze_hook_type = None;
 static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
 
@@ -88,7 +89,7 @@ fn is_program_at_work() -> bool {
 /// schema.
 pub(crate) fn catalog_owner() -> Option<pg_sys::Oid> {
     use pg_sys::SysCacheIdentifier::NAMESPACEOID;
-    // SAFETY: there is a transaction; the row is the cache's until it is released.
+    // SAFETY: there is a transaction; the row belongs to the cache until it is released.
     unsafe {
         let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
         let row = pg_sys::SearchSysCache1(NAMESPACEOID as i32, catalog.into());
@@ -111,8 +112,8 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Fails if the current role may no longer use the hidden relations of these tables, or if the statement
-    /// writes the catalog and the transaction is read-only.
+    /// Fails if the current role may no longer use the hidden relations of these tables. Fails also if the
+    /// statement writes the catalog in a read-only transaction.
     pub(super) fn require(&self) {
         if self.writes {
             refuse_read_only();
@@ -128,7 +129,7 @@ fn refuse_read_only() {
     unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
 }
 
-/// A guard: as long as it lives, statements with this text are taken for the extension's own.
+/// A guard: as long as the guard lives, statements with this text count as the extension's own.
 pub(super) struct Lending {
     outer: (*const c_char, Lent),
 }
@@ -181,8 +182,8 @@ pub(super) struct Class {
 impl Class {
     pub(super) fn of(relation: pg_sys::Oid) -> Option<Class> {
         use pg_sys::SysCacheIdentifier::RELOID;
-        // SAFETY: there is a transaction; the row is the cache's until it is released, and the values taken
-        // from it are copied.
+        // SAFETY: there is a transaction. The row belongs to the cache until it is released, and the values
+        // taken from it are copied.
         unsafe {
             let row = pg_sys::SearchSysCache1(RELOID as i32, relation.into());
             if row.is_null() {
@@ -205,7 +206,7 @@ impl Class {
 }
 
 /// Lends rights to a statement that was analysed; called by the server. An error of the next hook passes
-/// through: nothing here would have to be undone.
+/// through, since nothing here must be undone.
 unsafe extern "C-unwind" fn analysed(
     state: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
@@ -245,8 +246,8 @@ unsafe extern "C-unwind" fn planned(
 }
 
 unsafe extern "C-unwind" {
-    /// The server's own planner. The function of this name in pgrx would take errors apart and make them
-    /// anew.
+    /// Plans a query; this is the server's own function. It is declared here, since the function of this name
+    /// in pgrx would take errors apart and build new ones.
     fn standard_planner(
         query: *mut pg_sys::Query,
         text: *const c_char,
@@ -351,7 +352,7 @@ impl Lender {
     }
 
     /// Notes the table of a hidden relation among the lent rights if the table belongs to the current role.
-    /// Returns whether the relation is then to be checked as the catalog's owner.
+    /// Returns whether access to the relation is then checked with the rights of the catalog's owner.
     fn lend_if_owned(class: &Class) -> bool {
         let Some(table) = table_of(&class.name) else { return false };
         let own = Class::of(table).is_some_and(|t| t.is_own());
@@ -414,17 +415,17 @@ fn stream_table(id: i64) -> Option<pg_sys::Oid> {
 /// Returns the elements of a list of nodes.
 ///
 /// # Safety
-/// They must be of this kind.
+/// The elements must be of the type `T`.
 pub(super) unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
-    // SAFETY: a list that is not null has so many elements.
+    // SAFETY: a list that is not null has `list_length` elements.
     (0..unsafe { pg_sys::list_length(list) }).map(move |i| unsafe { pg_sys::list_nth(list, i) }.cast())
 }
 
-/// Visits a node of a query: lends rights to a subquery, and goes on into an expression.
+/// Visits a node of a query. Lends rights to a subquery, and visits the parts of an expression.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, lender: *mut c_void) -> bool {
-    // SAFETY: a node holds its own kind. The lender is the one that the walk began with, which does nothing
-    // meanwhile.
+    // SAFETY: a node holds its own kind. The lender is the value with which the walk began, and no other code
+    // uses it meanwhile.
     unsafe {
         if node.is_null() {
             return false;
@@ -458,7 +459,7 @@ mod walk {
     /// # Safety
     /// See [`super::Lender::lend`].
     pub(super) unsafe fn walk_query(query: *mut pg_sys::Query, context: *mut c_void) {
-        // SAFETY: an error of the server's goes on from here like any other.
+        // SAFETY: an error of the server passes through here like any other error.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| query_tree_walker(query, visit, context, 0)) };
     }
 

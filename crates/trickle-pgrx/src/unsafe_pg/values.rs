@@ -8,7 +8,7 @@ use trickle_engine::db::{Cell, Param, Row, Rows};
 pub(super) struct Values {
     pub(super) types: Vec<pg_sys::Oid>,
     pub(super) values: Vec<pg_sys::Datum>,
-    /// A blank for each value, or `n` if it is NULL.
+    /// A blank for each value, or `n` if the value is NULL.
     pub(super) nulls: Vec<c_char>,
 }
 
@@ -70,7 +70,8 @@ pub(super) unsafe fn fetched() -> (Rows, Columns) {
     // SAFETY: a statement was run.
     let mut rows = Rows { rows: Vec::new(), affected: unsafe { pg_sys::SPI_processed } };
     let mut columns = Vec::new();
-    // SAFETY: the table, its description and its rows are the executor's, and live until it is freed below.
+    // SAFETY: the table, its description and its rows belong to the executor, and live until the table is
+    // freed below.
     unsafe {
         let table = pg_sys::SPI_tuptable;
         if table.is_null() {

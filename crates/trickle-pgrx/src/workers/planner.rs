@@ -1,4 +1,5 @@
-//! A planner suspends a stream table whose suspension was rolled back with the error of a call.
+//! The error of a call rolls back the suspension of a stream table. A planner then suspends that stream table
+//! again.
 
 use super::scheduler::CATALOG;
 use super::{as_role, start, tell, transaction};
@@ -16,8 +17,8 @@ use trickle_engine::db::Connection;
 const NAME: &CStr = c"pg_trickle planner";
 
 /// The longest time that a planner waits for a lock, and the longest time that it works, both in
-/// milliseconds. DROP DATABASE waits five seconds for other processes, so a planner never makes it fail. A
-/// short limit also frees the planner's place among the server's processes soon.
+/// milliseconds. DROP DATABASE waits five seconds for other processes, so a planner never makes DROP DATABASE
+/// fail. A short limit also frees the planner's place among the server's processes soon.
 const PATIENCE: (&CStr, i32) = (c"2000", 4000);
 
 thread_local! {

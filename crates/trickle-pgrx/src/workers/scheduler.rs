@@ -37,17 +37,17 @@ const AGAIN: Duration = Duration::from_secs(600);
 /// Shortest pause before the scheduler asks again for a lease that another refresher has.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The query for the owner of the catalog, and for whether the whole catalog belongs to superusers. The owner
-/// of any part of the catalog can make each role that queries the catalog run any code. The query returns no
-/// row where the extension does not exist.
+/// The query that returns the owner of the catalog, and whether the whole catalog belongs to superusers. The
+/// owner of any part of the catalog can make each role that queries the catalog run any code. The query
+/// returns no row where the extension does not exist.
 pub(super) const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
         SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
             UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
         JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper)
     FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
-/// Returns the query for the owners of stream tables, and for whether the owner still lacks access to the
-/// catalog. The owner is NULL for a stream table whose table does not exist.
+/// Returns the query for the owners of stream tables. For each owner, the query also returns whether the
+/// owner still lacks access to the catalog. The owner is NULL for a stream table whose table does not exist.
 fn all_owners() -> String {
     format!(
         "SELECT DISTINCT c.relowner, \
@@ -99,7 +99,7 @@ pub(crate) fn schedule(database: pg_sys::Datum) {
 /// The state of a scheduler.
 struct SchedulerState {
     database: u32,
-    /// The state for each owner of stream tables.
+    /// The state of the search for each owner of stream tables.
     owners: BTreeMap<u32, OwnerState>,
     /// Whether `owners` has all owners of stream tables.
     all: bool,
@@ -153,11 +153,11 @@ impl OwnerState {
         })
     }
 
-    /// Returns the pause before the next look without looking, if the lease lasts, the last look found
-    /// nothing to do, and nothing was committed since. The function runs no transaction, so looks every few
-    /// milliseconds cost next to nothing while no session writes.
+    /// Returns the pause before the next look, without looking for changes, if three conditions hold. The
+    /// lease lasts, the last look found nothing to do, and nothing was committed since. The function runs no
+    /// transaction, so looks every few milliseconds cost next to nothing while no session writes.
     fn again(&mut self) -> Option<Duration> {
-        // The time is read first: the counter then covers every commit before that time.
+        // The time is read before the counter, so the counter covers every commit before that time.
         let time = now();
         if self.still != Some(Scheduled::ended())
             || self.lease.is_none_or(|(_, renew)| renew <= Instant::now())
@@ -347,7 +347,7 @@ impl SchedulerState {
         }
     }
 
-    /// Notes how a refresh ended. Other stream tables may be due after it.
+    /// Notes the outcome of a refresh. Other stream tables may be due afterwards.
     fn note(&mut self, lease: Lease, due: &Due, took: Duration, outcome: Outcome) {
         if let Some(first) = due.members.first() {
             self.took.insert(*first, took);
@@ -397,7 +397,7 @@ impl SchedulerState {
                 || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK))
     }
 
-    /// Logs once why refreshes come one after the other.
+    /// Logs once the reason why refreshes run one after the other.
     fn warn(&mut self, why: &str) {
         if !self.warned {
             pgrx::log!("pg_trickle cannot start another refresher: {why}");
@@ -446,16 +446,16 @@ fn told(found: &Found) {
     }
 }
 
-/// Finds the tables of a catalog that came with a dump again by their names, once the restore is done.
-/// Returns whether this was done.
+/// Once a restore is done, finds the tables of the restored catalog again by their names. Returns whether
+/// this was done.
 fn rehome_if_restored() -> bool {
     let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)
 }
 
 /// Returns the roles as which refreshes run, and whether these are all owners of stream tables. If the whole
-/// catalog belongs to superusers, who let others in, its entries can be trusted, and all owners are returned.
-/// Otherwise only the owner of the catalog is returned. Returns `None` where the extension does not exist.
+/// catalog belongs to superusers, its entries can be trusted, and all owners are returned. Otherwise only the
+/// owner of the catalog is returned. Returns `None` where the extension does not exist.
 fn owners() -> Result<Option<(Vec<u32>, bool)>> {
     let asked: std::result::Result<_, ServerError> = transaction(async |inside| {
         let db: &dyn Connection = &inside;

@@ -38,8 +38,8 @@ pub(crate) struct Query {
     pub(crate) place: Place,
     /// The comments before the query.
     pub(crate) comments: Vec<Comment>,
-    /// Whether the query stands in a file of definitions, so that only other queries read it and no advice on
-    /// it is wanted.
+    /// Whether the query stands in a file of definitions. Only other queries use such a query, and no advice
+    /// on it is wanted.
     schema_only: bool,
     kind: TableKind,
     pub(crate) result: Compiled,

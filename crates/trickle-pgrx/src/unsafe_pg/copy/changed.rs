@@ -7,8 +7,8 @@ use pgrx::pg_sys;
 use pgrx::tupdesc::PgTupleDesc;
 use trickle_core::cdc::CopyScript;
 
-/// The transition tables of a statement that changed rows. A pointer is null if there is no such table, or no
-/// row in it.
+/// The transition tables of a statement that changed rows. A pointer is null if there is no such table, or
+/// the table has no row.
 pub(super) struct Changed {
     pub(super) source: pg_sys::Relation,
     old: *mut pg_sys::Tuplestorestate,

@@ -1,12 +1,12 @@
-//! The language of capture triggers. Its functions copy the rows that a statement changed into a segment,
-//! without an executor, a plan or rows of their own.
+//! The language of capture triggers. A function of the language takes the rows that a statement changed, and
+//! copies them to a segment. It needs no executor, no plan and no rows of its own.
 //!
 //! The language is trusted, though it is written in C. The reason is that a function does only work that its
-//! owner could do by the statements in the function's script. The function runs these statements. Or it
-//! writes rows directly to a table of its owner's, if the executor would do nothing but store them. Functions
-//! of the language need no `SET search_path`, which would cost as much as copying a row. Each table that
-//! copying looks up by name has a schema, and the statements of a script run under a search path of built-in
-//! names.
+//! owner could do by the statements in the function's script. The function either runs these statements, or
+//! writes rows directly to a table of its owner's. It writes directly only if the executor would do nothing
+//! but store the rows. Functions of the language need no `SET search_path`, which would cost as much as
+//! copying a row. Each table that copying looks up by name has a schema, and the statements of a script run
+//! under a search path of built-in names.
 
 mod changed;
 mod out;
@@ -90,7 +90,8 @@ fn name_now(table: u32, number: i16) -> Option<String> {
     }
 }
 
-/// Returns the type that a domain is based on, and any other type itself. Values of both are the same bytes.
+/// Returns the type that a domain is based on, and any other type itself. Values of both types have the same
+/// bytes.
 fn base(ty: pg_sys::Oid) -> pg_sys::Oid {
     // SAFETY: an existing column has this type.
     unsafe { pg_sys::getBaseType(ty) }
@@ -146,8 +147,8 @@ fn refuse(why: &str) -> ! {
 /// Returns the script of a function.
 fn script(function: pg_sys::Oid) -> Rc<Script> {
     use pg_sys::SysCacheIdentifier::PROCOID;
-    // SAFETY: the row is the cache's until it is released; an error in between releases it with the
-    // transaction.
+    // SAFETY: the row belongs to the cache until it is released; after an error, the end of the transaction
+    // releases it.
     unsafe {
         let row = pg_sys::SearchSysCache1(PROCOID as i32, function.into());
         if row.is_null() {
@@ -229,8 +230,8 @@ fn has_temporary_tables() -> bool {
     tables != pg_sys::InvalidOid
 }
 
-/// Marks a change that was not captured, with the reason, so that the writer's statement goes on. A script of
-/// an earlier version marks the segment instead, as a TRUNCATE does.
+/// Leaves a mark for a change that was not captured, with the reason. The writer's statement goes on. A
+/// script of an earlier version marks the segment instead, as a TRUNCATE does.
 fn mark_unfit(data: &mut pg_sys::TriggerData, says: &CopyScript) {
     if says.unfit.is_empty() {
         let (schema, name) = (Ident::new(&says.segment.0), Ident::new(&says.segment.1));
@@ -279,7 +280,7 @@ fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
     }
 }
 
-/// Finds a column of a source by its name, and first at the index where it was before.
+/// Finds a column of a source by its name. The search begins at the index where the column was found before.
 fn find<'d>(
     source: &'d PgTupleDesc<'_>,
     name: &str,

@@ -55,7 +55,7 @@ impl<'s> Out<'s> {
     ) -> bool {
         let fields = self.fields;
         // SAFETY: the rows have these columns. The memory for unpacked values is freed with the batch. An
-        // error of the server's goes on from the guard like any other, over frames that hold nothing.
+        // error of the server passes through the guard like any other error, over frames that own nothing.
         unsafe {
             self.memory.switch_to(|_| {
                 fields.unpack(old);

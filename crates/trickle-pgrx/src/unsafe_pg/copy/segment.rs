@@ -1,4 +1,4 @@
-//! The segment that rows are written to, and how its columns are filled.
+//! The segment that rows are written to, and the values of its columns.
 
 use super::changed::Changed;
 use super::{Script, base, datum_image_eq, is_named};
@@ -13,8 +13,8 @@ pub(super) struct Segment(pub(super) pg_sys::Relation);
 /// The values of a segment's columns.
 pub(super) struct Fields {
     pub(super) all: Vec<Field>,
-    /// The captured columns of the source, which are compared; `last` is the number of the last of them, from
-    /// 1.
+    /// The captured columns of the source, whose values are compared. `last` is the number of the last of
+    /// these columns, counted from 1.
     compared: Vec<Compared>,
     last: i32,
 }
@@ -83,9 +83,9 @@ impl Segment {
             && !(class.relrowsecurity || class.relispartition || class.relhassubclass)
     }
 
-    /// Returns how the segment is filled from a source; `None` if a row cannot be copied directly. A
-    /// segment's columns are the transaction, the weight, and the script's columns in its order, until
-    /// somebody alters the segment.
+    /// Returns the values of the segment's columns for a row of a source; `None` if a row cannot be copied
+    /// directly. Unless somebody has altered a segment, its columns are the transaction, the weight, and the
+    /// script's columns in the order of the script.
     pub(super) fn fields(&self, script: &Script, changed: &Changed, places: &[usize]) -> Option<Fields> {
         if !self.is_bare() {
             return None;

@@ -193,7 +193,7 @@ pub(crate) fn bytes(n: i64) -> String {
     if unit == 0 { format!("{value} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// The memory of earlier reads of the state, for a caller that reads it again and again.
+/// The memory of earlier reads of the state, for a caller that reads the state again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// The time of the last read in which each stream table showed all changes, by name.
@@ -201,9 +201,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Makes the model from the engine's answers. Two times limit how far a stream table is behind: the age
-    /// of its data, and the time since a read last found that it showed all changes. So a stream table with
-    /// old data does not count as far behind because of a change that was committed a moment ago.
+    /// Makes the model from the engine's answers. A stream table is behind by the smaller of two times. One
+    /// is the age of its data; the other is the time since a read last found that it showed all changes. So a
+    /// stream table with old data does not count as far behind because of a change that was committed a
+    /// moment ago.
     pub(crate) fn snapshot(
         &mut self,
         all: &[Status],

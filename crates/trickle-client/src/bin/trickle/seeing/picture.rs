@@ -69,7 +69,7 @@ impl Grid {
     }
 }
 
-/// The items of the picture, which are called by their numbers, their places, and the lines between them.
+/// The items of the picture, their places, and the lines between them. Items are identified by their numbers.
 #[derive(Debug, Default)]
 struct Layout {
     items: Vec<Item>,

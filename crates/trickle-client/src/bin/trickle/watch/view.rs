@@ -132,8 +132,8 @@ fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched, fitted: &Fitted) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .column_spacing(GAP);
     let mut state = TableState::default().with_selected(Some(watched.row()));
-    // The chosen row is in the middle of the screen, so that the rows around it are visible, if there are
-    // enough rows above and below.
+    // The chosen row is in the middle of the screen, if there are enough rows above and below. So the rows
+    // around it are visible.
     let room = usize::from(area.height.saturating_sub(1));
     *state.offset_mut() = watched.row().saturating_sub(room / 2).min(tables.len().saturating_sub(room));
     frame.render_stateful_widget(table, area, &mut state);

@@ -80,8 +80,8 @@ fn refreshes_are_counted() {
         r#"trickle_refresh_duration_seconds_sum{table="public.a"} 0.02"#,
         r#"trickle_lag_seconds_bucket{table="public.a",le="0.25"} 0"#,
         r#"trickle_lag_seconds_bucket{table="public.a",le="0.5"} 1"#,
-        // The time of a run's phase is the sum of three times: those of the two stream tables, and the time
-        // that the run spent once for both.
+        // The time of a run's phase is the sum of three times. Two are those of the stream tables, and one is
+        // the time that the run spent once for both.
         r#"trickle_refresh_phase_seconds_sum{phase="execute"} 0.04"#,
         r#"trickle_refresh_phase_seconds_sum{phase="wait"} 0.003"#,
         r#"trickle_errors_total{kind="refresh"} 1"#,
