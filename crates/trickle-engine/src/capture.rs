@@ -10,7 +10,7 @@ mod removal;
 mod stored;
 mod versions;
 
-pub use partitions::Leaving;
+pub use partitions::{Followed, Leaving};
 pub(crate) use partitions::{adopt, left, let_go, sources_of};
 pub(crate) use removal::{hold_off, release, remove, switch_off};
 pub(crate) use stored::{fresh, note_segments, read, table_by_oid, with_children};

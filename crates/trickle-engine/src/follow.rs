@@ -1,7 +1,7 @@
 //! Brings the catalog and the capture up to date at once after ALTER and DROP, where event triggers report
 //! these commands. Elsewhere the next refresh does this work.
 
-use crate::capture::{self, Leaving};
+use crate::capture::{self, Followed, Leaving};
 use crate::db::{RefreshDriver, Transaction};
 use crate::drop::{forget, release_sources};
 use crate::error::{Error, Result};
@@ -99,30 +99,39 @@ impl<C: RefreshDriver> Trickle<C> {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn partitions_leave(&mut self, partitions: &[u32], how: Leaving) -> Result<Vec<u32>> {
+    pub async fn partitions_leave(
+        &mut self,
+        partitions: &[u32],
+        how: Leaving,
+        alone: bool,
+    ) -> Result<Vec<Followed>> {
+        let sources = self.in_one(async |t| capture::sources_of(t, partitions, how, alone).await).await?;
+        let idle = self.db().require_idle(partitions).is_ok();
         self.in_one(async |t| {
             let mut followed = Vec::new();
-            for source in capture::sources_of(t, partitions, how).await? {
-                if capture::let_go(t, source, partitions, how).await? {
-                    followed.push(source);
-                }
+            for source in sources {
+                followed.extend(capture::let_go(t, source, partitions, how, idle).await?);
             }
             Ok(followed)
         })
         .await
     }
 
-    /// Completes, after the command, the work that [`Trickle::partitions_leave`] began before the command.
-    /// Where this fails, the readers of these tables are marked for a recompute.
+    /// Ends after the command what [`Trickle::partitions_leave`] began before it. Where this fails, the
+    /// readers of the tables are marked for a recompute.
     ///
     /// # Errors
-    /// Errors of the server while the marks are written.
-    pub async fn partitions_left(&mut self, sources: &[u32], partitions: &[u32], how: Leaving) -> Result<()> {
-        for source in sources {
-            let followed = self.in_one(async |t| capture::left(t, *source, partitions, how).await).await;
-            if let Err(e) = followed {
+    /// Errors of the server while it leaves the marks.
+    pub async fn partitions_left(
+        &mut self,
+        followed: &[Followed],
+        partitions: &[u32],
+        how: Leaving,
+    ) -> Result<()> {
+        for one in followed {
+            if let Err(e) = self.in_one(async |t| capture::left(t, one, partitions, how).await).await {
                 let why = format!("a partition went, which could not be followed: {}", e.message());
-                capture::rebuild_readers(self.db(), *source, &why).await?;
+                capture::rebuild_readers(self.db(), one.source(), &why).await?;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::raise::raise;
 use crate::unsafe_pg::{Acting, ServerConnection, catalog_owner};
 use pgrx::prelude::*;
 use trickle_core::catalog::TableId;
-use trickle_engine::{Error, Leaving, Result, Trickle};
+use trickle_engine::{Error, Followed, Leaving, Result, Trickle};
 
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -138,30 +138,38 @@ fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     quietly(async |t| t.follow(id).await)
 }
 
-/// Partitions that a command takes from captured tables. The buffers of these tables have the partitions'
-/// rows as deleted rows.
+/// Partitions that a command takes from captured tables, whose buffers have the rows as deleted.
 pub(crate) struct Left {
     partitions: Vec<u32>,
     how: Leaving,
-    sources: Vec<u32>,
+    followed: Vec<Followed>,
 }
 
-/// Captures the rows of partitions that a command is about to take from their parents. The caller has checked
-/// that the user may run the command. Returns `None` where no rows were captured.
-pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving) -> Option<Left> {
+/// Follows a command that is about to take partitions from their parents, which the user may do. The command
+/// is `alone` if it names no other tables. Returns `None` where no captured table has the rows of the
+/// partitions as changes. An error about a lock is the user's: the command would wait for the same lock once
+/// more.
+pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving, alone: bool) -> Option<Left> {
     let _acting = Acting::begin(catalog_owner()?.to_u32());
-    let sources = quietly(async |t| t.partitions_leave(&partitions, how).await)?;
-    (!sources.is_empty()).then_some(Left { partitions, how, sources })
+    let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&partitions, how, alone).await;
+    let followed = match done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
+        Ok(followed) => followed,
+        Err(e) if matches!(e.sqlstate(), Some("55P03" | "40P01" | "57014")) => raise(&e),
+        Err(e) => {
+            tell(&e);
+            return None;
+        }
+    };
+    (!followed.is_empty()).then_some(Left { partitions, how, followed })
 }
 
-/// Completes, after the command, the work that [`partitions_leave`] began before the command. An error makes
-/// the command fail: the buffers have deleted rows because of the command, and not even a mark could be
-/// written.
+/// Ends after the command what [`partitions_leave`] began before it. An error fails the command, since the
+/// buffers have rows as deleted, and not even a mark could be left.
 pub(crate) fn partitions_left(left: &Left) {
     let Some(owner) = catalog_owner() else { return };
     let _acting = Acting::begin(owner.to_u32());
     let work = async |t: &mut Trickle<ServerConnection>| {
-        t.partitions_left(&left.sources, &left.partitions, left.how).await
+        t.partitions_left(&left.followed, &left.partitions, left.how).await
     };
     if let Err(e) = done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
         raise(&e);
@@ -171,10 +179,11 @@ pub(crate) fn partitions_left(left: &Left) {
 /// Runs `work`, and turns its error into a warning, so that the user's command goes on. Errors of input,
 /// which say that the catalog is not usable, are not reported here: every other call raises them.
 fn quietly<T>(work: impl AsyncFnOnce(&mut Trickle<ServerConnection>) -> Result<T>) -> Option<T> {
-    let told = |e: &Error| {
-        if !e.is_input() {
-            pgrx::warning!("stream tables follow this at their next refresh: {}", e.message());
-        }
-    };
-    done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }).inspect_err(told).ok()
+    done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }).inspect_err(tell).ok()
+}
+
+fn tell(e: &Error) {
+    if !e.is_input() {
+        pgrx::warning!("stream tables follow this at their next refresh: {}", e.message());
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::{installed, rows};
 use crate::support::{count, is_todays, newest_server, run, todays_server};
+use std::time::{Duration, Instant};
 use trickle_client::Session;
 
 /// The stream tables over `p`. Each has its name, its query, and the same query over `p` alone.
@@ -62,6 +63,7 @@ const FOLLOWED: &[&str] = &[
     "TRUNCATE p31; DROP TABLE p32",
     "SET session_replication_role = replica; DROP TABLE p1; RESET session_replication_role; INSERT INTO p VALUES (11, 3)",
     "SET ROLE TEST_keeper; TRUNCATE p1; ALTER TABLE p DETACH PARTITION \"P 2\"; DROP TABLE p3; ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); RESET ROLE",
+    "SET ROLE TEST_emptier; TRUNCATE p1; RESET ROLE",
 ];
 
 /// Commands after which some readers are recomputed.
@@ -72,9 +74,33 @@ const RECOMPUTED: &[&str] = &[
     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); COMMIT",
     "CREATE SCHEMA gone; ALTER TABLE p1 SET SCHEMA gone; DROP SCHEMA gone CASCADE",
     "ALTER TABLE p1 ENABLE ROW LEVEL SECURITY; TRUNCATE p1",
-    "SET ROLE TEST_emptier; TRUNCATE p1; RESET ROLE",
     "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); RESET session_replication_role; \
         UPDATE q SET v = 1; DROP TABLE q",
+    "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); INSERT INTO p VALUES (55, 5); \
+        DROP TABLE q; RESET session_replication_role",
+    "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); DELETE FROM p WHERE id = 55; \
+        DROP TABLE q; RESET session_replication_role",
+    // Code of users writes the partition while a command takes it.
+    "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM p1 WHERE id < 5; RETURN NULL; END $$; \
+        CREATE TRIGGER b BEFORE TRUNCATE ON p1 EXECUTE FUNCTION f(); TRUNCATE p1",
+    "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO p VALUES (1, 7); RETURN NULL; END $$; \
+        CREATE TRIGGER b BEFORE TRUNCATE ON p1 EXECUTE FUNCTION f(); CREATE TRIGGER a AFTER TRUNCATE ON p1 EXECUTE FUNCTION f(); TRUNCATE p1",
+    "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pgtrickle.refresh_stream_table('sums'); \
+        RETURN NULL; END $$; CREATE TRIGGER a AFTER TRUNCATE ON p1 EXECUTE FUNCTION f(); TRUNCATE p1",
+    "CREATE OR REPLACE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM public.p1 WHERE id < 5; \
+        INSERT INTO public.p VALUES (3, 3); END $$; \
+        CREATE EVENT TRIGGER z ON ddl_command_start WHEN TAG IN ('DROP TABLE') EXECUTE FUNCTION e(); DROP TABLE p1; DROP EVENT TRIGGER z",
+    "CREATE OR REPLACE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.p VALUES (3, 3); END $$; \
+        CREATE EVENT TRIGGER z ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION e(); \
+        ALTER TABLE p DETACH PARTITION p1; DROP EVENT TRIGGER z",
+    "CREATE OR REPLACE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF NOT EXISTS (SELECT FROM public.p WHERE v = 77) THEN \
+        INSERT INTO public.p VALUES (55, 77); END IF; END $$; CREATE EVENT TRIGGER aa ON ddl_command_end WHEN TAG IN ('ALTER TABLE') \
+        EXECUTE FUNCTION e(); ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); DROP EVENT TRIGGER aa",
+    "CREATE OR REPLACE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF NOT EXISTS (SELECT FROM public.q WHERE v = 77) THEN \
+        INSERT INTO public.q VALUES (55, 77); END IF; END $$; CREATE EVENT TRIGGER zz ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'CREATE TRIGGER') \
+        EXECUTE FUNCTION e(); ALTER TABLE p ATTACH PARTITION q FOR VALUES FROM (50) TO (60); DROP EVENT TRIGGER zz",
+    "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ALTER TABLE p DETACH PARTITION \"P 2\"; RETURN NULL; END $$; \
+        CREATE TRIGGER aa AFTER INSERT ON \"P 2\" FOR EACH ROW EXECUTE FUNCTION f(); INSERT INTO \"P 2\" (id, v) VALUES (15, 5)",
     "DROP TABLE rest; ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY; INSERT INTO p1 VALUES (3, 9)",
 ];
 
@@ -196,5 +222,64 @@ fn a_refused_command_locks_no_partition() {
         let told = rows(&s, "SELECT reason FROM pgtrickle.pgt_marks").await;
         assert!(told.is_empty(), "{told:?}");
         compare(&s, "refused commands").await;
+    });
+}
+
+/// TRUNCATE empties a table for older snapshots too. A refresh with a snapshot from before a TRUNCATE would
+/// read the emptied partition, and the next refresh would take its rows away once more.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_snapshot_from_before_a_truncate_is_refused() {
+    newest_server(async |db| {
+        let s = installed(db).await;
+        make_roles(&s, "old").await;
+        let other = db.session().await;
+        for (command, strategy) in [
+            ("TRUNCATE p1", "differential"),
+            ("TRUNCATE p1", "full"),
+            (
+                "ALTER TABLE p DETACH PARTITION p1; TRUNCATE p1; ALTER TABLE p ATTACH PARTITION p1 FOR VALUES FROM (0) TO (10)",
+                "differential",
+            ),
+        ] {
+            make(&s, "old").await;
+            run(&s, "UPDATE p SET v = v + 1 WHERE id IN (3, 13)").await;
+            run(&s, &format!("SET pg_trickle.refresh_strategy = '{strategy}'")).await;
+            run(&s, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
+            run(&other, command).await;
+            let refused = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('sums')").await;
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code().map(|c| c.code()), Some("40001"), "{command}: {refused}");
+            run(&s, "ROLLBACK").await;
+            compare(&s, command).await;
+            drop_all(&s).await;
+        }
+    });
+}
+
+/// A command waits for locks as it would without the extension: for the same locks, in the same order, and
+/// once.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn commands_on_partitions_wait_for_no_other_lock() {
+    newest_server(async |db| {
+        let s = installed(db).await;
+        make_roles(&s, "waiting").await;
+        make(&s, "waiting").await;
+        let other = db.session().await;
+        run(&other, "SET lock_timeout = '1s'").await;
+        run(&s, "BEGIN; LOCK TABLE ONLY p1 IN ACCESS SHARE MODE").await;
+        for command in
+            ["DROP TABLE p1", "ALTER TABLE p DETACH PARTITION p1", "TRUNCATE p1", "DROP TABLE q, p1"]
+        {
+            let began = Instant::now();
+            let refused = other.client().batch_execute(command).await.unwrap_err();
+            assert_eq!(refused.code().map(|c| c.code()), Some("55P03"), "{command}: {refused}");
+            assert!(began.elapsed() < Duration::from_millis(1800), "{command}: {:?}", began.elapsed());
+        }
+        run(&s, "COMMIT; BEGIN; TRUNCATE p1").await;
+        run(&other, "TRUNCATE \"P 2\"").await;
+        run(&s, "COMMIT").await;
+        compare(&s, "waiting commands").await;
     });
 }

@@ -44,6 +44,13 @@ pub struct CopyScript {
     /// trigger runs it in sessions with temporary tables only. Empty for a statement that reaches no child.
     #[serde(default)]
     pub temporary: String,
+    /// The statement that leaves a mark where the source has partitions or children other than `known`. Empty
+    /// for a statement that reaches no child, and in a script of an earlier version.
+    #[serde(default)]
+    pub unknown: String,
+    /// The partitions and children of the source that have triggers, by oid, in ascending order.
+    #[serde(default)]
+    pub known: Vec<u32>,
 }
 
 /// The triggers of [`StatementTriggers`], with other functions.
@@ -84,6 +91,10 @@ impl ChangeSource for CopyTriggers {
             temporary: fit::mark_of_temporary_child(buffer, writer.event)
                 .map(|s| print(&s).text)
                 .unwrap_or_default(),
+            unknown: fit::mark_of_unknown_children(buffer, writer.event)
+                .map(|s| print(&s).text)
+                .unwrap_or_default(),
+            known: buffer.known().map(|k| k.all.clone()).unwrap_or_default(),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::overflow_row(buffer, None)),

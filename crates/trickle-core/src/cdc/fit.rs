@@ -110,10 +110,12 @@ fn planned_again(table: u32) -> Scalar {
 /// child is dropped or detached.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(known) = buffer.known() else { return Vec::new() };
-    let why = "it has partitions or children that its triggers were not made for";
-    let marked = |some| when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(why)))], Vec::new());
+    let marked =
+        |some| when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(UNKNOWN)))], Vec::new());
     if buffer.is_partitioned() {
-        return vec![marked(has_other_partitions(buffer, known))];
+        // A TRUNCATE has all readers recomputed anyway. The search would lock all other partitions.
+        let looks = writer.event != TriggerEvent::Truncate;
+        return looks.then(|| marked(has_other_partitions(buffer, known))).into_iter().collect();
     }
     match writer.event {
         // An INSERT into a table writes no row of its children.
@@ -124,6 +126,21 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
             vec![marked(has_other_children(buffer, known)), temporary]
         }
     }
+}
+
+/// The reason in the mark that [`beside_known`] leaves.
+const UNKNOWN: &str = "it has partitions or children that its triggers were not made for";
+
+/// Returns the statement that leaves the mark of [`beside_known`], for a trigger function in C
+/// ([`super::CopyScript`]), which looks for the children itself. It is empty for statements that reach no
+/// child.
+pub(super) fn mark_of_unknown_children(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
+    let reaches = match event {
+        TriggerEvent::Insert => buffer.is_partitioned(),
+        TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => true,
+    };
+    let looks = reaches && buffer.is_described() && buffer.known().is_some();
+    looks.then(|| mark(buffer, None, Scalar::text(UNKNOWN)))
 }
 
 /// Whether a partitioned table has partitions that its triggers were not made for. The server discards its

@@ -33,8 +33,8 @@ pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 
 use crate::sql::ast::{
-    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, ObjectKind, Query, Scalar,
-    SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
+    CreateTrigger, CreateTriggerFunction, Delete, DropObject, EnableAlways, Insert, ObjectKind, Query,
+    Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
 };
 use crate::sql::{Ident, Qualified};
 use crate::types::{Datum, Type};
@@ -210,12 +210,6 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Makes the trigger again that marks a TRUNCATE of a partition, after [`Buffer::ignore_truncate`].
-    fn heed_truncate(&self, buffer: &Buffer, partition: &Qualified) -> Vec<Statement> {
-        let writers = self.writers(buffer).into_iter().filter(|w| w.event == TriggerEvent::Truncate);
-        writers.flat_map(|w| trigger(&w, partition, buffer)).collect()
-    }
-
     /// Stops capture and drops the buffer with all its rows. Objects that are already gone are no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);
@@ -299,9 +293,22 @@ impl Buffer {
         insert(self, trigger::all_rows(self, weight, partition))
     }
 
-    /// Returns the statement that drops the trigger which marks a TRUNCATE of a partition.
-    pub fn ignore_truncate(&self, partition: &Qualified) -> Statement {
-        drop_trigger(self, partition, TriggerEvent::Truncate)
+    /// Returns the statement that deletes the rows which the transaction wrote to the current segment for a
+    /// TRUNCATE. The caller has written the rows of the emptied tables instead.
+    pub fn take_back_truncates(&self) -> Option<Statement> {
+        let alias = Ident::fixed("s");
+        let column = |name| Scalar::column(&alias, &Ident::fixed(name));
+        Some(Statement::Delete(Delete {
+            ctes: Vec::new(),
+            table: self.segment_name(self.current()?),
+            alias: Some(alias.clone()),
+            using: Vec::new(),
+            filter: vec![
+                column("w").equals(weight(0)),
+                column("xid").equals(Scalar::call("pg_current_xact_id", vec![])),
+            ],
+            returning: Vec::new(),
+        }))
     }
 }
 

@@ -13,17 +13,18 @@ use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use trickle_core::catalog::TableDef;
+use trickle_core::cdc::Buffer;
 use trickle_core::sql::Qualified;
 use trickle_core::sql::ast::{Lock, LockMode, Statement};
 use trickle_core::sql::print;
 
-/// The greatest number of bytes of an added partition whose rows are copied to the buffer. The partition is
-/// not in use yet, so copying its rows keeps nobody waiting. ATTACH itself reads the partition too.
-const MOST_COMING: i64 = 256 << 20;
+/// The greatest number of bytes of an added partition whose rows are copied to the buffer. Copying 32 MB of
+/// narrow rows takes 1.5 s. The partition is not in use yet, and ATTACH itself reads it.
+const MOST_COMING: i64 = 32 << 20;
 
 /// The greatest number of bytes of a leaving partition whose rows are copied to the buffer. The parent stays
-/// locked while the rows are copied, which takes about a second for that size.
-const MOST_LEAVING: i64 = 32 << 20;
+/// locked while the rows are copied, which takes 0.4 s for that size.
+const MOST_LEAVING: i64 = 8 << 20;
 
 /// The command that takes the rows of a partition from a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +58,51 @@ const ABOVE: &str = "SELECT DISTINCT a.relid::oid FROM unnest($1::oid[]) p(oid) 
      JOIN pgtrickle.pgt_buffers b ON b.source_relid = a.relid \
      WHERE a.relid <> p.oid AND b.capture = 'ON' AND current_setting('transaction_isolation') = 'read committed' ORDER BY 1";
 
-/// The parent of partition `$1`, the partition, and the partitions below it, in the order in which the server
-/// locks them. The parent is included only if `$2` is true, which means that the command locks the parent.
-const LOCKED: &str = "SELECT n.nspname, c.relname FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
-     UNION ALL SELECT 1, $1 UNION ALL SELECT 2, unnest(pgtrickle.children($1))) x(level, oid) \
+/// The tables that the command locks for partition `$1`, in the order in which the server locks them: the
+/// parent if `$2` is true, its default partition if `$3` is true, and the partition. After these, with false,
+/// the partitions below the partition.
+const LOCKED: &str = "SELECT n.nspname, c.relname, x.level < 3 FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
+     UNION ALL SELECT 1, k.partdefid FROM pg_inherits h JOIN pg_partitioned_table k ON k.partrelid = h.inhparent WHERE h.inhrelid = $1 AND $3 \
+     UNION ALL SELECT 2, $1 UNION ALL SELECT 3, unnest(pgtrickle.children($1))) x(level, oid) \
      JOIN pg_class c ON c.oid = x.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY x.level, x.oid";
+
+/// The state of capture of table `$1` within the transaction: the number of rows that it has captured, and
+/// the readers that it has refreshed. Two equal answers show that nothing was captured or refreshed between
+/// them. There is no answer where the server does not count rows.
+const WITNESS: &str = "SELECT pg_stat_get_xact_tuples_inserted(to_regclass(format('pgtrickle_changes.changes_%s_%s', $1, b.segments->-1->>'number'))), \
+     (SELECT string_agg(s.pgt_id || ' ' || s.ctid, ',' ORDER BY s.pgt_id) FROM pgtrickle.pgt_dependencies d \
+         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 AND age(s.xmin) <= 0) \
+     FROM pgtrickle.pgt_buffers b WHERE b.source_relid = $1 AND current_setting('track_counts')::bool";
+
+/// A captured table from which a command takes rows that its buffer has as deleted.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    source: u32,
+    /// The state of capture before the command; `None` where triggers for rows of the partition were still to
+    /// fire, which may not be captured after the command.
+    witness: Option<Witness>,
+}
+
+impl Followed {
+    /// Returns the oid of the table.
+    pub(crate) fn source(&self) -> u32 {
+        self.source
+    }
+}
+
+/// The answer to [`WITNESS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Witness {
+    captured: i64,
+    refreshed: Option<String>,
+}
+
+impl Witness {
+    async fn of(t: &Transaction<'_>, source: u32, doing: &str) -> Result<Option<Witness>> {
+        let row = t.query_opt(WITNESS, &[&source]).await.map_err(|e| Error::server(doing, e))?;
+        Ok(row.map(|r| Witness { captured: r.get(0), refreshed: r.get(1) }))
+    }
+}
 
 /// Partitions by name.
 #[derive(Debug, Default)]
@@ -102,17 +143,30 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let Some(c) = read(&**t, &table).await? else { return Ok(()) };
     let named = names(&**t, &came, doing).await?;
     let buffer = knowing(t, c.buffer, &[]).await?;
-    let mut statements = c.mode.source().adopt(&buffer, &named.all);
-    statements.extend(named.filled.iter().flat_map(|p| buffer.rows_of(p, 1)));
-    make(t, table.id, &statements, doing).await?;
+    // Event triggers of users may write the table while its triggers are made. The rows are copied after
+    // that, so none of them may have been captured already.
+    let before = Witness::of(t, source, doing).await?;
+    make(t, table.id, &c.mode.source().adopt(&buffer, &named.all), doing).await?;
+    let rows: Vec<Statement> = named.filled.iter().flat_map(|p| buffer.rows_of(p, 1)).collect();
+    if before.is_none() || Witness::of(t, source, doing).await? != before {
+        let why = format!("{}.{} was written while its triggers were made", table.schema, table.name);
+        return Err(Error::stale(why));
+    }
+    make(t, table.id, &rows, doing).await?;
     require_known(t, &buffer).await?;
     t.execute(ADOPTED, &[&source, &came, &Vec::<u32>::new()]).await.map_err(fail)?;
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Returns the captured tables from which the command takes the rows of these partitions. Takes the same
-/// locks as the command will: on the partitions, and on their parents where the command locks these.
-pub(crate) async fn sources_of(t: &Transaction<'_>, partitions: &[u32], how: Leaving) -> Result<Vec<u32>> {
+/// Returns the captured tables from which the command takes the rows of these partitions. Takes the locks that
+/// the command will take, in the same order, and waits for these locks if the command has no other tables
+/// (`alone`). Other locks are taken only if they are free. If one is not, the answer is empty.
+pub(crate) async fn sources_of(
+    t: &Transaction<'_>,
+    partitions: &[u32],
+    how: Leaving,
+    alone: bool,
+) -> Result<Vec<u32>> {
     let doing = "lock a partition that goes";
     let fail = |e| Error::server(doing, e);
     let above = t.query(ABOVE, &[&partitions]).await.map_err(fail)?;
@@ -120,88 +174,114 @@ pub(crate) async fn sources_of(t: &Transaction<'_>, partitions: &[u32], how: Lea
     if above.is_empty() {
         return Ok(above);
     }
-    let with_parent = match how {
-        Leaving::Dropped | Leaving::Detached => true,
-        Leaving::Emptied => false,
+    let (with_parent, with_default) = match how {
+        Leaving::Dropped => (true, false),
+        Leaving::Detached => (true, true),
+        Leaving::Emptied => (false, false),
     };
-    let mut tables = Vec::new();
+    let (mut first, mut others) = (Vec::new(), Vec::new());
     for partition in partitions {
-        let rows = t.query(LOCKED, &[partition, &with_parent]).await.map_err(fail)?;
-        tables.extend(rows.iter().map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))));
+        for row in t.query(LOCKED, &[partition, &with_parent, &with_default]).await.map_err(fail)? {
+            let name = Qualified::new(row.get::<String>(0), row.get::<String>(1));
+            let waits = alone && row.get(2);
+            if waits { &mut first } else { &mut others }.push(name);
+        }
     }
-    let lock = Lock { tables, mode: LockMode::AccessExclusive, nowait: false, only: true };
-    t.as_catalog_owner(&print(&Statement::Lock(lock)).text).await.map_err(fail)?;
+    let lock = |tables: Vec<Qualified>, nowait| {
+        let lock = Lock { tables, mode: LockMode::AccessExclusive, nowait, only: true };
+        print(&Statement::Lock(lock)).text
+    };
+    if !first.is_empty() {
+        t.as_catalog_owner(&lock(first, false)).await.map_err(fail)?;
+    }
+    if !others.is_empty() && t.attempt_as_catalog_owner(&lock(others, true)).await.is_err() {
+        return Ok(Vec::new());
+    }
     Ok(above)
 }
 
 /// Captures the rows of partitions that the next command takes from a table: writes them to the buffer as
 /// deleted rows. Notes, for readers and triggers, the definition that the table will have after the command.
-/// Returns false, and does nothing, where readers must be recomputed.
+/// Returns `None`, and does nothing, where readers must be recomputed. `idle` says that no trigger is still to
+/// fire for rows of the partitions.
 pub(crate) async fn let_go(
     t: &Transaction<'_>,
     source: u32,
     partitions: &[u32],
     how: Leaving,
-) -> Result<bool> {
+    idle: bool,
+) -> Result<Option<Followed>> {
     let doing = "capture the rows of a partition that goes";
     let fail = |e| Error::server(doing, e);
     let text = "SELECT pgtrickle.leaving_partitions($1, $2, $3)";
     let row = t.query_one(text, &[&source, &partitions, &MOST_LEAVING]).await.map_err(fail)?;
-    let Some(leaving) = row.get::<Option<Vec<u32>>>(0) else { return Ok(false) };
-    let Some(table) = table(t, source, doing).await? else { return Ok(false) };
-    let Some(c) = read(&**t, &table).await? else { return Ok(false) };
+    let Some(leaving) = row.get::<Option<Vec<u32>>>(0) else { return Ok(None) };
+    let Some(table) = table(t, source, doing).await? else { return Ok(None) };
+    let Some(c) = read(&**t, &table).await? else { return Ok(None) };
     let named = names(&**t, &leaving, doing).await?;
-    let rows = named.filled.iter().flat_map(|p| c.buffer.rows_of(p, -1));
-    if how == Leaving::Emptied {
-        if named.filled.len() < named.all.len() {
-            // TRUNCATE of a partition that itself has partitions fires the triggers of all of them. These
-            // triggers handle the TRUNCATE.
-            return Ok(false);
-        }
-        let statements: Vec<Statement> =
-            rows.chain(named.all.iter().map(|p| c.buffer.ignore_truncate(p))).collect();
-        make(t, table.id, &statements, doing).await?;
-        return Ok(true);
+    if how == Leaving::Emptied && !may_take_back(t, &c.buffer, &named, doing).await? {
+        return Ok(None);
     }
-    let mut statements: Vec<Statement> = rows.collect();
-    let buffer = knowing(t, c.buffer, &leaving).await?;
-    // DROP TABLE itself drops the triggers of the partition.
-    let detached = if how == Leaving::Detached { named.all } else { Vec::new() };
-    statements.extend(c.mode.source().let_go(&buffer, &detached));
-    make(t, table.id, &statements, doing).await?;
-    t.execute(ADOPTED, &[&source, &Vec::<u32>::new(), &leaving]).await.map_err(fail)?;
-    note_without(t, &buffer, c.mode, &c.attnums, &leaving).await?;
-    Ok(true)
+    let rows: Vec<Statement> = named.filled.iter().flat_map(|p| c.buffer.rows_of(p, -1)).collect();
+    make(t, table.id, &rows, doing).await?;
+    let Some(witness) = Witness::of(t, source, doing).await? else {
+        return Err(Error::stale("the server does not count rows (track_counts)"));
+    };
+    if how != Leaving::Emptied {
+        let buffer = knowing(t, c.buffer, &leaving).await?;
+        // DROP TABLE itself drops the triggers of the partition.
+        let detached = if how == Leaving::Detached { named.all } else { Vec::new() };
+        make(t, table.id, &c.mode.source().let_go(&buffer, &detached), doing).await?;
+        t.execute(ADOPTED, &[&source, &Vec::<u32>::new(), &leaving]).await.map_err(fail)?;
+        note_without(t, &buffer, c.mode, &c.attnums, &leaving).await?;
+    }
+    Ok(Some(Followed { source, witness: idle.then_some(witness) }))
 }
 
-/// Completes, after the command, the work that [`let_go`] began. Makes the triggers of emptied partitions
-/// again. Marks the readers of the table for a recompute if the command did not take the rows of the
-/// partitions. The reason may be that a partition's name became the name of another table before the
-/// partition was locked.
-pub(crate) async fn left(t: &Transaction<'_>, source: u32, partitions: &[u32], how: Leaving) -> Result<()> {
+/// Whether [`left`] can take back the rows that the triggers of these partitions write at a TRUNCATE. A
+/// partition with partitions fires the triggers of all of them. A large segment would take long to search.
+async fn may_take_back(t: &Transaction<'_>, buffer: &Buffer, named: &Named, doing: &str) -> Result<bool> {
+    let Some(segment) = buffer.current() else { return Ok(false) };
+    let text = "SELECT pg_relation_size(to_regclass($1)) <= $2";
+    let row = t.query_one(text, &[&buffer.segment_name(segment).to_string(), &MOST_LEAVING]).await;
+    let small = row.map_err(|e| Error::server(doing, e))?.get::<Option<bool>>(0) == Some(true);
+    Ok(small && named.filled.len() == named.all.len())
+}
+
+/// Ends after the command what [`let_go`] began before it. Takes back the rows by which the triggers of
+/// emptied partitions have readers recomputed. Marks the readers if the command did something else than was
+/// expected: it did not take the partitions, whose names may have become other tables', or code of users
+/// wrote or refreshed something before the partitions went.
+pub(crate) async fn left(
+    t: &Transaction<'_>,
+    followed: &Followed,
+    partitions: &[u32],
+    how: Leaving,
+) -> Result<()> {
     let doing = "follow a partition that went";
     let fail = |e| Error::server(doing, e);
+    let source = followed.source;
     let here = "SELECT ARRAY(SELECT unnest(pgtrickle.children($1)) INTERSECT SELECT unnest($2::oid[]))";
     let here: Vec<u32> = t.query_one(here, &[&source, &partitions]).await.map_err(fail)?.get(0);
-    let stayed = match how {
-        Leaving::Dropped | Leaving::Detached => !here.is_empty(),
+    let witness = Witness::of(t, source, doing).await?;
+    let mut expected = followed.witness.clone();
+    let went = match how {
+        Leaving::Dropped | Leaving::Detached => here.is_empty(),
         Leaving::Emptied => {
+            let emptied = i64::try_from(here.len()).unwrap_or(i64::MAX);
+            expected.iter_mut().for_each(|w| w.captured = w.captured.saturating_add(emptied));
+            let Some(table) = table(t, source, doing).await? else { return Ok(()) };
+            let Some(c) = read(&**t, &table).await? else { return Ok(()) };
+            let Some(taken_back) = c.buffer.take_back_truncates() else { return Ok(()) };
+            let taken_back = t.execute(&print(&taken_back).text, &[]).await.map_err(fail)?;
             let filled =
                 "SELECT EXISTS (SELECT FROM unnest($1::oid[]) p(oid) WHERE pg_relation_size(p.oid) > 0)";
-            t.query_one(filled, &[&here]).await.map_err(fail)?.get(0)
+            let filled: bool = t.query_one(filled, &[&here]).await.map_err(fail)?.get(0);
+            !filled && i64::try_from(taken_back) == Ok(emptied)
         }
     };
-    if stayed {
-        rebuild_readers(&**t, source, "a partition did not go as it was announced").await?;
+    if !went || expected.is_none() || witness != expected {
+        rebuild_readers(&**t, source, "its rows were written while a partition of it went").await?;
     }
-    if how != Leaving::Emptied {
-        return Ok(());
-    }
-    let Some(table) = table(t, source, doing).await? else { return Ok(()) };
-    let Some(c) = read(&**t, &table).await? else { return Ok(()) };
-    let named = names(&**t, &here, doing).await?;
-    let made: Vec<Statement> =
-        named.all.iter().flat_map(|p| c.mode.source().heed_truncate(&c.buffer, p)).collect();
-    make(t, table.id, &made, doing).await?;
-    note(t, &c.buffer, c.mode, &c.attnums).await
+    Ok(())
 }

@@ -163,9 +163,9 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_temporary_child(oid) IS 'Whether this session has a temporary child of a table, whose rows other sessions do not see.';
 
--- Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session. A
--- statement reads the rows of a partition from the snapshot. The list of partitions is the one at the moment in which the statement begins,
--- as pg_partition_tree returns it.
+-- Fails where these tables have got or lost partitions since the snapshot of the transaction, were emptied or rewritten since then, or have
+-- a temporary child in this session. A statement reads the rows of a partition from the snapshot. The list of partitions is the one at the
+-- moment in which the statement begins, as pg_partition_tree returns it.
 CREATE FUNCTION pgtrickle.require_sources(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
@@ -177,6 +177,15 @@ BEGIN
         RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', other
             USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
     END IF;
+    -- A statement with a snapshot from before a TRUNCATE reads the emptied file. pg_class shows the file of the snapshot, and
+    -- pg_relation_filenode returns the present file.
+    SELECT c.oid INTO other FROM unnest(tables) t(oid) CROSS JOIN LATERAL unnest(t.oid || pgtrickle.children(t.oid)) x(oid)
+    JOIN pg_class c ON c.oid = x.oid
+    WHERE c.relkind = 'r' AND c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) LIMIT 1;
+    IF other IS NOT NULL THEN
+        RAISE EXCEPTION 'could not serialize access: % was emptied or rewritten while it was read', other
+            USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
+    END IF;
     SELECT t.oid INTO other FROM unnest(tables) t(oid) WHERE pgtrickle.has_temporary_child(t.oid) LIMIT 1;
     IF other IS NOT NULL THEN
         RAISE EXCEPTION '% has a temporary child in this session', other
@@ -186,7 +195,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.require_sources(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction, or have a temporary child in this session.';
+COMMENT ON FUNCTION pgtrickle.require_sources(oid[]) IS 'Fails where these tables have got or lost partitions or were emptied since the snapshot of the transaction, or have a temporary child in this session.';
 
 -- Whether a table has other partitions than these, which its triggers were made for. Rows that are written through the table to another
 -- partition are captured, but no trigger fires when that partition is dropped or detached. So the triggers note that there was another

@@ -21,6 +21,9 @@ pub(crate) fn watch_commands() {
 }
 
 unsafe extern "C-unwind" {
+    /// Returns the parent of a partition, also of one that is being detached.
+    fn get_partition_parent(partition: pg_sys::Oid, even_if_detached: bool) -> pg_sys::Oid;
+
     /// Runs a command; this is the server's own function. It is declared here, since the function of this
     /// name in pgrx would take errors apart and build new ones.
     fn standard_ProcessUtility(
@@ -62,7 +65,8 @@ unsafe extern "C-unwind" fn command(
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
     // SAFETY: the caller guarantees it.
-    match unsafe { partitions_of((*statement).utilityStmt) }.and_then(|(p, how)| partitions_leave(p, how)) {
+    let found = unsafe { partitions_of((*statement).utilityStmt) };
+    match found.and_then(|f| partitions_leave(f.partitions, f.how, f.alone)) {
         Some(left) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(left),
         None => std::ptr::null_mut(),
     }
@@ -77,13 +81,20 @@ unsafe extern "C-unwind" fn after(left: *mut Left) {
     }
 }
 
-/// Returns the partitions whose rows a command takes. The current role must own these partitions and, where
-/// one is detached, the parent. For any other role the server may refuse the command, and no table must be
-/// locked before that.
+/// The partitions whose rows a command takes.
+struct Found {
+    partitions: Vec<u32>,
+    how: Leaving,
+    /// Whether the command names no other tables.
+    alone: bool,
+}
+
+/// Returns the partitions whose rows a command takes, where the current role may run the command. For any
+/// other role the server may refuse the command, and no table must be locked before that.
 ///
 /// # Safety
 /// The node must be a command as the parser makes it.
-unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<(Vec<u32>, Leaving)> {
+unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Found> {
     // SAFETY: a node holds its own kind, and its lists hold nodes of the kinds that their names say.
     unsafe {
         let mut parent = std::ptr::null_mut();
@@ -109,13 +120,21 @@ unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<(Vec<u32>, Leaving)> 
             }
             _ => return None,
         };
-        if names.is_empty() || !may_follow() || !parent.is_null() && own(parent).is_none() {
+        if names.is_empty() || !may_follow() {
             return None;
         }
-        let own = names.into_iter().filter_map(|name| own(name));
-        let partitions = own.filter(|p| pg_sys::get_rel_relispartition(*p)).map(|p| p.to_u32());
-        let partitions: Vec<u32> = partitions.collect();
-        (!partitions.is_empty()).then_some((partitions, how))
+        let may = |relation: pg_sys::Oid| match how {
+            Leaving::Dropped => is_own(relation),
+            Leaving::Detached => {
+                is_own(relation) && is_own(parent_of(relation)) && parent_of(relation) == named(parent)
+            }
+            Leaving::Emptied => may_truncate(relation),
+        };
+        let partitions = names.iter().map(|name| named(*name));
+        let partitions = partitions.filter(|p| pg_sys::get_rel_relispartition(*p) && may(*p));
+        let partitions: Vec<u32> = partitions.map(|p| p.to_u32()).collect();
+        let alone = names.len() == 1;
+        (!partitions.is_empty()).then_some(Found { partitions, how, alone })
     }
 }
 
@@ -146,16 +165,35 @@ fn may_follow() -> bool {
     }
 }
 
-/// Returns the relation of this name if the current role owns it.
+/// Returns the relation of this name, as the command will find it; 0 where there is none.
 ///
 /// # Safety
 /// The name must be as the parser makes it.
-unsafe fn own(name: *mut pg_sys::RangeVar) -> Option<pg_sys::Oid> {
-    // SAFETY: there is a transaction. The name is resolved as the command will resolve it.
-    let relation = unsafe {
+unsafe fn named(name: *mut pg_sys::RangeVar) -> pg_sys::Oid {
+    // SAFETY: there is a transaction.
+    unsafe {
         let lock = pg_sys::NoLock as pg_sys::LOCKMODE;
         let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
         pg_sys::RangeVarGetRelidExtended(name, lock, missing_ok, None, std::ptr::null_mut())
-    };
-    Class::of(relation).filter(Class::is_own).map(|_| relation)
+    }
+}
+
+/// Whether the current role has the rights of the relation's owner.
+fn is_own(relation: pg_sys::Oid) -> bool {
+    Class::of(relation).is_some_and(|c| c.is_own())
+}
+
+/// Whether the current role may empty the relation.
+fn may_truncate(relation: pg_sys::Oid) -> bool {
+    // SAFETY: there is a transaction, and the relation exists.
+    unsafe {
+        let right = pg_sys::ACL_TRUNCATE as pg_sys::AclMode;
+        pg_sys::pg_class_aclcheck(relation, pg_sys::GetUserId(), right) == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
+/// Returns the parent of a partition.
+fn parent_of(partition: pg_sys::Oid) -> pg_sys::Oid {
+    // SAFETY: there is a transaction. An error of the server's goes on from here like any other.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| get_partition_parent(partition, true)) }
 }

@@ -9,6 +9,7 @@
 //! under a search path of built-in names.
 
 mod changed;
+mod children;
 mod out;
 mod segment;
 
@@ -201,6 +202,9 @@ fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
     if !says.temporary.is_empty() && has_temporary_tables() {
         by_statement(data, &says.temporary);
+    }
+    if !says.unknown.is_empty() && children::has_unknown(says) {
+        by_statement(data, &says.unknown);
     }
     let Some(changed) = Changed::of(data) else { return };
     let Some(segment) = Segment::open(says) else { return mark_unfit(data, says) };

@@ -1,0 +1,66 @@
+//! Looks for partitions and children of a source that its triggers were not made for. A statement may write
+//! such a table through the source, and no trigger fires when the table is dropped or detached.
+
+use pgrx::pg_sys;
+use trickle_core::cdc::CopyScript;
+
+unsafe extern "C-unwind" {
+    /// Returns the children of a table that the catalog has at the moment.
+    fn find_inheritance_children(parent: pg_sys::Oid, lock: pg_sys::LOCKMODE) -> *mut pg_sys::List;
+}
+
+/// Whether the source of a script has partitions or children that the script does not know. Takes no lock, so
+/// a writer of one partition does not wait for a command on another.
+pub(super) fn has_unknown(says: &CopyScript) -> bool {
+    let parents = std::iter::once(&says.source).chain(&says.known);
+    parents.into_iter().any(|parent| {
+        let parent = pg_sys::Oid::from(*parent);
+        let unknown = |child: &pg_sys::Oid| says.known.binary_search(&child.to_u32()).is_err();
+        // SAFETY: there is a transaction; both functions accept the oid of a table that is gone.
+        unsafe {
+            match pg_sys::get_rel_relkind(parent) as u8 {
+                pg_sys::RELKIND_PARTITIONED_TABLE => partitions(parent).iter().any(unknown),
+                pg_sys::RELKIND_RELATION if !pg_sys::get_rel_relispartition(parent) => {
+                    let permanent = |child: &pg_sys::Oid| {
+                        pg_sys::get_rel_persistence(*child) as u8 != pg_sys::RELPERSISTENCE_TEMP
+                    };
+                    children(parent).iter().any(|c| unknown(c) && permanent(c))
+                }
+                _ => false,
+            }
+        }
+    })
+}
+
+/// Returns the partitions of a table to which the server routes rows at the moment.
+///
+/// # Safety
+/// There must be a transaction, and the table must be partitioned.
+unsafe fn partitions(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
+    // SAFETY: the relation stays open while its description is read, which has so many partitions.
+    unsafe {
+        let relation = pg_sys::RelationIdGetRelation(parent);
+        if relation.is_null() {
+            return Vec::new();
+        }
+        let found = pg_sys::RelationGetPartitionDesc(relation, true);
+        let count = usize::try_from((*found).nparts).unwrap_or(0);
+        let oids = if count == 0 { &[][..] } else { std::slice::from_raw_parts((*found).oids, count) };
+        let oids = oids.to_vec();
+        pg_sys::RelationClose(relation);
+        oids
+    }
+}
+
+/// Returns the children by inheritance.
+///
+/// # Safety
+/// There must be a transaction.
+unsafe fn children(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
+    // SAFETY: an error of the server's goes on from here like any other; the list holds oids.
+    unsafe {
+        let lock = pg_sys::NoLock as pg_sys::LOCKMODE;
+        let list = pg_sys::ffi::pg_guard_ffi_boundary(|| find_inheritance_children(parent, lock));
+        (0..pg_sys::list_length(list)).map(|i| pg_sys::list_nth_oid(list, i)).collect()
+    }
+}
