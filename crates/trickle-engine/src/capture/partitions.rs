@@ -158,9 +158,10 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Returns the captured tables from which the command takes the rows of these partitions. Takes the locks that
-/// the command will take, in the same order, and waits for these locks if the command has no other tables
-/// (`alone`). Other locks are taken only if they are free. If one is not, the answer is empty.
+/// Returns the captured tables from which the command takes the rows of these partitions. Takes the locks
+/// that the command will take, in the same order, and waits for these locks if the command names no other
+/// tables (`alone`). Takes other locks only if they are free. If one of these is not free, the answer is
+/// empty.
 pub(crate) async fn sources_of(
     t: &Transaction<'_>,
     partitions: &[u32],
@@ -202,8 +203,8 @@ pub(crate) async fn sources_of(
 
 /// Captures the rows of partitions that the next command takes from a table: writes them to the buffer as
 /// deleted rows. Notes, for readers and triggers, the definition that the table will have after the command.
-/// Returns `None`, and does nothing, where readers must be recomputed. `idle` says that no trigger is still to
-/// fire for rows of the partitions.
+/// Returns `None`, and does nothing, where readers must be recomputed. `idle` says that no trigger is still
+/// to fire for rows of the partitions.
 pub(crate) async fn let_go(
     t: &Transaction<'_>,
     source: u32,
