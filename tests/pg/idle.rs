@@ -92,8 +92,8 @@ async fn segment(w: &Session, source: u32) -> String {
     w.client().query_one(&text, &[]).await.unwrap().get(0)
 }
 
-/// Counts the messages of the query by which a refresher finds the stream tables with changes in each of its
-/// rounds.
+/// In each of its rounds, a refresher finds the stream tables with pending changes by one query. The test
+/// counts the messages that this query takes.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
     newest_server(async |db| {

@@ -151,8 +151,9 @@ fn captured_changes_of_a_failed_statement_are_rolled_back() {
     });
 }
 
-/// A refresh that collects the server's plans has the same effect as a refresh without plans. The refresh
-/// with plans reports the written rows, and its readers are right.
+/// A refresh that collects the server's plans has the same effect as a refresh that collects none. A refresh
+/// that collects plans also reports the number of written rows, and stream tables that read its result are
+/// right.
 #[test]
 fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
     todays_server(async |db| {

@@ -192,8 +192,8 @@ const REMADE: [&str; 21] = [
     "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
-/// Catches changed code that the query uses but does not name. Such code is the function of an operator, of a
-/// cast or of an aggregate, or a function that another function calls.
+/// Catches unnoticed changes of code that the query uses but does not name. Such code is the function of an
+/// operator, of a cast or of an aggregate, or a function that another function calls.
 #[test]
 fn functions_behind_the_names_of_a_query_may_be_replaced() {
     todays_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
@@ -248,8 +248,9 @@ const RETAUGHT: [&str; 7] = [
     "ALTER TYPE app.cut ALTER ATTRIBUTE w TYPE varchar(3)",
 ];
 
-/// Catches altered code that rows name, or that PostgreSQL uses by itself. Examples are a text search
-/// configuration in a column, the operators that compare values of a type, and the length of an attribute.
+/// Catches unnoticed alterations of code that rows name, or that PostgreSQL uses by itself. Examples are a
+/// text search configuration in a column, the operators that compare values of a type, and the length of an
+/// attribute.
 #[test]
 fn code_that_rows_or_types_choose_may_be_altered() {
     todays_server(async |db| survive(db, NAMED, &NAMED_QUERIES, &RETAUGHT, 3).await);

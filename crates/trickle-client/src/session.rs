@@ -249,8 +249,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the prepared form of a repeated statement outside refreshes. Returns `None` if the statement
-    /// is to be sent as text.
+    /// Returns the prepared form of a statement that is sent repeatedly and is not a statement of a refresh.
+    /// Returns `None` if the statement is to be sent as text.
     pub(crate) async fn kept(
         &self,
         text: &str,

@@ -41,9 +41,10 @@ impl Cost {
 pub struct Access {
     /// The table that is read.
     pub table: Arc<TableDef>,
-    /// The columns (positions) by whose values the delta looks up rows of the table, ascending.
+    /// The positions, in ascending order, of the columns by whose values the delta looks up rows of the
+    /// table.
     pub columns: Vec<usize>,
-    /// The columns (positions) of which a look-up reads a range of values, ascending.
+    /// The positions, in ascending order, of the columns of which a look-up reads a range of values.
     pub range: Vec<usize>,
     /// The tables whose change causes this access; [`TableId::CLOCK`] if the passing of time causes it.
     pub changed: BTreeSet<TableId>,

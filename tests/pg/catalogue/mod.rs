@@ -3,13 +3,16 @@
 //! a name that the engine and the server resolve, type or compute differently. The tests also catch a
 //! construct that the engine refuses without need.
 //!
-//! All of these tests take more than an hour, so `./x test` does not run them. `just catalogue` runs them.
+//! `just catalogue` tests all subjects, which takes more than an hour. `./x test` tests a part, another one
+//! each day.
 
 mod samples;
 mod subjects;
 
 use crate::server_types::columns;
-use crate::support::{Driver, difference, mode, name, newest_server, open, run, try_refresh};
+use crate::support::{
+    Db, Driver, difference, is_of_today, mode, name, newest_server, open, run, todays_server, try_refresh,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use subjects::Subject;
@@ -17,6 +20,10 @@ use trickle_client::{NewStreamTable, Session};
 
 /// The number of stream tables that exist at a time.
 const BATCH: usize = 60;
+
+/// The number of parts of the catalogue, of which one is tested each day. A part takes about half a minute on
+/// an idle machine.
+const PARTS: u64 = 76;
 
 /// The result of the stream table of a subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +46,8 @@ enum Outcome {
 /// own.
 const OF_A_TRANSACTION: &[&str] = &["txid_current_if_assigned", "pg_current_xact_id_if_assigned"];
 
-/// Whether this run tests a subject. `TRICKLE_CATALOGUE` is `all`, a part of the list such as `3/60`, or a
-/// part of the names of subjects.
+/// Whether this run tests the nth subject. `TRICKLE_CATALOGUE` is `all`, a part of the list such as `3/60`,
+/// or a part of the names of subjects.
 fn is_meant(nth: usize, subject: &Subject) -> bool {
     let asked = std::env::var("TRICKLE_CATALOGUE").unwrap_or_else(|_| "all".to_owned());
     let number = |text: &str| text.parse::<usize>().ok();
@@ -54,28 +61,37 @@ fn is_meant(nth: usize, subject: &Subject) -> bool {
 #[test]
 #[ignore = "takes more than an hour: just catalogue"]
 fn the_catalogue_is_kept_as_the_server_computes_it() {
-    newest_server(async |db| {
-        let (s, other) = (db.session().await, db.session().await);
-        let has_xml = s.client().batch_execute("SELECT '<a/>'::xml").await.is_ok();
-        run(&s, &samples::tables(has_xml)).await;
-        run(&s, "CREATE SCHEMA states; CREATE VIEW states.c AS TABLE public.every").await;
-        run(&s, "SET statement_timeout = '10s'").await;
-        let all = subjects::all(&s).await;
-        println!("PostgreSQL {}: {} subjects", db.major(), all.len());
-        let subjects = all.into_iter().enumerate();
-        let meant: Vec<Subject> =
-            subjects.filter(|(nth, subject)| is_meant(*nth, subject)).map(|(_, subject)| subject).collect();
-        let mut t = open(db).await;
-        let mut outcomes = Vec::new();
-        for batch in meant.chunks(BATCH) {
-            outcomes.extend(batch.iter().cloned().zip(batch_of(&mut t, &s, &other, batch).await));
-            println!("{} of {} subjects", outcomes.len(), meant.len());
-        }
-        let text = report(&outcomes);
-        println!("{text}");
-        let is_wrong = |o: &&(Subject, Outcome)| matches!(o.1, Outcome::Wrong(_));
-        assert_eq!(outcomes.iter().filter(is_wrong).count(), 0, "{text}");
-    });
+    newest_server(async |db| play(db, is_meant).await);
+}
+
+#[test]
+fn a_part_of_the_catalogue_is_kept_as_the_server_computes_it() {
+    todays_server(async |db| play(db, |nth, _| is_of_today(nth, PARTS)).await);
+}
+
+/// Keeps a stream table of each subject that is meant, and asserts that none is wrong.
+async fn play(db: &Db, is_meant: impl Fn(usize, &Subject) -> bool) {
+    let (s, other) = (db.session().await, db.session().await);
+    let has_xml = s.client().batch_execute("SELECT '<a/>'::xml").await.is_ok();
+    run(&s, &samples::tables(has_xml)).await;
+    run(&s, "CREATE SCHEMA states; CREATE VIEW states.c AS TABLE public.every").await;
+    run(&s, "SET statement_timeout = '10s'").await;
+    let all = subjects::all(&s).await;
+    println!("PostgreSQL {}: {} subjects", db.major(), all.len());
+    let subjects = all.into_iter().enumerate();
+    let meant: Vec<Subject> =
+        subjects.filter(|(nth, subject)| is_meant(*nth, subject)).map(|(_, subject)| subject).collect();
+    assert!(!meant.is_empty(), "no subject has such a name");
+    let mut t = open(db).await;
+    let mut outcomes = Vec::new();
+    for batch in meant.chunks(BATCH) {
+        outcomes.extend(batch.iter().cloned().zip(batch_of(&mut t, &s, &other, batch).await));
+        println!("{} of {} subjects", outcomes.len(), meant.len());
+    }
+    let text = report(&outcomes);
+    println!("{text}");
+    let is_wrong = |o: &&(Subject, Outcome)| matches!(o.1, Outcome::Wrong(_));
+    assert_eq!(outcomes.iter().filter(is_wrong).count(), 0, "{text}");
 }
 
 /// Makes a stream table of each subject of a batch, refreshes it over all windows, and returns the outcomes.

@@ -22,4 +22,4 @@ pub(crate) use live::{
     assert_equal, blocked, count, create, end, mode, name, open, open_with, pid, refresh, run, try_refresh,
 };
 pub(crate) use load::{apply_change, create_tables};
-pub(crate) use server::{Db, each_server, is_nightly, is_todays, newest_server, todays_server};
+pub(crate) use server::{Db, each_server, is_nightly, is_of_today, is_todays, newest_server, todays_server};

@@ -72,7 +72,12 @@ pub(crate) fn is_nightly() -> bool {
 /// elements run. Through the SQL API half as many elements run each day.
 pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
     let of = if sql_api::is_meant() { 2 * of } else { of };
-    is_nightly() || nth as u64 % of == today() % of
+    is_nightly() || is_of_today(nth, of)
+}
+
+/// Whether the nth element of a list belongs to the part of this day, also in the long run.
+pub(crate) fn is_of_today(nth: usize, of: u64) -> bool {
+    nth as u64 % of == today() % of
 }
 
 /// Returns the number of days since 1970. The number stays the same for the whole run.

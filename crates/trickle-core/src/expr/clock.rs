@@ -55,7 +55,7 @@ impl Expr {
     ///
     /// Precondition: the result stands in a conjunction with this condition at the other moment. For a row
     /// that satisfies this condition at the other moment, the side that does not read the clock is not NULL.
-    /// The form of the other side excludes NULL.
+    /// The side that reads the clock is never NULL, as is checked before the opposite comparison is used.
     pub(crate) fn not_beside_itself(&self) -> Expr {
         let test =
             || Expr::new(ExprKind::Is { arg: self.clone(), test: IsTest::True, negated: true }, Type::Bool);

@@ -115,9 +115,9 @@ pub struct Key {
 }
 
 impl<'t> Immediate<'t> {
-    /// Describes the stream table `id` (its `pgt_id`). `sources` are the buffers that would capture the
-    /// changes of its sources. `settings` are the settings that were in force when the stream table was
-    /// created.
+    /// Describes the stream table `id` (its `pgt_id`). `sources` are the sources of the stream table, each
+    /// described by the change buffer that it would have in another mode. `settings` are the settings that
+    /// were in force when the stream table was created.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.

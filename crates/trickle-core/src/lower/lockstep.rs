@@ -75,7 +75,7 @@ impl Lowerer<'_> {
     }
 
     /// Runs the set-returning calls in `exprs` over `node`, beginning with the calls that contain no other
-    /// call. Returns the expressions over the result.
+    /// call. Returns the resulting node, and `exprs` as expressions over its columns.
     pub(super) fn in_lockstep(
         &mut self,
         mut node: NodeId,

@@ -1,7 +1,7 @@
 //! Moves restrictions to touched keys towards the leaves.
 //!
 //! The identity `op(R) ⋉ K = op(R ⋉ K)` holds for a linear operator on columns that it passes on, and for a
-//! join on columns of one side. It holds also for a per-key operator on its key.
+//! join on columns of one side. The identity also holds for a per-key operator, on the columns of its key.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -86,9 +86,10 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
     })
 }
 
-/// Returns `node ⋉ K`. The restriction is moved below `node` where possible; otherwise it stays above. A
-/// relation whose size the change bounds is not restricted, since it is computed once for all its readers. A
-/// restricted copy would be one more plan of this size, at every level of a nested query.
+/// Returns `node ⋉ K`. The restriction is moved below `node` where possible; otherwise it stays above. The
+/// restriction also stays above if the size of `node` is bounded by the size of the change, since `node` is
+/// then computed once for all its readers. A copy of `node` with the restriction below would be one more plan
+/// of this size, at every level of a nested query.
 fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
     let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
     match below {

@@ -10,8 +10,8 @@
 //!    stream table without changes is skipped; any other is refreshed by its delta under a savepoint, or by a
 //!    recompute. If a delta meets a data error (class 21, 22), the machine goes back to the savepoint and
 //!    recomputes in the same attempt.
-//! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and
-//!    `COMMIT`.
+//! 3. One batch that ends the refresh of all stream tables of the set. It checks the lease if the refresh is
+//!    on schedule, stores S1 as the frontier, writes the history, and sends `COMMIT`.
 //!
 //! Laws (tested against a scripted server):
 //!

@@ -22,8 +22,8 @@ pub enum SetOpKind {
 }
 
 /// With ALL the weights are `min(l, r)` or `max(l − r, 0)`. Without ALL each row of the result has weight 1.
-/// NULL is equal to NULL. Where several rows of the left side are equal, the row with the least images is
-/// shown.
+/// NULL is equal to NULL. An image is a value as it is written. Of equal rows of the left side, the row with
+/// the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetOp {
     left: NodeId,

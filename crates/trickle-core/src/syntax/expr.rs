@@ -60,8 +60,8 @@ pub(crate) enum Node {
         right: Box<Expr>,
         negated: bool,
     },
-    /// `a IS [NOT] form`, where the form is the keywords of a test of a text, such as `JSON OBJECT`,
-    /// `DOCUMENT` or `NFC NORMALIZED`.
+    /// `a IS [NOT] form`: a test whether a text has a form. The form is stored as its keywords, for example
+    /// `JSON OBJECT`, `DOCUMENT` or `NFC NORMALIZED`.
     IsForm {
         operand: Box<Expr>,
         form: String,

@@ -290,7 +290,8 @@ impl Planner<'_> {
         self.graph.add(SetOp::new(kind, choice.below(2) == 0, l, r))
     }
 
-    /// Makes a `Positive`, mostly of a difference; the `Positive` of a state equals the state.
+    /// Makes a `Positive`. Its input is mostly the difference of two relations, since the `Positive` of a
+    /// state is the state itself.
     fn positive(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         if choice.one_in(3) {
             let input = self.relation(choice, budget - 1)?;

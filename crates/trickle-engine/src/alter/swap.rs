@@ -1,14 +1,14 @@
 //! Replaces the result of a stream table by the result of a new query. The new result is built in a separate
-//! hidden stream table, which is called the table beside. When the table beside is filled, its rows take the
-//! place of the former result in one transaction.
+//! hidden stream table, which is called the new table. When the new table is filled, its rows take the place
+//! of the former result in one transaction.
 //!
 //! - Other sessions see the former result until that transaction ends, and the new result afterwards, even if
 //!   the process dies at any time. They wait only while rows are written into a table whose columns change.
 //! - Until that transaction, the stream table is refreshed by its former query. Errors that the new query
-//!   raises affect the table beside alone.
-//! - The table beside has its own frontier, which becomes the frontier of the stream table. So the exchange
+//!   raises affect the new table alone.
+//! - The new table has its own frontier, which becomes the frontier of the stream table. So the exchange
 //!   loses no change and applies no change twice.
-//! - A table beside that a dead process left is dropped by the next call of `swap` or by a refresher.
+//! - A new table that a dead process left behind is dropped by the next call of `swap` or by a refresher.
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
@@ -29,7 +29,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::sql::{Ident, Qualified, print};
 use trickle_core::vocabulary::{Mode, RefreshMode};
 
-/// The greatest number of attempts to bring the table beside up to date while its sources are being altered.
+/// The greatest number of attempts to bring the new table up to date while its sources are being altered.
 const ATTEMPTS: u32 = 3;
 
 /// The way in which a new result takes the place of the former one.
@@ -38,8 +38,8 @@ pub(crate) enum Replacement {
     /// The table stays the same object and gets the new columns and rows. Objects that depend on the table
     /// stay too.
     Same(Readers),
-    /// The table beside gets the name of the former table, and the former table is dropped. Stream tables
-    /// that read the former table are planned again.
+    /// The new table gets the name of the former table, and the former table is dropped. Stream tables that
+    /// read the former table are planned again.
     Another,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Written {
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
 
-/// The stream table `$1` that was built beside, if it is filled and if none of its sources and functions was
+/// The new table, which is stream table `$1`, if it is filled and if none of its sources and functions was
 /// altered. The names `$2` and `$4` must still mean the tables `$3` and `$5`.
 const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND is_populated AND NOT needs_reinit \
      AND frontier IS NOT NULL AND EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[$1]) u(id) WHERE u.id = $1) \
@@ -82,8 +82,8 @@ FROM pg_class t LEFT JOIN pg_index i ON i.indrelid = t.oid JOIN pg_class c ON c.
 WHERE t.relnamespace = 'pgtrickle_changes'::regnamespace AND t.relkind = 'r' AND starts_with(t.relname, $1)
     AND starts_with(c.relname, $1) ORDER BY 1";
 
-/// The tables beside that processes of the current role have left. With `$1`, these are the tables beside
-/// that stream table; without `$1`, all tables beside that no session has used for a while.
+/// The new tables that processes of the current role have left behind. With `$1`, these are the new tables of
+/// that stream table; without `$1`, all new tables that no session has used for a while.
 const LEFT: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
 JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = quote_ident(current_user)::regrole
@@ -199,8 +199,8 @@ impl<C: RefreshDriver> Trickle<C> {
         self.drop_left(Some(old.id)).await?;
         self.drop_left(None).await?;
         let beside = beside(old);
-        // The triggers of an IMMEDIATE stream table apply changes only to the table in place, so the table
-        // beside has another mode.
+        // The triggers of an IMMEDIATE stream table apply changes only to the table in place, so the new
+        // table has another mode.
         let mode = new.mode.filter(|m| *m != RefreshMode::Immediate);
         let made = NewStreamTable {
             name: beside.clone(),
@@ -215,8 +215,7 @@ impl<C: RefreshDriver> Trickle<C> {
             Ok(done) => Ok(done),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
-                // If the table beside cannot be dropped now, the next call of `swap` or a refresher drops
-                // it.
+                // If the new table cannot be dropped now, the next call of `swap` or a refresher drops it.
                 let _ = self.drop_id(built.id, false).await;
                 Err(about(e, &beside, old))
             }
@@ -234,7 +233,7 @@ impl<C: RefreshDriver> Trickle<C> {
         loop {
             let beside = self.built(built).await?;
             if beside.mode != Mode::Full || attempt > 1 {
-                // Applies the changes that were committed while the table beside was built.
+                // Applies the changes that were committed while the new table was built.
                 self.refresh_linked(&[beside.relation.id], &RefreshOptions::initial()).await?;
             }
             let beside = self.built(built).await?;
@@ -260,7 +259,7 @@ impl<C: RefreshDriver> Trickle<C> {
         self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
     }
 
-    /// Lets the table beside take the place of the former table.
+    /// Lets the new table take the place of the former table.
     async fn exchange(
         &mut self,
         old: &Entry,
@@ -320,8 +319,8 @@ impl<C: RefreshDriver> Trickle<C> {
         format!("SET LOCAL jit = off{}", statement.unwrap_or_default())
     }
 
-    /// Drops the table beside stream table `of` that a process has left. Without `of`, drops all such tables
-    /// that no session has used for a while.
+    /// Drops the new table of stream table `of` that a process has left behind. Without `of`, drops all such
+    /// tables that no session has used for a while.
     pub(crate) async fn drop_left(&mut self, of: Option<i64>) -> Result<()> {
         let fail = |e| Error::server("look for what was built and left", e);
         let left: Vec<i64> =
@@ -345,8 +344,8 @@ fn changing(old: &Entry) -> String {
     format!("change {}", shown(old))
 }
 
-/// Keeps other sessions from changing the former table or the table beside, and checks that both are still
-/// the tables that the caller read.
+/// Keeps other sessions from changing the former table or the new table, and checks that both are still the
+/// tables that the caller read.
 async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
     // A writer locks the source first and this table afterwards. So this transaction removes the triggers of
@@ -366,7 +365,7 @@ async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     }
 }
 
-/// Gives the stream table, in the catalog, the frontier, the states and the history of the table beside.
+/// Gives the stream table, in the catalog, the frontier, the states and the history of the new table.
 async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<()> {
     let fail = |e| Error::server(changing(old), e);
     renote(t, old.id, design).await?;
@@ -382,14 +381,14 @@ async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     rename_states(t, old, beside, &changing(old)).await
 }
 
-/// Returns the name of the table beside. This table is in the hidden schema, where no name of a user's can
+/// Returns the name of the new table. This table is in the hidden schema, where no name of a user's can
 /// conflict.
 fn beside(old: &Entry) -> Name {
     let name = Ident::new(format!("new_{}_{}", old.id, old.relation.name)).with_suffix("");
     Name { schema: Some(HIDDEN.to_owned()), name: name.as_str().to_owned() }
 }
 
-/// Turns an error that names the table beside into an error that names the stream table.
+/// Turns an error that names the new table into an error that names the stream table.
 fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     let name = Qualified::new(HIDDEN, &beside.name).to_string();
     let message =
@@ -398,8 +397,8 @@ fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     e.saying(message)
 }
 
-/// Makes the rows of a stream table equal to the rows of the table beside. The caller has given both tables
-/// the same columns. Writes only the difference where the engine can compare rows, and all rows otherwise.
+/// Makes the rows of a stream table equal to the rows of the new table. The caller has given both tables the
+/// same columns. Writes only the difference where the engine can compare rows, and all rows otherwise.
 async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<Written> {
     let fail = |e| Error::server(changing(old), e);
     let built = Qualified::new(&beside.relation.schema, &beside.relation.name);
@@ -416,7 +415,7 @@ async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design
     Ok(Written { inserted: rows(inserted.map_err(fail)?), updated: 0, deleted: rows(deleted) })
 }
 
-/// Whether the table beside and a design were planned for the same query over the same sources. No source may
+/// Whether the new table and a design were planned for the same query over the same sources. No source may
 /// have been altered between the two plans.
 fn alike(beside: &Entry, design: &Design) -> bool {
     let built: BTreeSet<(u32, &str)> =
@@ -425,7 +424,7 @@ fn alike(beside: &Entry, design: &Design) -> bool {
     built == planned && beside.query == design.resolved.canonical
 }
 
-/// Renames the states of the table beside as states of the stream table.
+/// Renames the states of the new table as states of the stream table.
 async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: &str) -> Result<()> {
     let fail = |e| Error::server(doing, e);
     let (from, to) = (format!("state_{}_", beside.id), format!("state_{}_", old.id));
@@ -442,9 +441,8 @@ fn require_one(rows: u64, e: &Entry) -> Result<()> {
     Err(Error::input(format!("{} is not this role's in the catalog any more", shown(e))))
 }
 
-/// Gives the table beside the name of the former table and its row in the catalog, and drops the former
-/// table. The catalog is written first, since row security lets no role write the row of a table that is
-/// dropped.
+/// Gives the new table the name of the former table and its row in the catalog, and drops the former table.
+/// The catalog is written first, since row security lets no role write the row of a table that is dropped.
 async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |e| Error::server(&doing, e);

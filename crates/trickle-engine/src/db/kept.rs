@@ -100,7 +100,8 @@ impl<P: Clone> Kept<P> {
         SendForm::Text
     }
 
-    /// Decides in which form to send a statement outside refreshes, under the settings of the connection.
+    /// Decides in which form to send a statement that is not a statement of a refresh, and so runs under the
+    /// settings of the connection.
     pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> SendForm<P> {
         self.seen(OUTSIDE, &Arc::from(text), fits)
     }

@@ -15,8 +15,8 @@ use trickle_core::{Cause, Reason, ReasonKind};
 ///
 /// - An operator counts if PostgreSQL has an operator of that name for the same types. It also counts if
 ///   PostgreSQL has one for types that these are binary-coercible to, or for any enum, array or range. A
-///   comparison in no default operator class counts too. An operator in the default class of a user's type,
-///   such as citext, does not count.
+///   comparison that belongs to no default operator class counts too. An operator in the default class of a
+///   user's type, such as citext, does not count.
 /// - A cast counts if it is between types of PostgreSQL's own, or if its function is not immutable, unless it
 ///   belongs to an extension.
 /// - A function counts if another function of the same name has as many parameters, and one of these

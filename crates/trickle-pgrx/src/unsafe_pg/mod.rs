@@ -1,6 +1,7 @@
-//! The server's C interface, which is the only unsafe code. All functions run in the one thread of a server
-//! process. The methods of [`ServerConnection`] run within a transaction. Hooks, and functions about
-//! processes and shared memory, may also run outside transactions. SAFETY comments name their conditions.
+//! The code that uses the server's C interface. No other code of the project is unsafe. All functions run in
+//! the one thread of a server process. The methods of [`ServerConnection`] run within a transaction. Hooks,
+//! and functions about processes and shared memory, may also run outside transactions. SAFETY comments name
+//! their conditions.
 
 mod board;
 mod commands;

@@ -28,8 +28,9 @@ pub(crate) struct Failure {
     found: Option<Box<Found>>,
 }
 
-/// The places in texts that are to blame. The whole failure is described by these places, in one form for
-/// people and in another for programs.
+/// The places in texts that are to blame. The places are kept in one form for people and in another for
+/// programs. People see the drawn places instead of the message, the detail and the hint, which the drawing
+/// contains.
 #[derive(Debug)]
 struct Found {
     /// The places, drawn for people.

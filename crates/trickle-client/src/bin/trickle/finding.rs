@@ -185,7 +185,8 @@ impl Finding {
         (self.severity == Severity::Error && self.code.len() == 5).then(|| self.code.clone())
     }
 
-    /// Returns the finding for programs. Line and column count from 1, columns in characters.
+    /// Returns the finding as JSON, the form for programs. Line and column count from 1, columns in
+    /// characters.
     pub(crate) fn to_json(&self, files: &[SqlFile]) -> Value {
         let file = &files[self.file];
         let before = &file.text[..self.span.start.min(file.text.len())];

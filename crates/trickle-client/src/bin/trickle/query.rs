@@ -95,7 +95,7 @@ impl Typed {
         self.findings(reasons).iter().map(|f| f.render(&self.files, colour)).collect()
     }
 
-    /// Returns the reasons why the query is not incremental, for programs.
+    /// Returns the reasons why the query is not incremental as JSON, the form for programs.
     pub(crate) fn reasons_json(&self, reasons: &[Reason]) -> Vec<Value> {
         self.findings(reasons).iter().map(|f| f.to_json(&self.files)).collect()
     }

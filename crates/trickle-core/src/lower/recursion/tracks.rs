@@ -167,8 +167,8 @@ fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
     Ok(Expr::call(sig, args))
 }
 
-/// Returns a value that is equal in two rows if the columns `by` are (NULL equal to NULL). The value of a
-/// single scalar column is the column itself, any other value is the text of an array of the columns.
+/// Returns a value that is equal in two rows if the columns `by` are (NULL equal to NULL). For a single
+/// scalar column the value is the column itself; otherwise the value is the text of an array of the columns.
 fn key(by: &[usize], row: &[Expr]) -> Expr {
     match by {
         [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {

@@ -385,8 +385,8 @@ fn percentiles(times: &[Duration]) -> [Option<f64>; 3] {
     [0.5, 0.95, 0.99].map(|share| percentile(&sorted, share))
 }
 
-/// Returns the measurements for programs. `commits` is the value of the server's setting that makes commits
-/// wait for the disk.
+/// Returns the measurements as JSON, the form for programs. `commits` is the value of the server's setting
+/// that makes commits wait for the disk.
 pub(crate) fn document(
     all: &[Measured],
     idle: &Idle,

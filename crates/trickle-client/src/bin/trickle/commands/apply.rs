@@ -250,7 +250,7 @@ fn after(done: &[(&Step, std::time::Duration)]) -> String {
     if names.is_empty() { String::new() } else { format!("done before: {}\n", names.join(", ")) }
 }
 
-/// Returns the plan for programs. For each step the plan says whether the step was done.
+/// Returns the plan as JSON, the form for programs. For each step the plan says whether the step was done.
 fn document(plan: &Plan, files: &[File], done: usize) -> Value {
     let step = |(i, s): (usize, &Step)| {
         let from = match &s.action {

@@ -5,7 +5,7 @@ use super::*;
 use trickle_client::SourceStatus;
 
 /// Makes a stream table in good state, which reads these sources. A source whose name begins with `s` is a
-/// stream table, any other one is a table.
+/// stream table; any other source is a table.
 pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
     let source = |name: &&str| SourceStatus {
         name: (*name).to_owned(),
