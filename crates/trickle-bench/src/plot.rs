@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-/// Draws an SVG of 800 × 500 pixels. The plot shows the milliseconds of a refresh over the number of rows of
-/// the table, both on logarithmic axes, with one line for each name.
+/// Draws an SVG of 800 × 500 pixels. The plot shows the milliseconds of a refresh over the number of rows in
+/// the table. Both axes are logarithmic, and there is one line for each name.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Fails if the file cannot be written.
 pub fn draw(lines: &BTreeMap<&str, Vec<(f64, f64)>>, file: &Path) -> Result<(), Box<dyn Error>> {
     let all = || lines.values().flatten();
     let low = all().fold(f64::INFINITY, |l, p| l.min(p.1));

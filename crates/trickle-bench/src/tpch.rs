@@ -1,4 +1,4 @@
-//! The tables of TPC-H, filled by the rules of the specification, with the changes of these tables and the
+//! The tables of TPC-H, filled by the rules of the specification. Also the changes of these tables, and the
 //! queries of TPC-H.
 
 use futures_util::SinkExt;

@@ -1,10 +1,10 @@
-//! The reads of a delta outside the change: the tables in which it looks up rows, the columns of these
-//! look-ups, and the nodes that it reads whole.
+//! The reads of a delta outside the change. They are the tables in which the delta looks up rows, the columns
+//! of these look-ups, and the nodes that it reads whole.
 //!
-//! The cost of a refresh is in proportion to the change only where every table is read through an index on
-//! columns whose values the delta brings. To find these columns, the module walks over ΔQ from the roots to
-//! the tables, and carries along the columns by which the rows of a node are looked up. The module reads only
-//! properties of the plan; its caller knows which indexes exist.
+//! The cost of a refresh is proportional to the change only under one condition: every table is read through
+//! an index on columns whose values the delta supplies. To find these columns, the module walks over ΔQ from
+//! the roots to the tables. On the way it tracks by which columns the rows of each node are looked up. The
+//! module reads only properties of the plan; its caller knows which indexes exist.
 
 use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
@@ -14,14 +14,14 @@ use crate::table::{TableDef, TableId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The cost of computing a node of a delta, if all indexes exist. Of two costs, the greater is the worse one.
+/// The cost of computing a node of a delta, if all indexes exist. A greater cost is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
-    /// Computing the node costs in proportion to the change.
+    /// The cost of computing the node is proportional to the change.
     Change,
-    /// Some rows of the node are looked up, by keys that the change brings.
+    /// Some rows of the node are looked up, by keys from the change.
     Probe,
-    /// The whole node is computed, which costs in proportion to the data.
+    /// The whole node is computed, so the cost is proportional to the data.
     Whole,
 }
 
@@ -41,10 +41,9 @@ impl Cost {
 pub struct Access {
     /// The table that is read.
     pub table: Arc<TableDef>,
-    /// The positions, in ascending order, of the columns by whose values the delta looks up rows of the
-    /// table.
+    /// The positions, in ascending order, of the columns by whose values the delta looks up rows.
     pub columns: Vec<usize>,
-    /// The positions, in ascending order, of the columns of which a look-up reads a range of values.
+    /// The positions, in ascending order, of the columns in which a look-up reads a range of values.
     pub range: Vec<usize>,
     /// The tables whose change causes this access; [`TableId::CLOCK`] if the passing of time causes it.
     pub changed: BTreeSet<TableId>,
@@ -55,21 +54,21 @@ impl Access {
     pub fn is_whole(&self) -> bool {
         self.columns.is_empty() && self.range.is_empty()
     }
-    /// Returns the columns of an index that finds the rows of the access: the columns of equality, then one
-    /// column of a range.
+    /// Returns the columns of an index that finds the rows of the access: the equality columns, then one
+    /// range column.
     pub fn index(&self) -> Vec<usize> {
         self.columns.iter().chain(self.range.first()).copied().collect()
     }
     /// Whether an index (or key) over these columns, in their order, finds the rows of the access. The index
-    /// must begin with all columns of equality, in any order. If the access reads a range, a column of the
-    /// range must follow.
+    /// must begin with all equality columns, in any order. If the access reads a range, a range column must
+    /// follow.
     pub fn is_served_by(&self, index: &[usize]) -> bool {
         let Some((equal, rest)) = index.split_at_checked(self.columns.len()) else { return false };
         let ranged = self.range.is_empty() || rest.first().is_some_and(|c| self.range.contains(c));
         !self.is_whole() && equal.iter().all(|c| self.columns.contains(c)) && ranged
     }
-    /// Whether a key of the table serves the access. A key does if all its columns are looked up, or if its
-    /// index serves the access.
+    /// Whether a key of the table serves the access. A key serves the access if all its columns are looked
+    /// up, or if its index serves the access.
     pub fn is_served_by_keys(&self) -> bool {
         let inside = |k: &Vec<usize>| !k.is_empty() && k.iter().all(|c| self.columns.contains(c));
         self.table.keys.iter().any(|k| self.is_served_by(k) || inside(k))
@@ -80,7 +79,7 @@ impl Access {
 /// given with the source whose change causes it.
 ///
 /// # Errors
-/// The first error among the deltas.
+/// Fails with the first error among the deltas.
 pub(crate) fn accesses(
     deltas: impl Iterator<Item = Result<(TableId, (Graph, Vec<NodeId>))>>,
 ) -> Result<Vec<Access>> {
@@ -108,9 +107,9 @@ pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
 /// The columns by which rows of a node are looked up; if both sets are empty, all rows are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct By {
-    /// The columns for which the reader has values.
+    /// The columns for which the reading operator has values.
     pub(crate) equal: BTreeSet<usize>,
-    /// The columns for which the reader has a range of values.
+    /// The columns for which the reading operator has a range of values.
     pub(crate) range: BTreeSet<usize>,
 }
 
@@ -123,12 +122,12 @@ impl By {
     pub(crate) fn is_all(&self) -> bool {
         self.equal.is_empty() && self.range.is_empty()
     }
-    /// Translates the columns by `image`, and leaves out columns without an image.
+    /// Maps the columns by `image`, and leaves out columns for which it has no result.
     fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
         let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
         By { equal: of(&self.equal), range: of(&self.range) }
     }
-    /// Adds columns for which the reader has a range of values.
+    /// Adds columns for which the reading operator has a range of values.
     fn within(mut self, range: impl IntoIterator<Item = usize>) -> By {
         self.range.extend(range);
         self
@@ -166,7 +165,7 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
     walk
 }
 
-/// Returns how a node whose rows are looked up by the columns `by` looks up the rows of its inputs.
+/// Returns how a node looks up the rows of its inputs if its own rows are looked up by the columns `by`.
 pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), by.through(|c| m.exprs().get(c)?.as_column()))],
@@ -189,8 +188,8 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
         Rel::OuterJoin(_) => graph.inputs(id).iter().map(|n| (*n, By::default())).collect(),
         Rel::Widen(w) => vec![(w.ranges(), By::default()), (w.rows(), near(w.partition(), w.value()))],
-        // A recursion joins the rows of each round with its side for the next round, and looks them up among
-        // the rows that it already has.
+        // A recursion joins the rows of each round with its side. It looks up the derived rows among the rows
+        // that it already has.
         Rel::Recursion(r) => {
             let width = graph.schema(r.base()).len();
             let (_, of_side) = equalities(&r.step().on, width);
@@ -199,7 +198,7 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
             let known = known.map(|n| (n, By::values(0..width)));
             [(r.base(), By::default()), (r.side(), side)].into_iter().chain(known).collect()
         }
-        // The operator passes rows on unchanged, column by column, or reads none.
+        // The operator passes rows on unchanged, column by column, or reads no rows.
         Rel::Table(_)
         | Rel::Values(_)
         | Rel::State(_)
@@ -213,14 +212,14 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     }
 }
 
-/// Returns the look-up of those rows of a partition that have a value near the value of another row.
+/// Returns the look-up that finds the rows of a partition whose value is near that of another row.
 pub(crate) fn near(partition: &[usize], value: usize) -> By {
     let equal = partition.iter().copied().filter(|c| *c != value);
     By::values(equal).within([value])
 }
 
-/// Returns the columns that a condition bounds by values of the clock alone, so that an index finds the rows
-/// between the bounds.
+/// Returns the columns that a condition bounds by values that depend only on the clock. An index then finds
+/// the rows between the bounds.
 fn ranged(predicate: &Expr) -> Vec<usize> {
     let column = |term: &Expr| match term.kind() {
         ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
@@ -233,9 +232,9 @@ fn ranged(predicate: &Expr) -> Vec<usize> {
     predicate.terms().iter().filter_map(column).collect()
 }
 
-/// Returns how a join reads its sides. A side that is small, or whose rows are looked up themselves, is read
-/// first. The rows of the other side are then looked up by the equalities of the condition. `either` tells
-/// whether the right side may be read first.
+/// Returns how a join reads its inputs. The input that is small, or whose rows are looked up themselves, is
+/// read first. The rows of the other input are then looked up by the equalities of the condition. `either`
+/// says whether the right input may be read first.
 fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: bool) -> Vec<(NodeId, By)> {
     let width = graph.schema(left).len();
     let (of_left, of_right) = equalities(on, width);
@@ -252,9 +251,9 @@ fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: 
     }
 }
 
-/// Returns, for each side of a join, the look-up of its rows for a row of the other side; the columns of each
-/// side count from 0. The columns of equality are those that the condition equates with a value of the other
-/// side. The columns of a range are those that the condition bounds from both ends.
+/// Returns, for each input of a join, the look-up of its rows for a row of the other input. The columns of
+/// each input count from 0. The equality columns are those that the condition equates with a value of the
+/// other input. The range columns are those that the condition bounds at both ends.
 pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
     let (mut of_left, mut of_right) = (By::default(), By::default());
     let (mut above, mut below) = (BTreeSet::new(), BTreeSet::new());
@@ -319,8 +318,8 @@ mod tests {
         assert_eq!(reads("SELECT a.v, b.w FROM a JOIN b ON a.k = b.k"), [by("a", &[1]), by("b", &[1])]);
         let filtered = "SELECT a.v, b.w FROM a JOIN (SELECT * FROM b WHERE w > 0) b ON a.v = b.id";
         assert_eq!(reads(filtered), [by("a", &[2]), by("b", &[0])]);
-        // The value of an expression can be looked up in a column, but the value of a column cannot be looked
-        // up in an expression.
+        // The value of an expression can be looked up in a column by its index. A column's value cannot be
+        // looked up among the values of an expression.
         let computed = "SELECT a.v, b.w FROM a JOIN b ON a.k = b.k + 1";
         assert_eq!(reads(computed), [by("a", &[1]), by("b", &[])]);
     }

@@ -1,4 +1,4 @@
-//! The one error type of the crate: an opaque type with a message, DETAIL, HINT, SQLSTATE and a span in the
+//! The only error type of the crate: an opaque type with a message, DETAIL, HINT, SQLSTATE and a span in the
 //! query.
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct Span {
     pub column: u32,
 }
 
-/// The class of an error, which is private so that classes can be refined without breaking callers.
+/// The class of an error. The type is private, so that classes can be refined without breaking callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Syntax,
@@ -33,7 +33,7 @@ enum Kind {
     Internal,
 }
 
-/// An error of trickle: it names the object, and says what happened, why, and what to do.
+/// An error of trickle. It names the object, and says what happened, why, and what the user can do.
 #[derive(Clone, Debug)]
 pub struct Error {
     inner: Box<Inner>,
@@ -50,7 +50,7 @@ struct Inner {
     doubt: Option<Doubt>,
 }
 
-/// An object that may exist although an error says that it does not, since no server was asked about it.
+/// An object that may exist although an error says that it does not exist, since no server was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     /// The object, as a noun.
@@ -101,7 +101,7 @@ impl Error {
     pub fn duplicate_alias(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42712", message)
     }
-    /// Reports that a query names more columns than there are (42P10).
+    /// Reports that a query names more columns than a relation has (42P10).
     pub fn missing_columns(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42P10", message)
     }
@@ -109,7 +109,7 @@ impl Error {
     pub fn unknown_function(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42883", message)
     }
-    /// Reports that types do not fit together (42804).
+    /// Reports that types do not match (42804).
     pub fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(Kind::Type, "42804", message)
     }
@@ -129,17 +129,18 @@ impl Error {
     pub fn too_large(most: usize, of: &str) -> Self {
         Self::new(Kind::TooLarge, "54001", format!("a plan of more than {most} {of}"))
     }
-    /// Reports that a plan breaks an operator's contract (XX000). The cause is a bug in a rule, found before
-    /// the rule could give a wrong result.
+    /// Reports that a plan breaks an operator's contract (XX000). The cause is a bug in a rule, which is
+    /// found before the rule can give a wrong result.
     pub fn plan(message: impl Into<String>) -> Self {
         Self::new(Kind::Plan, "XX000", message)
     }
-    /// Reports that an operator other than a filter reads the clock (XX000): no delta would contain the rows
-    /// that the passing of time changes in such an operator.
+    /// Reports that an operator reads the clock in a place where it must not (XX000). No delta would contain
+    /// the rows of this operator that change by the passing of time.
     pub(crate) fn timed(op: &str) -> Self {
         Self::new(Kind::Timed, "XX000", format!("{op} reads the clock"))
     }
-    /// Reports that an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22 or 21).
+    /// Reports an error that an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22
+    /// or 21).
     pub fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::Data, sqlstate, message)
     }
@@ -159,7 +160,7 @@ impl Error {
     pub fn invalid_reference(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42P10", message)
     }
-    /// Reports that an object is not of the kind that is needed (42809).
+    /// Reports that an object is not of the required kind (42809).
     pub fn wrong_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42809", message)
     }
@@ -181,28 +182,28 @@ impl Error {
         Self::new(Kind::Internal, "XX000", message)
     }
 
-    /// Adds a DETAIL: the facts behind the message.
+    /// Adds a DETAIL, which gives the facts behind the message.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.inner.detail = Some(detail.into());
         self
     }
-    /// Adds a HINT: what to do.
+    /// Adds a HINT, which says what the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.inner.hint = Some(hint.into());
         self
     }
-    /// Adds the place in the query to which the error refers. If the error already has a place, that place
-    /// stays.
+    /// Adds the position in the query to which the error refers. If the error already has a position, that
+    /// position stays.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
         self.inner.span.get_or_insert(span);
         self
     }
 
-    /// Notes that the server may have the object `what`, which does not exist according to this error; `why`
-    /// is the reason. Without a reason the error stays as it is.
+    /// Notes that the server may have the object `what`, which does not exist according to this error. `why`
+    /// is the reason for this doubt. Without a reason, the error stays unchanged.
     #[must_use]
     pub(crate) fn doubted(mut self, what: impl Into<String>, why: Option<String>) -> Self {
         self.inner.doubt = why.map(|why| Doubt { what: what.into(), why });
@@ -232,8 +233,8 @@ impl Error {
     pub fn span(&self) -> Option<Span> {
         self.inner.span
     }
-    /// Whether data raised the error (SQLSTATE class 21 or 22); a delta that raises such an error is replaced
-    /// by a recompute.
+    /// Whether data caused the error (SQLSTATE class 21 or 22). If a delta raises such an error, a recompute
+    /// replaces the delta.
     pub fn is_data(&self) -> bool {
         self.inner.kind == Kind::Data
     }
@@ -241,7 +242,7 @@ impl Error {
     pub fn is_syntax(&self) -> bool {
         self.inner.kind == Kind::Syntax
     }
-    /// Whether the plan of the query is too large for deltas; such a query can still be recomputed.
+    /// Whether the plan of the query is too large for deltas. Such a query can still be recomputed.
     pub fn is_too_large(&self) -> bool {
         self.inner.kind == Kind::TooLarge
     }
@@ -249,7 +250,7 @@ impl Error {
     pub(crate) fn is_timed(&self) -> bool {
         self.inner.kind == Kind::Timed
     }
-    /// Whether the error is a bug of this crate, found by a check of a contract.
+    /// Whether the error reports a bug in this crate that a check of a contract found.
     pub fn is_internal(&self) -> bool {
         matches!(self.inner.kind, Kind::Plan | Kind::Timed | Kind::Internal)
     }

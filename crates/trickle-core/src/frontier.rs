@@ -1,21 +1,23 @@
-//! The changes that a stream table has already counted: a set of transactions, as an MVCC snapshot.
+//! The changes that a stream table already contains, as a set of transactions like that of an MVCC snapshot.
 //!
 //! A captured row carries the transaction that wrote it and the command within this transaction. A
-//! [`Frontier`] denotes a set of such pairs. The set contains every row of every transaction that the
-//! frontier's [`Snapshot`] shows. Of a few transactions it contains only the rows up to a command; these are
-//! the frontier's *own* transactions, the ones that refreshed. A refresh applies the rows of `high − low`
-//! ([`Window`]) and stores `high`. The refresh reads the state `high`, and the stored `high` is the next
-//! `low`. Every committed row is therefore in exactly one window, in whatever order transactions commit.
+//! [`Frontier`] denotes a set of such pairs. The set contains every row of every transaction that is visible
+//! in the frontier's [`Snapshot`]. For a few transactions, the set contains only the rows up to a command.
+//! These are the frontier's *own* transactions: a refresh ran in them. A refresh applies the rows of
+//! `high − low` ([`Window`]) and stores `high`. The refresh reads the state `high`, and the stored `high` is
+//! the next `low`. Every committed row is therefore in exactly one window, in whatever order transactions
+//! commit.
 //!
 //! One frontier per stream table is enough, even where tables are linked. The contents of a stream table are
-//! its query at *one* state of all its sources, so a frontier per source would only repeat the same fact.
+//! the result of its query over *one* state of all sources. A frontier per source would only repeat the same
+//! fact.
 //!
-//! **Representable sets.** A set contains whole transactions and partly counted ones. Of the whole
-//! transactions there is a greatest one, and all but finitely many transactions below it are in the set. Of
-//! finitely many transactions, the set contains the rows up to a command. Such sets are closed under union
-//! and intersection, so [`Frontier::join`] and [`Frontier::meet`] are exact, and the frontiers of one
-//! database are a distributive lattice. Sets are stored in one normal form, so two frontiers are equal iff
-//! their sets are, and iff their JSON texts are.
+//! **Representable sets.** A set contains whole transactions and parts of transactions. There is a greatest
+//! whole transaction, and all but finitely many transactions below it are in the set. For finitely many
+//! transactions, the set contains only the rows up to a command. Such sets are closed under union and
+//! intersection, so [`Frontier::join`] and [`Frontier::meet`] are exact, and the frontiers of one database
+//! are a distributive lattice. Sets are stored in one normal form. Two frontiers are therefore equal if and
+//! only if their sets are equal, and if and only if their JSON texts are equal.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -30,15 +32,16 @@ pub type Xid = u64;
 /// A command within a transaction (`cid`), counted from 0.
 pub type Command = u32;
 
-/// The number that means "every command of the transaction, also later ones"; PostgreSQL never gives this
+/// The number that means "every command of the transaction, also later ones". PostgreSQL never gives this
 /// number to a command.
 pub const ALL_COMMANDS: Command = Command::MAX;
 
-/// The set of transactions that an MVCC snapshot shows: all below `xmax` except those in `xip`.
+/// The set of transactions that are visible in an MVCC snapshot: all transactions below `xmax` except those
+/// in `xip`.
 ///
 /// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in `xip`, and `xmin` is the
 /// first element of `xip` (or `xmax`). Equal sets are therefore equal values, and `xmin` is the greatest
-/// bound below which every transaction is visible. Transaction ids count from 1; there is no transaction 0.
+/// bound below which every transaction is visible. Transaction ids begin at 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     xmax: Xid,
@@ -46,8 +49,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Builds the snapshot that shows the transactions below `xmax` that are not in `xip`. O(n log n) in the
-    /// number of ids in `xip`.
+    /// Builds the snapshot of the transactions below `xmax` that are not in `xip`. Takes O(n log n) time for
+    /// n ids in `xip`.
     pub fn new(xmax: Xid, xip: impl IntoIterator<Item = Xid>) -> Snapshot {
         let mut xmax = xmax.max(1);
         let mut xip: Vec<Xid> = xip.into_iter().filter(|x| (1..xmax).contains(x)).collect();
@@ -60,7 +63,7 @@ impl Snapshot {
         Snapshot { xmax, xip }
     }
 
-    /// Builds the snapshot that shows no transaction.
+    /// Builds the snapshot in which no transaction is visible.
     pub fn empty() -> Snapshot {
         Snapshot { xmax: 1, xip: Vec::new() }
     }
@@ -77,12 +80,13 @@ impl Snapshot {
     pub fn in_progress(&self) -> &[Xid] {
         &self.xip
     }
-    /// Whether a transaction is visible (`pg_visible_in_snapshot`). O(log n).
+    /// Whether a transaction is visible (`pg_visible_in_snapshot`). Takes O(log n) time.
     pub fn sees(&self, xid: Xid) -> bool {
         xid < self.xmax && self.xip.binary_search(&xid).is_err()
     }
 
-    /// Makes one more transaction visible. O(n + `xid − xmax`), since the ids between become ids in progress.
+    /// Makes one more transaction visible. Takes O(n + `xid − xmax`) time, since the ids in between become
+    /// transactions in progress.
     fn with(&self, xid: Xid) -> Snapshot {
         if xid < self.xmax {
             return Snapshot::new(self.xmax, self.xip.iter().copied().filter(|x| *x != xid));
@@ -93,18 +97,20 @@ impl Snapshot {
     fn without(&self, xid: Xid) -> Snapshot {
         Snapshot::new(self.xmax, self.xip.iter().copied().chain([xid]))
     }
-    /// Returns the snapshot that shows the transactions that at least one of the two snapshots shows. O(n +
-    /// m).
+    /// Returns the union: the snapshot of the transactions that are visible in at least one of the two
+    /// snapshots. Takes O(n + m) time.
     fn union(&self, other: &Snapshot) -> Snapshot {
         let missing = self.xip.iter().filter(|x| !other.sees(**x));
         let also = other.xip.iter().filter(|x| !self.sees(**x));
         Snapshot::new(self.xmax.max(other.xmax), missing.chain(also).copied())
     }
-    /// Returns the snapshot that shows the transactions that both snapshots show. O(n + m).
+    /// Returns the intersection: the snapshot of the transactions that are visible in both snapshots. Takes
+    /// O(n + m) time.
     fn intersection(&self, other: &Snapshot) -> Snapshot {
         Snapshot::new(self.xmax.min(other.xmax), self.xip.iter().chain(&other.xip).copied())
     }
-    /// Whether `other` shows every transaction that this snapshot shows. O((n + m) log).
+    /// Whether every transaction that is visible in this snapshot is visible in `other` too. Takes O((n + m)
+    /// log) time.
     fn subset(&self, other: &Snapshot) -> bool {
         self.xmax <= other.xmax && other.xip.iter().all(|x| !self.sees(*x))
     }
@@ -128,8 +134,9 @@ impl FromStr for Snapshot {
     /// Reads a `pg_snapshot`, under PostgreSQL's own rules.
     ///
     /// # Errors
-    /// 22023, if the text does not have three parts, a part is not a number, `xmin > xmax`, or `xmin` is 0.
-    /// The same error, if a transaction in progress lies outside `xmin..xmax`, or stands after a greater one.
+    /// Fails with 22023 if the text does not have three parts, a part is not a number, `xmin > xmax`, or
+    /// `xmin` is 0. Fails too if a transaction in progress lies outside `xmin..xmax`, or comes after a
+    /// greater one.
     fn from_str(text: &str) -> Result<Snapshot> {
         let bad = |why: &str| {
             Error::setting(format!("invalid snapshot \"{}\": {why}", crop(text)))
@@ -176,12 +183,12 @@ fn crop(text: &str) -> String {
     s
 }
 
-/// The changes that a stream table has counted, and the database in which they were captured.
+/// The changes that a stream table contains, and the database in which they were captured.
 ///
-/// Law: the frontier contains a row of an own (partly counted) transaction iff the row's command is at most
-/// the stored command. The frontier contains a row of any other transaction iff the snapshot shows the
-/// transaction. The stored snapshot never shows own transactions, so own writes are counted once, whether or
-/// not PostgreSQL showed the transaction to itself.
+/// Law: the frontier contains a row of an own (partly counted) transaction if and only if the row's command
+/// is at most the stored command. The frontier contains a row of any other transaction if and only if the
+/// transaction is visible in the snapshot. Own transactions are never visible in the stored snapshot. Own
+/// writes are therefore counted once, even where PostgreSQL's snapshot contains the transaction itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Frontier {
@@ -197,8 +204,8 @@ impl Frontier {
     /// the refresh counts everything that the transaction captures.
     ///
     /// `system` is `pg_control_system().system_identifier`, and `database` is the oid of the database. With
-    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so callers should read `own` together with the
-    /// snapshot.
+    /// [`ALL_COMMANDS`], the call takes O(n + `own − xmax`) time, so callers should read `own` together with
+    /// the snapshot.
     pub fn new(system: i64, database: u32, snapshot: &Snapshot, own: Option<(Xid, Command)>) -> Frontier {
         let mut f = Frontier { system, database, snapshot: snapshot.clone(), partial: BTreeMap::new() };
         if let Some((xid, command)) = own {
@@ -207,7 +214,7 @@ impl Frontier {
         f
     }
 
-    /// Counts a transaction up to a command and no further. The normal form is preserved.
+    /// Counts a transaction only up to a command. The normal form is preserved.
     fn count_own(&mut self, xid: Xid, command: Command) {
         if command == ALL_COMMANDS {
             self.snapshot = self.snapshot.with(xid);
@@ -231,15 +238,15 @@ impl Frontier {
         }
     }
 
-    /// Whether the frontier is of this database of this server. Transaction ids are meaningless in another
-    /// database (after dump and restore, on a new server, in a copied database), so a mismatch leads to a
-    /// full refresh.
+    /// Whether the frontier belongs to this database of this server. Transaction ids are meaningless in
+    /// another database (after dump and restore, on a new server, in a copied database), so a mismatch causes
+    /// a full refresh.
     pub fn matches(&self, system: i64, database: u32) -> bool {
         self.system == system && self.database == database
     }
 
-    /// Returns the snapshot that shows the transactions that are counted whole, and hides the partly counted
-    /// ones.
+    /// Returns the snapshot in which exactly the wholly counted transactions are visible. Partly counted
+    /// transactions are not visible in it.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -248,14 +255,15 @@ impl Frontier {
     pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
     }
-    /// Returns the transaction below which every row is counted, from which a scan for uncounted rows starts.
-    /// The result is the snapshot's `xmin`, since the snapshot hides partly counted transactions.
+    /// Returns the transaction below which every row is counted. A scan for uncounted rows starts at this
+    /// transaction. The result is the snapshot's `xmin`, since partly counted transactions are not visible in
+    /// the snapshot.
     pub fn scan_from(&self) -> Xid {
         self.snapshot.xmin()
     }
 
-    /// Returns the least command of a transaction that is not counted; `u64::MAX` if all its commands are
-    /// counted.
+    /// Returns the least uncounted command of a transaction. Returns `u64::MAX` if all commands of the
+    /// transaction are counted.
     fn counted(&self, xid: Xid) -> u64 {
         match self.partial.get(&xid) {
             Some(last) => u64::from(*last) + 1,
@@ -281,7 +289,7 @@ impl Frontier {
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));
             // The number 0 means that no command is counted. A number above the greatest command means that
-            // all are counted, which the snapshot already tells.
+            // all commands are counted; the snapshot already contains this fact.
             if let Some(Ok(last)) = n.checked_sub(1).map(Command::try_from) {
                 f.partial.insert(xid, last);
             }
@@ -290,25 +298,26 @@ impl Frontier {
     }
 
     /// Returns the union of both frontiers, which is the least frontier above both. The operation is
-    /// idempotent, commutative and associative, and absorbs [`Frontier::meet`].
+    /// idempotent, commutative and associative. With [`Frontier::meet`] it satisfies the absorption law.
     ///
     /// # Errors
-    /// 22023, if the frontiers are of different databases.
+    /// Fails with 22023 if the frontiers belong to different databases.
     pub fn join(&self, other: &Frontier) -> Result<Frontier> {
         self.combine(other, self.snapshot.union(&other.snapshot), u64::max)
     }
 
     /// Returns the intersection of both frontiers, which is the greatest frontier below both. The operation
-    /// is idempotent, commutative and associative, and absorbs [`Frontier::join`]. The rows in the
-    /// intersection of all readers' frontiers are counted by *every* reader, so they may be drained.
+    /// is idempotent, commutative and associative. With [`Frontier::join`] it satisfies the absorption law.
+    /// The rows in the intersection of all readers' frontiers are counted by *every* reader, so they may be
+    /// drained.
     ///
     /// # Errors
-    /// 22023, if the frontiers are of different databases.
+    /// Fails with 22023 if the frontiers belong to different databases.
     pub fn meet(&self, other: &Frontier) -> Result<Frontier> {
         self.combine(other, self.snapshot.intersection(&other.snapshot), u64::min)
     }
 
-    /// Whether `other` contains every row that this frontier contains; false for frontiers of different
+    /// Whether `other` contains every row that this frontier contains. False for frontiers of different
     /// databases.
     pub fn is_within(&self, other: &Frontier) -> bool {
         self.matches(other.system, other.database)
@@ -320,7 +329,7 @@ impl Frontier {
     /// text. Ids of 64 bits are strings, so that no program rounds them.
     ///
     /// # Errors
-    /// None in practice: these types always serialise.
+    /// Never fails in practice, since values of these types can always be serialized.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::internal(format!("frontier does not serialise: {e}")))
     }
@@ -328,7 +337,8 @@ impl Frontier {
     /// Reads the text of [`Frontier::to_json`], or the text that `jsonb` makes of it.
     ///
     /// # Errors
-    /// 22023, if the text is not JSON of the form of [`Frontier::to_json`], or if its snapshot is malformed.
+    /// Fails with 22023 if the text is not JSON as written by [`Frontier::to_json`], or if its snapshot is
+    /// malformed.
     pub fn from_json(text: &str) -> Result<Frontier> {
         serde_json::from_str(text).map_err(|e| {
             Error::setting(format!("invalid frontier: {e}")).hint("Rebuild the stream table (repair).")
@@ -336,7 +346,8 @@ impl Frontier {
     }
 }
 
-/// The inclusion of the sets of rows; frontiers of different databases are not comparable.
+/// Compares frontiers by inclusion of their sets of rows. Frontiers of different databases are not
+/// comparable.
 impl PartialOrd for Frontier {
     fn partial_cmp(&self, other: &Frontier) -> Option<Ordering> {
         match (self.is_within(other), other.is_within(self)) {
@@ -348,7 +359,7 @@ impl PartialOrd for Frontier {
     }
 }
 
-/// The rows that one refresh counts, namely those that `high` contains and `low` does not.
+/// The rows that one refresh counts: the rows that `high` contains and `low` does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     low: &'a Frontier,
@@ -365,8 +376,8 @@ impl Window<'_> {
     pub fn contains(&self, xid: Xid, command: Command) -> bool {
         self.high.contains(xid, command) && !self.low.contains(xid, command)
     }
-    /// Returns a range `from..to` of transactions outside which no row is in the window. The range tells
-    /// which buffer segments to read.
+    /// Returns a range `from..to` of transactions. No row of a transaction outside this range is in the
+    /// window. The range tells which buffer segments must be read.
     pub fn bounds(&self) -> (Xid, Xid) {
         let own = self.high.partial.keys().next_back().map_or(0, |x| x + 1);
         (self.low.scan_from(), self.high.snapshot.xmax().max(own))

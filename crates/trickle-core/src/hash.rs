@@ -1,8 +1,8 @@
 //! A hasher for the parts of a plan.
 //!
-//! Plans are short, but parts of them are hashed very often, since every node that a rule builds is looked up
+//! Plans are short, but their parts are hashed very often, since every node that a rule builds is looked up
 //! by its hash. Hashes are never stored outside a plan, and the text of the query bounds the size of its
-//! plan. The hasher therefore need not resist chosen collisions.
+//! plan. The hasher therefore need not resist collisions that an attacker chooses.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -42,7 +42,8 @@ impl Hasher for FastHasher {
         self.mix(n as u64);
     }
     fn finish(&self) -> u64 {
-        // The low bits choose the slot of a map, so the high bits, which are mixed better, are moved to them.
+        // The low bits choose the slot in a map. The high bits are better mixed, so they are moved to the low
+        // positions.
         self.0 ^ (self.0 >> 32)
     }
 }

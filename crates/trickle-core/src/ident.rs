@@ -19,8 +19,8 @@ enum Name {
     Shared(Arc<str>),
 }
 
-/// A name, possibly with a schema. PostgreSQL looks up a name without a schema in the search path and among
-/// common table expressions.
+/// A name, possibly with a schema. A name without a schema is looked up in the search path and among common
+/// table expressions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qualified {
     /// The schema, if the name is qualified.
@@ -33,7 +33,7 @@ pub struct Qualified {
 pub(crate) const MAX_BYTES: usize = 63;
 
 impl Ident {
-    /// Makes an identifier from a name in the form in which PostgreSQL's catalog stores it.
+    /// Makes an identifier from a name as PostgreSQL's catalog stores it.
     pub fn new(name: impl AsRef<str>) -> Ident {
         Ident(Name::Shared(Arc::from(name.as_ref())))
     }
@@ -54,15 +54,15 @@ impl Ident {
             Name::Shared(name) => name,
         }
     }
-    /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case, and
-    /// must not be a keyword, except an unreserved one.
+    /// Whether PostgreSQL reads the name without quotes as this name. The name must be in lower case. It must
+    /// not be a keyword, unless the keyword is unreserved.
     pub fn is_plain(&self) -> bool {
         let name = self.as_str();
         let Some(first) = name.bytes().next() else { return false };
         if KINDS[usize::from(first)] != LETTER {
             return false;
         }
-        // No keyword contains a digit, so only a name of letters can be a keyword.
+        // No keyword contains a digit, so only a name without digits can be a keyword.
         match name.bytes().fold(0, |all, b| all | KINDS[usize::from(b)]) {
             LETTER => !is_keyword(name),
             all => all & OTHER == 0,
@@ -92,7 +92,7 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Two identifiers are equal if their texts are equal, whether or not these are stored at one address.
+/// Two identifiers are equal if their texts are equal, even if the texts are stored at different addresses.
 impl PartialEq for Ident {
     fn eq(&self, other: &Ident) -> bool {
         let (a, b) = (self.as_str(), other.as_str());
@@ -169,10 +169,10 @@ impl fmt::Display for Qualified {
 /// The first number that is appended to a name in use.
 const FIRST: usize = 2;
 
-/// The set of the names that are in use. The set returns each name at most once.
+/// The set of the names that are in use. It never hands out the same name twice.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
-    /// The names in use. Each has the number that is tried next when the name is wanted again.
+    /// The names in use, each with the number that is tried next if the name is wanted again.
     taken: FastMap<Ident, usize>,
 }
 
@@ -181,21 +181,22 @@ impl NameSet {
     pub fn new() -> NameSet {
         NameSet::default()
     }
-    /// Marks a name as in use, so that the set does not return it.
+    /// Marks a name as in use, so that the set does not hand it out.
     pub fn reserve(&mut self, name: Ident) {
         self.taken.entry(name).or_insert(FIRST);
     }
-    /// Returns `wanted`, or `wanted` with a number behind it where `wanted` is in use. The returned name is
+    /// Returns `wanted`. If `wanted` is in use, returns `wanted` with a number appended. The returned name is
     /// not empty, and is at most as long as PostgreSQL allows.
     pub fn fresh(&mut self, wanted: &str) -> Ident {
         self.give(wanted, || Ident::new(wanted))
     }
-    /// Returns a name like [`NameSet::fresh`]. Where the name is `wanted` itself, the two share their text.
+    /// Returns a name like [`NameSet::fresh`]. If the returned name is `wanted` itself, the two share their
+    /// text.
     pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
         self.give(wanted.as_str(), || wanted.clone())
     }
-    /// Returns a name and marks it as in use. `whole` makes the identifier where the name is `wanted`
-    /// unchanged.
+    /// Returns a name and marks it as in use. If the name is `wanted` unchanged, `whole` makes the
+    /// identifier.
     fn give(&mut self, wanted: &str, whole: impl FnOnce() -> Ident) -> Ident {
         let kept = clip(if wanted.is_empty() { "column" } else { wanted }, MAX_BYTES);
         while let Some(next) = self.taken.get_mut(&*kept) {
@@ -219,7 +220,7 @@ fn suffixed(name: &str, suffix: &str) -> Ident {
 }
 
 /// Returns the longest prefix of `name` that has at most `bytes` bytes and ends between two characters. NUL
-/// characters are left out, since PostgreSQL allows them in no name.
+/// characters are left out, since PostgreSQL does not allow them in names.
 fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
     match name.contains('\0') {
         false => name[..name.floor_char_boundary(bytes)].into(),

@@ -1,15 +1,15 @@
 //! Incremental view maintenance for PostgreSQL: SQL in, an exact delta out. Pure Rust, no I/O.
 //!
 //! A *stream table* is a PostgreSQL table that is kept equal to a query. This crate decides everything about
-//! a stream table: the delta of its query, its stored tables and their statements, the changes to capture,
-//! and the times and steps of refreshes. The crate runs no statement itself. The crate returns typed
-//! statements, and a machine without I/O that tells which statement to run next. The crate reads no clock,
-//! connection or environment; equal input gives equal text, byte for byte.
+//! a stream table: the delta of its query, the stored tables and their statements, the captured changes, and
+//! the times and steps of refreshes. The crate runs no statement itself. It returns typed statements, and a
+//! machine without I/O that decides which statement runs next. The crate reads no clock, connection or
+//! environment. Equal input gives equal text, byte for byte.
 //!
 //! # The one definition
 //!
-//! A relation denotes a function from rows to integers. The integer of a row is its weight, which tells how
-//! often the row occurs; in a change weights may be negative. A delta plan ΔQ is right iff, for all states S
+//! A relation denotes a function from rows to integers. The integer of a row is its weight: how often the row
+//! occurs. In a change, weights may be negative. A delta plan ΔQ is correct if and only if, for all states S
 //! and changes d,
 //!
 //! ```text
@@ -81,11 +81,12 @@
 //!
 //! # Embedding
 //!
-//! Implement [`catalog::Catalog`] for the tables of your database, and drive a [`refresh::Machine`]: the
-//! machine returns batches of statements, and you run them and pass the answers to the machine.
-//! `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the plans of a query.
+//! To use the crate, implement [`catalog::Catalog`] for the tables of your database, and drive a
+//! [`refresh::Machine`]. The machine returns batches of statements. You run the statements and pass the
+//! answers to the machine. `examples/embedder.rs` does both in 150 lines; `examples/explain.rs` shows the
+//! plans of a query.
 //!
-//! Rust 1.95 or later. The feature `testing` adds the generators and laws that this crate tests itself with.
+//! Rust 1.95 or later. The feature `testing` adds the generators and laws with which this crate is tested.
 #![cfg_attr(test, expect(clippy::too_many_lines, reason = "some tests go through a long list of queries"))]
 #![warn(clippy::doc_markdown)]
 

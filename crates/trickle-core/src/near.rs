@@ -1,7 +1,7 @@
-//! The name that a misspelt name probably stands for.
+//! Suggestions for misspelt names.
 
-/// Returns the name nearest to `name`, if it is near enough: at most one edit away, and one more edit for
-/// every four characters.
+/// Returns the name nearest to `name`, if it is near enough. The limit is one edit, plus one edit for every
+/// four characters.
 pub fn nearest<'n>(name: &str, among: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (edits, near) = among.map(|n| (distance(name, n), n)).min()?;
     let length = name.chars().count();

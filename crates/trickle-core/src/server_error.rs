@@ -4,7 +4,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The reason why a statement has no result: the error of the server, or the loss of the connection.
+/// The reason why a statement has no result: an error of the server, or the loss of the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerError {
     sqlstate: Option<String>,
@@ -43,7 +43,7 @@ impl ServerError {
         ServerError { position, ..self }
     }
 
-    /// Returns the SQLSTATE; `None` where the error does not come from the server.
+    /// Returns the SQLSTATE. Returns `None` if the error does not come from the server.
     pub fn sqlstate(&self) -> Option<&str> {
         self.sqlstate.as_deref()
     }
@@ -78,8 +78,8 @@ impl ServerError {
         self.sqlstate().is_some_and(|s| s.starts_with("21") || s.starts_with("22"))
     }
 
-    /// Whether the transaction may succeed if it is tried again as a whole. True for class 40, and for the
-    /// loss of a prepared statement, which the driver then prepares anew.
+    /// Whether the whole transaction may succeed if it is tried again. True for class 40, and for the loss of
+    /// a prepared statement, since the driver then prepares the statement again.
     pub fn is_retryable(&self) -> bool {
         self.sqlstate().is_some_and(|s| s.starts_with("40") || s == "26000")
     }

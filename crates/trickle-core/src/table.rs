@@ -12,7 +12,8 @@ use std::sync::Arc;
 pub struct TableId(pub u32);
 
 impl TableId {
-    /// The clock, which counts as a source that may change like a table. No relation has the oid 0.
+    /// The clock, which counts as a source that may change like a table. Its number is 0, which is the oid of
+    /// no relation.
     pub const CLOCK: TableId = TableId(0);
 }
 
@@ -22,9 +23,9 @@ impl fmt::Display for TableId {
     }
 }
 
-/// The system columns, which every table has besides the columns of its definition (PostgreSQL manual,
-/// "System Columns"). They say where a row is stored and which transaction wrote it. Capture does not record
-/// their values. A table cannot have a column of its own with one of these names.
+/// The system columns, which every table has in addition to the columns of its definition (PostgreSQL manual,
+/// "System Columns"). They tell where a row is stored and which transaction wrote it. Capture does not record
+/// their values. No user can define a column with one of these names.
 pub const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
 
 /// A column of a table.
@@ -65,7 +66,7 @@ impl ColumnDef {
     pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
         ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None, number: 0, type_id: 0 }
     }
-    /// Whether queries read the column's values in the form in which the table stores them.
+    /// Whether queries read the column's values just as the table stores them.
     pub fn is_plain(&self) -> bool {
         self.is_stored() && self.read_as.is_none()
     }
@@ -85,7 +86,7 @@ pub struct ForeignKey {
     /// The positions of the referenced columns in `target`. These columns are a key of `target`.
     pub target_columns: Vec<usize>,
     /// Whether the foreign key is validated and enforced. Only a validated foreign key may simplify a delta,
-    /// and only if the user vouches for it.
+    /// and only if the user guarantees it.
     pub validated: bool,
 }
 
@@ -96,7 +97,7 @@ crate::vocabulary::words! {
         Table = "TABLE",
         /// A stream table kept by trickle.
         StreamTable = "STREAM_TABLE",
-        /// A view that could not be expanded.
+        /// A view whose query could not be expanded into the reading query.
         View = "VIEW",
         /// A materialized view.
         MaterializedView = "MATVIEW",
@@ -115,7 +116,7 @@ pub struct TableDef {
     pub schema: Arc<str>,
     /// The name of the relation, unquoted.
     pub name: Arc<str>,
-    /// The columns in order. Dropped columns are not among them.
+    /// The columns in order. Dropped columns are not included.
     pub columns: Vec<ColumnDef>,
     /// The keys that the server enforces at once, as positions of columns. The primary key comes first, then
     /// unique constraints that are not deferrable. A unique constraint with a nullable column is a key only
@@ -125,7 +126,7 @@ pub struct TableDef {
     pub foreign_keys: Vec<ForeignKey>,
     /// The kind of the relation.
     pub kind: TableKind,
-    /// Whether the relation has inheritance children or partitions, whose rows are rows of the relation too.
+    /// Whether the relation has inheritance children or partitions. Their rows are also rows of the relation.
     pub descendants: bool,
 }
 

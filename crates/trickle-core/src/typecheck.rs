@@ -1,9 +1,9 @@
-//! Queries that compare the types which a plan expects with the types which the server derives.
+//! Queries that compare the types expected by a plan with the types derived by the server.
 //!
-//! A plan compares, sorts, adds and prints values by the types that the lowering derived from tables of its
-//! own. If the server derives another type or collation, the result may be wrong. The server is therefore
-//! asked for every expression, aggregate and call of a plan, before the plan is used. Nothing is executed:
-//! the types are those of the columns of a view.
+//! A plan compares, sorts, adds and prints values by the types that lowering derived from its own tables of
+//! functions. If the server derives another type or collation, the result may be wrong. The server is
+//! therefore asked for every expression, aggregate and call of a plan, before the plan is used. Nothing is
+//! executed: the types are those of the columns of a view.
 
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
@@ -16,14 +16,13 @@ use crate::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// A query whose columns come in pairs: a value as the plan computes it, and a NULL of the type that the plan
-/// expects the value to have. The plan is right if the two columns of each pair have one type and one
-/// collation.
+/// A query whose columns come in pairs: a value as the plan computes it, and a NULL of the value's expected
+/// type. The plan is correct if the two columns of each pair have the same type and the same collation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeCheck {
     /// The text of the query, which reads no table.
     pub query: String,
-    /// For each pair, the value in the words of a message, such as `function lower(text)`.
+    /// For each pair, the value as messages describe it, such as `function lower(text)`.
     pub values: Vec<String>,
 }
 
@@ -33,7 +32,7 @@ pub const PAIRS: usize = 500;
 /// Returns the queries for all plans under `roots`.
 ///
 /// # Errors
-/// Those of [`Graph::add`] and of the rendering.
+/// Fails as [`Graph::add`] does, or if the rendering fails.
 pub(crate) fn type_checks(graph: &Graph, roots: &[NodeId], profile: &Profile) -> Result<Vec<TypeCheck>> {
     let (mut scalars, mut queries) = (Scalars::default(), Vec::new());
     for id in graph.reachable_from(roots) {
@@ -57,8 +56,8 @@ fn of_calls(graph: &Graph, id: NodeId, profile: &Profile) -> Result<Vec<TypeChec
     let inputs = inputs.collect::<Result<Vec<NodeId>>>()?;
     let root = alone.add(graph.rel(id).as_operator().with_inputs(&inputs))?;
     let columns = alone.schema(root).clone();
-    // The value of a call has no modifier, also where the call picks one of the values of a type that has
-    // one.
+    // The value of a call has no modifier, even if the call picks one of several values whose type has a
+    // modifier.
     let value = |(i, c): (usize, &Column)| (columns.expr(i), c.ty.unmodified(), c.label.to_string());
     let values = columns.columns().iter().enumerate().map(value).collect();
     of_pairs(alone, root, values, profile)
@@ -93,20 +92,23 @@ fn nulls(types: impl Iterator<Item = Type>) -> Rel {
     Values::new(columns, vec![row.clone(), row]).into()
 }
 
-/// Whether the type is a pseudo-type, which no column can have. Such an expression is checked as an operand.
+/// Whether the type is a pseudo-type, which no column can have. An expression of such a type is checked as an
+/// operand.
 fn is_pseudo(ty: &Type) -> bool {
     matches!(ty, Type::Record(_) | Type::Unknown)
         || ty.element().is_some_and(is_pseudo)
         || matches!(ty, Type::Other(o) if o.sql_name == "void")
 }
 
-/// The distinct expressions of a plan. The operands of each are columns, one column for each type.
+/// The distinct expressions of a plan. The operands of each expression are columns, with one column for each
+/// type.
 #[derive(Default)]
 struct Scalars {
     types: Vec<Type>,
-    /// The expressions that were added. Operands may be shared, so that each is walked once.
+    /// The expressions that were added. Operands may be shared, so this set ensures that each operand is
+    /// walked only once.
     added: HashSet<Expr>,
-    /// Whether a COLLATE clause stands in an expression that was asked about.
+    /// Whether an expression contains a COLLATE clause, for the expressions that were examined.
     collating: HashMap<Expr, bool>,
     found: HashSet<Expr>,
     values: Vec<(Expr, Type, String)>,
@@ -128,9 +130,9 @@ impl Scalars {
         }
     }
 
-    /// Returns the expression over columns in place of its operands. Constants stay, since a call may accept
-    /// one where it accepts no column. An operand with a COLLATE clause stays as well, since the clause
-    /// decides the collation of the whole.
+    /// Returns the expression with columns instead of its operands. Constants stay, since a call may accept a
+    /// constant where it does not accept a column. An operand with a COLLATE clause stays as well, since the
+    /// clause determines the collation of the whole expression.
     fn level(&mut self, e: &Expr) -> Expr {
         if e.as_column().is_some() {
             return self.column(e.ty());
@@ -148,7 +150,7 @@ impl Scalars {
         e.with_children(operands)
     }
 
-    /// Whether a COLLATE clause stands in the expression.
+    /// Whether the expression contains a COLLATE clause.
     fn collates(&mut self, e: &Expr) -> bool {
         if let Some(known) = self.collating.get(e) {
             return *known;
@@ -163,8 +165,9 @@ impl Scalars {
         collates
     }
 
-    /// Whether PostgreSQL gives the expression no collation, since its operands are under different ones.
-    /// Such a value may be used where no collation is needed, but no column has it.
+    /// Whether PostgreSQL cannot determine a collation for the expression, since its operands have different
+    /// collations. Such a value may be used where no collation is needed, but a column of a view cannot have
+    /// it.
     fn has_no_collation(&mut self, e: &Expr) -> bool {
         let collation = |o: &&Expr| o.ty().collation().map(|(_, name)| name.to_owned());
         let collations: HashSet<String> = e.children().iter().filter_map(collation).collect();
@@ -187,14 +190,14 @@ impl Scalars {
     }
 }
 
-/// Returns a text type under the default collation by a clause, so that only the types of a pair are
-/// compared.
+/// Returns a text type with an explicit COLLATE clause for the default collation. With it, only the types of
+/// the pair are compared, and not their collations.
 fn any_collation(ty: &Type) -> Type {
     ty.uncollated().collated("\"default\"", true)
 }
 
-/// Returns the expression in the words of a message. Returns `None` for an expression of which the form alone
-/// decides the type: the lowering chooses neither its type nor an operator.
+/// Returns a description of the expression for messages. Returns `None` for an expression whose kind alone
+/// determines the type: lowering chooses neither a type nor an operator for it.
 fn shown(e: &Expr) -> Option<String> {
     let types = |of: &[&Expr]| of.iter().map(|e| e.ty().to_string()).collect::<Vec<_>>();
     let operands = types(&e.children());

@@ -1,5 +1,5 @@
-//! The reasons why a valid query is not refreshed by deltas. Each reason is a value with a place in the
-//! query; there is no silent fallback.
+//! The reasons why a valid query is not refreshed by deltas. Each reason is a value with a position in the
+//! query. There is no silent fallback.
 
 use crate::error::{Error, Span};
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,21 @@ use std::fmt;
 pub enum ReasonKind {
     /// The engine does not support the construct yet.
     NotYet,
-    /// The construct cannot be maintained by any version, since its value depends on more than the data.
+    /// No version can maintain the construct, since its value depends on more than the data.
     Never,
 }
 
 /// The kind of a construct, which decides whether a stream table can store the result of its query at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// The engine has no rule for the construct, though the result of the query is a function of the tables.
+    /// The engine has no rule for the construct, though the tables alone determine the result of the query.
     Construct,
     /// The value of the construct differs each time the query runs, so no stored result equals it.
     Volatile,
     /// The construct does more than read: it writes or locks.
     Effect,
-    /// The value of the construct depends on the search path. Each refresh sets a search path of its own, so
-    /// the value would be another than the user's.
+    /// The value of the construct depends on the search path. Each refresh sets its own search path, so the
+    /// value would differ from the user's value.
     SearchPath,
     /// The value of the construct depends on the clock, the session or other facts that a function reads. The
     /// value may therefore change while all tables stay the same.
@@ -40,8 +40,8 @@ pub enum Cause {
 /// A construct of a query that prevents deltas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The place in the query; `None` for a construct inside a view that was expanded, and for the query as a
-    /// whole.
+    /// The position in the query. `None` for a construct inside a view that was expanded, and for the query
+    /// as a whole.
     pub span: Option<Span>,
     /// Whether the answer is "not yet" or "never".
     pub kind: ReasonKind,
@@ -54,8 +54,8 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Builds the reason that the plan of a query or of its delta is too large, from the error of
-    /// [`Error::too_large`].
+    /// Builds the reason for a query whose plan, or whose delta's plan, is too large. The error must come
+    /// from [`Error::too_large`].
     pub(crate) fn too_large(e: &Error) -> Reason {
         Reason {
             span: None,
@@ -76,8 +76,8 @@ impl Reason {
         }
     }
 
-    /// Returns the error that refuses to create the stream table, if the construct rules out any stream table
-    /// and not only deltas.
+    /// Returns the error for creating the stream table, if the construct prevents not only deltas but any
+    /// stream table.
     pub fn refusal(&self) -> Option<Error> {
         let (message, detail) = match self.cause {
             Cause::Volatile => (

@@ -1,6 +1,6 @@
 //! The words that the catalog `pgtrickle` and PostgreSQL's own catalogs store. Each list of words is an enum
-//! with one spelling of each word. A word that is missing from its list is an error: a catalog that a later
-//! version wrote must not be misread.
+//! with one spelling of each word. A word that is missing from its list is an error, since a catalog that a
+//! later version wrote must not be misread.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ macro_rules! words {
             /// Reads a stored word.
             ///
             /// # Errors
-            /// 0A000, if the word is not in the list, since another version of trickle wrote it.
+            /// Fails with 0A000 if the word is not in the list. Another version of trickle then wrote the
+            /// word.
             pub fn parse(word: &str) -> crate::error::Result<Self> {
                 match word {
                     $($word => Ok($name::$variant),)*
@@ -73,10 +74,11 @@ words! {
     /// `pgt_stream_tables.requested_mode`.
     #[derive(Default)]
     pub enum RefreshMode: "requested refresh mode" {
-        /// By deltas if the query allows them, else by full refreshes; the reason is reported.
+        /// By deltas if the query allows them, otherwise by full refreshes. In the latter case, the reason is
+        /// reported.
         #[default]
         Auto = "AUTO",
-        /// By deltas; creation fails if the query does not allow them.
+        /// By deltas. The creation fails if the query does not allow deltas.
         Differential = "DIFFERENTIAL",
         /// By full refreshes.
         Full = "FULL",
@@ -94,7 +96,7 @@ words! {
         Active = "ACTIVE",
         /// The stream table is not refreshed until somebody resumes it.
         Suspended = "SUSPENDED",
-        /// The last refresh of the stream table failed; the next one comes later.
+        /// The last refresh of the stream table failed. The next refresh comes later.
         Error = "ERROR",
     }
 }
@@ -116,15 +118,16 @@ words! {
 words! {
     /// The action of a refresh on a stream table: `pgt_refresh_history.action`.
     pub enum Action: "action of a refresh" {
-        /// None: the window of the stream table was empty.
+        /// No action was taken, since the window of the stream table was empty.
         NoData = "NO_DATA",
         /// The delta was applied.
         Differential = "DIFFERENTIAL",
         /// The stream table was recomputed.
         Full = "FULL",
-        /// The stream table was recomputed since its frontier was missing, foreign or given up.
+        /// The stream table was recomputed since its frontier was missing, invalidated, or that of another
+        /// database.
         Reinitialize = "REINITIALIZE",
-        /// None: the refresh did not take place.
+        /// No action was taken, since the refresh did not take place.
         Skip = "SKIP",
     }
 }
@@ -136,7 +139,7 @@ words! {
         Running = "RUNNING",
         /// The refresh is committed.
         Completed = "COMPLETED",
-        /// The refresh failed and changed nothing; the reason is stored in the same row.
+        /// The refresh failed and changed nothing. The reason is stored in the same row.
         Failed = "FAILED",
         /// The refresh gave way to another session or to another refresh, and changed nothing.
         Skipped = "SKIPPED",

@@ -1,5 +1,5 @@
-//! Calls over windows: functions, frames, and the part of the row order on which a call depends (PostgreSQL
-//! manual, "Window Function Calls").
+//! Window function calls: functions, frames, and the part of the row order on which a call depends
+//! (PostgreSQL manual, "Window Function Calls").
 
 mod reach;
 
@@ -19,19 +19,19 @@ pub struct OrderKey {
     pub descending: bool,
     /// Whether NULLs come first, as with `NULLS FIRST`.
     pub nulls_first: bool,
-    /// Whether the plan adds this key to settle an order that ORDER BY leaves open. No ORDER BY of the query
-    /// contains such a key. Rows that differ only in such keys are peers in SQL.
+    /// Whether the plan adds this key to determine an order that ORDER BY does not determine. No ORDER BY of
+    /// the query contains such a key. Rows that differ only in such keys are peers in SQL.
     pub settles: bool,
 }
 
 impl OrderKey {
-    /// Makes an ascending key that settles an order that ORDER BY leaves open.
+    /// Makes an ascending key that determines an order that ORDER BY does not determine.
     pub fn settling(column: usize) -> OrderKey {
         OrderKey { column, descending: false, nulls_first: false, settles: true }
     }
 }
 
-/// Returns the keys that the query's ORDER BY has, without those that the plan adds.
+/// Returns the keys of the query's ORDER BY, without the keys that the plan adds.
 pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
     let n = order.iter().take_while(|k| !k.settles).count();
     &order[..n]
@@ -40,19 +40,19 @@ pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
 /// The unit in which a frame measures its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Units {
-    /// Each row counts.
+    /// The distance is a number of rows.
     Rows,
-    /// Distances in the value of the only order key count.
+    /// The distance is a difference between values of the only order key.
     Range,
-    /// Each group of peers counts. Peers are rows that are equal in all order keys.
+    /// The distance is a number of groups of peers. Peers are rows that are equal in all order keys.
     Groups,
 }
 
-/// A bound at which a frame begins or ends. Offsets are constants. For ROWS and GROUPS an offset is a
-/// `bigint`; for RANGE it is added to the order key or subtracted from it.
+/// A bound at which a frame begins or ends. Offsets are constants. For ROWS and GROUPS, an offset is a
+/// `bigint`. For RANGE, the offset is added to the order key or subtracted from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// The first row of the partition where the bound is a start, the last row where it is an end.
+    /// The first row of the partition if the bound is a start, or the last row if it is an end.
     Unbounded,
     /// `offset PRECEDING`
     Preceding(Expr),
@@ -76,7 +76,7 @@ pub enum Exclusion {
     Ties,
 }
 
-/// A window frame: those rows of the partition that a call sees from its row.
+/// A window frame: the rows of the partition that a call reads to compute the value for its row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
     /// The unit of both bounds.
@@ -109,18 +109,18 @@ impl WindowFrame {
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether the frame covers the whole partition, from whichever row the call sees it.
+    /// Whether the frame covers the whole partition for every row.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
 }
 
-/// A call over a window: a function with its frame.
+/// A window function call: a function with its frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowCall {
-    /// The call of a window function or of an aggregate, without a DISTINCT or ORDER BY of its own.
+    /// The call of a window function or of an aggregate, without DISTINCT or ORDER BY among its arguments.
     pub call: AggCall,
-    /// The frame in which the call is computed. Ranking functions, `lag` and `lead` see the whole partition,
+    /// The frame in which the call is computed. Ranking functions, `lag` and `lead` read the whole partition,
     /// whatever the frame is.
     pub frame: WindowFrame,
 }
@@ -128,10 +128,11 @@ pub struct WindowCall {
 /// The part of the row order of a partition on which a call depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The call depends on which rows are peers, and which groups of peers come first, as ORDER BY says.
+    /// The call depends on which rows are peers, and on the order of the groups of peers. ORDER BY determines
+    /// both.
     Peers,
-    /// The call depends on which row comes first, also among peers. More order keys change only the part of
-    /// the order that ORDER BY leaves open.
+    /// The call depends on which row comes first, also among peers. Additional order keys change only the
+    /// part of the order that ORDER BY does not determine.
     Rows,
     /// The call depends on the order among peers, and also on where a group of peers ends.
     Both,
@@ -189,14 +190,14 @@ impl WindowCall {
         self.call.exprs().chain(self.frame.offsets())
     }
 
-    /// Returns the call with `f` applied to its arguments and its filter. The offsets of the frame stay as
-    /// they are.
+    /// Returns the call with `f` applied to its arguments and its filter. The offsets of the frame stay
+    /// unchanged.
     #[must_use]
     pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> WindowCall {
         WindowCall { call: self.call.map_exprs(f), frame: self.frame.clone() }
     }
 
-    /// Whether the call is of a window function and not of an aggregate.
+    /// Whether the function is a window function and not an aggregate.
     pub fn is_window_function(&self) -> bool {
         self.call.sig.kind == FuncKind::Window
     }
@@ -206,8 +207,8 @@ impl WindowCall {
         self.call.can_raise() || self.frame.offsets().any(Expr::can_raise)
     }
 
-    /// Whether the call's value may be NULL: the frame may be empty, or `lag` may find no row before the
-    /// call's row.
+    /// Whether the call's value may be NULL. For example, the frame may be empty, or `lag` may find no row
+    /// before the call's row.
     pub fn nullable(&self, input: &Schema) -> bool {
         match self.is_window_function() {
             true => !self.call.sig.never_null,
@@ -218,7 +219,8 @@ impl WindowCall {
     /// Returns the part of the row order on which the call depends.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
-        // GROUP and TIES leave out peers in every unit, so the call depends on which rows are peers.
+        // EXCLUDE GROUP and EXCLUDE TIES leave out peers in every unit, so the call depends on which rows are
+        // peers.
         let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
         let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {

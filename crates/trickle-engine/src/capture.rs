@@ -10,8 +10,8 @@ mod removal;
 mod stored;
 mod versions;
 
-pub use partitions::{Followed, Leaving};
-pub(crate) use partitions::{adopt, left, let_go, sources_of};
+pub use partitions::{Followed, Leaving, Removal};
+pub(crate) use partitions::{adopt, left, let_go, mark, sources_of};
 pub(crate) use removal::{hold_off, release, remove, switch_off};
 pub(crate) use stored::{fresh, note_segments, read, table_by_oid, with_children};
 pub(crate) use versions::stop;

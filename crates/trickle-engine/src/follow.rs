@@ -1,7 +1,7 @@
 //! Brings the catalog and the capture up to date at once after ALTER and DROP, where event triggers report
 //! these commands. Elsewhere the next refresh does this work.
 
-use crate::capture::{self, Followed, Leaving};
+use crate::capture::{self, Followed, Removal};
 use crate::db::{RefreshDriver, Transaction};
 use crate::drop::{forget, release_sources};
 use crate::error::{Error, Result};
@@ -99,18 +99,13 @@ impl<C: RefreshDriver> Trickle<C> {
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn partitions_leave(
-        &mut self,
-        partitions: &[u32],
-        how: Leaving,
-        alone: bool,
-    ) -> Result<Vec<Followed>> {
-        let sources = self.in_one(async |t| capture::sources_of(t, partitions, how, alone).await).await?;
-        let idle = self.db().require_idle(partitions).is_ok();
+    pub async fn partitions_leave(&mut self, removal: &Removal) -> Result<Vec<Followed>> {
+        let sources = self.in_one(async |t| capture::sources_of(t, removal).await).await?;
+        let idle = self.db().require_idle(&removal.partitions).is_ok();
         self.in_one(async |t| {
             let mut followed = Vec::new();
             for source in sources {
-                followed.extend(capture::let_go(t, source, partitions, how, idle).await?);
+                followed.extend(capture::let_go(t, source, removal, idle).await?);
             }
             Ok(followed)
         })
@@ -122,16 +117,11 @@ impl<C: RefreshDriver> Trickle<C> {
     ///
     /// # Errors
     /// Errors of the server while it leaves the marks.
-    pub async fn partitions_left(
-        &mut self,
-        followed: &[Followed],
-        partitions: &[u32],
-        how: Leaving,
-    ) -> Result<()> {
+    pub async fn partitions_left(&mut self, followed: &[Followed], removal: &Removal) -> Result<()> {
         for one in followed {
-            if let Err(e) = self.in_one(async |t| capture::left(t, one, partitions, how).await).await {
+            if let Err(e) = self.in_one(async |t| capture::left(t, one, removal).await).await {
                 let why = format!("a partition went, which could not be followed: {}", e.message());
-                capture::rebuild_readers(self.db(), one.source(), &why).await?;
+                capture::mark(self.db(), one.source(), &why).await?;
             }
         }
         Ok(())

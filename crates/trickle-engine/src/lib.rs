@@ -75,7 +75,7 @@ mod wait;
 pub mod words;
 
 pub use alter::Alteration;
-pub use capture::{Followed, Leaving};
+pub use capture::{Followed, Leaving, Removal};
 pub use check::{Checked, Difference, ROUNDING};
 pub use create::{Created, IfExists, NewStreamTable};
 pub use error::{Error, Result};

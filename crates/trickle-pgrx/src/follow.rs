@@ -12,7 +12,7 @@ use crate::raise::raise;
 use crate::unsafe_pg::{Acting, ServerConnection, catalog_owner};
 use pgrx::prelude::*;
 use trickle_core::catalog::TableId;
-use trickle_engine::{Error, Followed, Leaving, Result, Trickle};
+use trickle_engine::{Error, Followed, Removal, Result, Trickle};
 
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -138,20 +138,18 @@ fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
     quietly(async |t| t.follow(id).await)
 }
 
-/// Partitions that a command takes from captured tables, whose buffers have the rows as deleted.
+/// A command that takes partitions from captured tables, whose buffers have the rows as deleted.
 pub(crate) struct Left {
-    partitions: Vec<u32>,
-    how: Leaving,
+    removal: Removal,
     followed: Vec<Followed>,
 }
 
-/// Follows a command that is about to take partitions from their parents, which the user may do. The command
-/// is `alone` if it names no other tables. Returns `None` where no captured table has the rows of the
-/// partitions as changes. An error about a lock is the user's: the command would wait for the same lock once
-/// more.
-pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving, alone: bool) -> Option<Left> {
+/// Follows a command that is about to take partitions from their parents. The caller has checked that the
+/// user may run the command. Returns `None` where no captured table has the rows of the partitions as
+/// changes. An error about a lock is the user's: the command would wait for the same lock once more.
+pub(crate) fn partitions_leave(removal: Removal) -> Option<Left> {
     let _acting = Acting::begin(catalog_owner()?.to_u32());
-    let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&partitions, how, alone).await;
+    let work = async |t: &mut Trickle<ServerConnection>| t.partitions_leave(&removal).await;
     let followed = match done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
         Ok(followed) => followed,
         Err(e) if matches!(e.sqlstate(), Some("55P03" | "40P01" | "57014")) => raise(&e),
@@ -160,7 +158,7 @@ pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving, alone: bool) 
             return None;
         }
     };
-    (!followed.is_empty()).then_some(Left { partitions, how, followed })
+    (!followed.is_empty()).then_some(Left { removal, followed })
 }
 
 /// Ends after the command what [`partitions_leave`] began before it. An error fails the command, since the
@@ -168,9 +166,8 @@ pub(crate) fn partitions_leave(partitions: Vec<u32>, how: Leaving, alone: bool) 
 pub(crate) fn partitions_left(left: &Left) {
     let Some(owner) = catalog_owner() else { return };
     let _acting = Acting::begin(owner.to_u32());
-    let work = async |t: &mut Trickle<ServerConnection>| {
-        t.partitions_left(&left.followed, &left.partitions, left.how).await
-    };
+    let work =
+        async |t: &mut Trickle<ServerConnection>| t.partitions_left(&left.followed, &left.removal).await;
     if let Err(e) = done(async { attempt(ServerConnection::enter(), gucs::settings(), work).await }) {
         raise(&e);
     }

@@ -14,7 +14,8 @@ pub(super) fn present(rows: &[Vec<Datum>]) -> impl Iterator<Item = &Datum> {
     rows.iter().filter_map(|r| r.first()).filter(|d| !d.is_null())
 }
 
-/// Returns the sum of integers and numerics, as a numeric, and the number of values; `None` without values.
+/// Returns the sum of integers and numerics, as a numeric, and the number of values. Returns `None` if there
+/// are no values.
 fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     let mut sum: Option<(Numeric, i64)> = None;
     for value in present(rows) {
@@ -31,8 +32,8 @@ fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     Ok(sum)
 }
 
-/// Returns the sum of floats and their number. The floats are added to `start` in order, as by PostgreSQL.
-/// Overflow of finite values raises.
+/// Returns the sum of floats and their number. The floats are added to `start` in order, as in PostgreSQL. An
+/// overflow of finite values is an error.
 fn float_sum(rows: &[Vec<Datum>], start: f64, single: bool) -> Result<Option<(f64, i64)>> {
     let (mut sum, mut n, mut special) = (start, 0_i64, false);
     for value in present(rows) {
@@ -74,7 +75,7 @@ fn interval_sum(rows: &[Vec<Datum>]) -> Result<Option<(Interval, i64)>> {
 /// `bigint`, and the sum of `bigint` and `numeric` is a `numeric`.
 ///
 /// # Errors
-/// Overflow.
+/// Fails if the sum overflows.
 pub(super) fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     Ok(match ty {
         Type::Int2 | Type::Int4 => match numeric_sum(rows)? {
@@ -83,7 +84,7 @@ pub(super) fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
         },
         Type::Float4 | Type::Float8 => {
             // PostgreSQL's sum starts with the first value, so the sum of −0 alone is −0. Starting from −0
-            // gives this result, starting from 0 does not.
+            // gives this result; starting from 0 does not.
             float_sum(rows, -0.0, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
         }
         Type::Interval => interval_sum(rows)?.map_or(Datum::Null, |(sum, _)| Datum::Interval(sum)),
@@ -94,7 +95,7 @@ pub(super) fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
 /// Returns `avg` over the first argument, which has type `ty`.
 ///
 /// # Errors
-/// Overflow.
+/// Fails if the sum overflows.
 pub(super) fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     match ty {
         Type::Float4 | Type::Float8 => {

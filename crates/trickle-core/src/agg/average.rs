@@ -1,4 +1,4 @@
-//! `avg(x)`: the sum divided by the count, as PostgreSQL divides numerics.
+//! `avg(x)`: the sum divided by the count, with PostgreSQL's division of numerics.
 
 use super::{AggCall, Facts, Family, Linear, Upkeep, ValueOf, addition, aggregate, sum};
 use crate::error::Result;
@@ -42,8 +42,8 @@ impl Family for Average {
     }
 }
 
-/// Returns `total / count` as a numeric. The division never raises, since a CASE around it excludes the count
-/// 0.
+/// Returns `total / count` as a numeric. The division never raises an error, since a CASE around it excludes
+/// the count 0.
 fn quotient(total: &Expr, count: &Expr) -> Expr {
     let numeric = Type::Numeric(None);
     let sig = FuncSig::operator("/", vec![numeric.clone(), numeric.clone()], numeric.clone());

@@ -42,8 +42,8 @@ impl Family for Boolean {
     }
 }
 
-/// Returns NULL for a group that has no values other than NULL. Otherwise OR is true if the group has a TRUE,
-/// and AND is true if the group has no FALSE.
+/// Returns NULL for a group that has only NULLs. Otherwise `bool_or` is true if the group has a TRUE, and
+/// `bool_and` is true if the group has no FALSE.
 fn finish(call: &AggCall, accs: &[Expr]) -> Expr {
     let op = if is_or(&call.sig) { ">" } else { "=" };
     let decided =

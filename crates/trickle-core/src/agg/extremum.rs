@@ -32,8 +32,8 @@ impl Family for Extremum {
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {
-        // For an inexact type, the present values decide which of several equal values (1.0, 1.00) is shown.
-        // The aggregate is therefore recomputed.
+        // For an inexact type, the present values determine which of several equal values (1.0, 1.00) is
+        // returned. The aggregate is therefore recomputed.
         match call.args.first() {
             Some(arg) if arg.ty().is_exact() || arg.fixed_scale().is_some() => {
                 Upkeep::Extremum { greatest: greatest(&call.sig) }

@@ -1,6 +1,6 @@
 //! Aggregates, one file per family. [`FAMILIES`] is the list of families.
 //!
-//! A family says how its aggregates are updated ([`Upkeep`]), and computes their values over a group.
+//! A family defines how its aggregates are updated ([`Upkeep`]), and computes their values over a group.
 
 mod addition;
 mod average;
@@ -74,9 +74,9 @@ pub enum Upkeep {
 pub struct Acc {
     /// The value that is added up. With `None`, the accumulator counts rows.
     pub value: Option<Expr>,
-    /// The condition on rows that count. With `None`, all rows count.
+    /// The condition under which a row counts. With `None`, all rows count.
     pub filter: Option<Expr>,
-    /// The type of the total: `bigint` or `numeric`, so wide that sums do not overflow in practice.
+    /// The type of the total: `bigint` or `numeric`. It is so wide that sums do not overflow in practice.
     pub ty: Type,
 }
 
@@ -93,8 +93,8 @@ impl Acc {
         };
         Acc { value: Some(value), filter, ty }
     }
-    /// Returns the total of no rows, with the scale that every total has. Values that come and leave
-    /// therefore do not change the scale.
+    /// Returns the total over no rows, with the scale that every total has. Values that come and leave
+    /// therefore do not change the scale of a total.
     pub fn zero(&self) -> Datum {
         match self.value.as_ref().and_then(Expr::fixed_scale) {
             Some(scale) if matches!(self.ty, Type::Numeric(_)) => {
@@ -103,14 +103,15 @@ impl Acc {
             _ => Datum::Int(0),
         }
     }
-    /// Returns the accumulator without the parts of its filter that the columns of `input` decide.
+    /// Returns the accumulator without the parts of its filter whose value follows from properties of the
+    /// columns of `input`.
     #[must_use]
     pub fn simplified(self, input: &crate::expr::Schema) -> Acc {
         let filter = self.filter.map(|f| f.simplified(input)).filter(|f| !f.conjuncts().is_empty());
         Acc { filter, ..self }
     }
-    /// Returns the accumulator that adds up partial totals of this one. The partial totals are in column
-    /// `index`.
+    /// Returns the accumulator that adds up partial totals of this accumulator. The partial totals are in
+    /// column `index`.
     #[must_use]
     pub fn merge(&self, index: usize) -> Acc {
         Acc { value: Some(Expr::column(index, self.ty.clone())), filter: None, ty: self.ty.clone() }
@@ -131,9 +132,10 @@ pub struct Linear {
 pub struct Facts {
     /// The groups with rows for which the value is NULL.
     pub null: NullValue,
-    /// The dependence of the value on the values of the arguments.
+    /// The way in which the value depends on the values of the arguments.
     pub value: ValueOf,
-    /// The dependence of the value on the order of the rows. The last bits of a sum of floats do not count.
+    /// The way in which the value depends on the order of the rows. The last bits of a sum of floats are
+    /// ignored.
     pub order: OrderOf,
 }
 
@@ -148,7 +150,7 @@ pub enum NullValue {
     Unknown,
 }
 
-/// The dependence of an aggregate's value on the values of its arguments.
+/// The ways in which an aggregate's value can depend on the values of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueOf {
     /// The value is a number of rows, or a sum or mean of all values.
@@ -159,22 +161,22 @@ pub enum ValueOf {
     List,
     /// The value is a list of the argument's values as text.
     TextList,
-    /// The value contains the argument's values as text, in another form than a list.
+    /// The value contains the argument's values as text, but is not a list.
     Texts,
     /// The value is another function of the argument's values.
     Function,
-    /// The dependence is not known: the value may depend on how equal values are written.
+    /// The dependence is not known. The value may depend on the images of equal values.
     Unknown,
 }
 
-/// The dependence of an aggregate's value on the order of the rows.
+/// The ways in which an aggregate's value can depend on the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderOf {
     /// The value is the same for every order.
     Free,
-    /// The value may differ with the order, and SQL leaves open which value is returned.
+    /// The value may differ with the order, and SQL does not determine which value is returned.
     Open,
-    /// The value differs with the order, and ORDER BY says which value is returned.
+    /// The value differs with the order, and ORDER BY determines which value is returned.
     Minded,
 }
 
@@ -198,7 +200,7 @@ pub fn facts(sig: &FuncSig) -> Facts {
     }
 }
 
-/// A family of aggregates, which are computed and updated in the same way.
+/// A family of aggregates that are computed and updated in the same way.
 pub trait Family: Sync {
     /// Returns the names of the family's aggregates.
     fn names(&self) -> &'static [&'static str];
@@ -212,14 +214,14 @@ pub trait Family: Sync {
         self.names().contains(&&*sig.name) && self.signature(&sig.name, &sig.args).is_some()
     }
 
-    /// Returns the value over no rows, which only a query without GROUP BY shows. Returns `None` where the
+    /// Returns the value over no rows, which only a query without GROUP BY returns. Returns `None` where the
     /// engine does not know the value.
     fn of_nothing(&self, _call: &AggCall) -> Option<Datum> {
         Some(Datum::Null)
     }
 
-    /// Whether the evaluator replaces the value of a call by a stand-in of the same type. Groups of equal
-    /// rows get equal stand-ins.
+    /// Whether the evaluator replaces the value of a call by a substitute of the same type. Groups of equal
+    /// rows get equal substitutes.
     fn is_opaque(&self, _call: &AggCall) -> bool {
         false
     }
@@ -228,18 +230,18 @@ pub trait Family: Sync {
     fn facts(&self, name: &str) -> Facts;
 
     /// Returns how the value of a call is updated. Callers pass no calls with volatile arguments. For a
-    /// DISTINCT aggregate they discard a linear form.
+    /// DISTINCT aggregate, callers ignore the answer that the update is linear.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan
     }
 
     /// Returns the value of a call over one group. `rows` has the evaluated arguments of each input row that
-    /// passed FILTER and DISTINCT, in the order of ORDER BY. For WITHIN GROUP, the sort keys stand behind the
-    /// arguments of each row. A row with weight n occurs n times.
+    /// passed FILTER and DISTINCT, in the order of ORDER BY. For WITHIN GROUP, each row has the sort keys
+    /// after the arguments. A row with weight n occurs n times.
     ///
     /// # Errors
-    /// Errors that the aggregate raises, such as overflow. An error where the evaluator cannot compute the
-    /// aggregate.
+    /// Fails with errors that the aggregate raises, such as an overflow. Fails too if the evaluator cannot
+    /// compute the aggregate.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum>;
 }
 
@@ -249,7 +251,7 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     named.filter_map(|f| f.signature(name, args)).next().map(Arc::new)
 }
 
-/// Whether a built-in aggregate has this name, whatever its argument types are.
+/// Whether a built-in aggregate has this name, for any argument types.
 pub fn is_aggregate(name: &str) -> bool {
     FAMILIES.iter().any(|f| f.names().contains(&name))
 }
@@ -285,8 +287,8 @@ pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
     Ordering::Equal
 }
 
-/// Returns a stand-in for the value of an aggregate that the evaluator does not know. Equal rows give equal
-/// stand-ins.
+/// Returns a substitute for the value of an aggregate that the evaluator does not know. Equal rows give equal
+/// substitutes.
 fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     let mut args: Vec<Datum> = rows.iter().map(|r| Datum::Record(r.as_slice().into())).collect();
     if call.order_by.is_empty() {
@@ -308,7 +310,7 @@ impl AggCall {
 
     /// Returns how the value of this call is updated.
     pub fn upkeep(&self) -> Upkeep {
-        // DISTINCT has no influence on `min` and `max`, so their form stays.
+        // DISTINCT does not affect `min` and `max`, so the way in which they are updated stays.
         let upkeep = family(&self.sig).upkeep(self);
         match upkeep {
             Upkeep::Linear(_) if self.distinct => Upkeep::Rescan,
@@ -321,18 +323,18 @@ impl AggCall {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
-    /// Whether the call can raise on some rows.
+    /// Whether the call can raise an error on some rows.
     pub fn can_raise(&self) -> bool {
         self.sig.raises || self.exprs().any(Expr::can_raise)
     }
 
-    /// Whether the aggregate is `min` or `max` of PostgreSQL.
+    /// Whether the aggregate is PostgreSQL's `min` or `max`.
     pub(crate) fn is_extremum(&self) -> bool {
         self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
     }
 
-    /// Returns the expressions for which any of several equal values may be picked: the ones that DISTINCT,
-    /// `min`, `max` and WITHIN GROUP compare.
+    /// Returns the expressions for which any of several equal values may be picked. DISTINCT, `min`, `max`
+    /// and WITHIN GROUP compare these expressions.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
         let counts = facts(&self.sig).null == NullValue::Never;
         let (args, keys) = match self.within_group {
@@ -357,13 +359,14 @@ impl AggCall {
     }
 
     /// Whether the arguments are among the keys of the call's ORDER BY. The order of rows with equal keys
-    /// then has no influence on the value.
+    /// then does not affect the value.
     pub(crate) fn is_ordered_by_itself(&self) -> bool {
         let key = |e: &Expr| self.order_by.iter().any(|k| k.expr == *e);
         self.args.iter().all(|e| e.as_literal().is_some() || key(e))
     }
 
-    /// Whether the value may be NULL: for a group with rows if `grouped`, otherwise also for no rows.
+    /// Whether the value may be NULL. If `grouped`, only groups that have rows are considered; otherwise the
+    /// case without rows is too.
     pub fn nullable(&self, grouped: bool, input: &crate::expr::Schema) -> bool {
         match facts(&self.sig).null {
             NullValue::Never => false,
@@ -375,8 +378,8 @@ impl AggCall {
     }
 }
 
-/// Makes the signature of an aggregate that is immutable and skips NULLs. `raises` tells whether the
-/// aggregate may raise.
+/// Makes the signature of an aggregate that is immutable and skips NULLs. `raises` says whether the aggregate
+/// may raise an error.
 fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     FuncSig {
         schema: None,
@@ -393,7 +396,7 @@ fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
     }
 }
 
-/// Returns the condition `filter AND extra`; `extra` alone where there is no filter.
+/// Returns the condition `filter AND extra`, or only `extra` where there is no filter.
 fn also(filter: &Option<Expr>, extra: Expr) -> Option<Expr> {
     Some(Expr::and(filter.iter().cloned().chain([extra])))
 }

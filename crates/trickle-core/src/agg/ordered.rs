@@ -40,7 +40,8 @@ pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<Func
     (number.is_number() || *number == Type::Unknown).then(|| aggregate(name, vec![arg], ret, true))
 }
 
-/// Whether the arguments are a hypothetical row, whose position among the group's rows is computed.
+/// Whether the arguments are a hypothetical row. The aggregate then computes the row's position among the
+/// group's rows.
 fn is_hypothetical(name: &str) -> bool {
     matches!(name, "rank" | "dense_rank" | "percent_rank" | "cume_dist")
 }
@@ -59,7 +60,7 @@ impl Family for Ordered {
         Facts { null: NullValue::Unknown, value, order: OrderOf::Minded }
     }
 
-    /// Returns `None`: the signature depends on the types of the sort keys too (see [`signature`]).
+    /// Returns `None`, since the signature also depends on the types of the sort keys (see [`signature`]).
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
     }
@@ -107,8 +108,8 @@ impl Family for Ordered {
     }
 }
 
-/// Returns the position that a hypothetical row would have among the keys. The row consists of the arguments,
-/// which are the same in all `rows`; the keys stand behind them.
+/// Returns the position that a hypothetical row would have among the keys. The hypothetical row consists of
+/// the arguments, which are the same in all `rows`. The keys come after them.
 fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     let split = |r: &Vec<Datum>| call.args.len().min(r.len());
     let against = |r: &Vec<Datum>| by_keys(call, &r[split(r)..], &r[..split(r)]);

@@ -1,4 +1,4 @@
-//! The aggregates that are recomputed for each touched group. User-defined aggregates are among them.
+//! The aggregates that are recomputed for each touched group. User-defined aggregates are included.
 
 use super::NullValue::{self, Unknown, WithoutValues};
 use super::OrderOf::{self, Free, Minded, Open};
@@ -11,8 +11,8 @@ use crate::types::{Datum, Type};
 
 pub(super) struct Other;
 
-/// The aggregates of this family that PostgreSQL provides. An object of jsonb with unique keys is the same
-/// for every order of the rows, since jsonb sorts its keys.
+/// The aggregates of this family that PostgreSQL provides. A jsonb object with unique keys is the same for
+/// every order of the rows, since jsonb sorts its keys.
 const AGGREGATES: [(&str, NullValue, ValueOf, OrderOf); 19] = [
     ("array_agg", Unknown, List, Minded),
     ("string_agg", Unknown, TextList, Minded),
@@ -60,7 +60,7 @@ impl Family for Other {
 
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
         let ret = match (name, args) {
-            // An array of arrays is an array of more dimensions, of the same type.
+            // An array of arrays has more dimensions, but the same type.
             ("array_agg", [arg]) if arg.element().is_some() => arg.clone(),
             ("array_agg", [arg]) => arg.clone().array(),
             ("any_value", [arg]) => arg.clone(),
@@ -79,8 +79,8 @@ impl Family for Other {
             }
             _ => return None,
         };
-        // An aggregate of objects may raise on a NULL key; its variants with unique keys raise also on a
-        // repeated key.
+        // An aggregate that builds objects may raise an error on a NULL key. Its variants with unique keys
+        // also raise an error on a repeated key.
         let raises = name.contains("_object_agg");
         Some(aggregate(name, args.to_vec(), ret, raises))
     }
@@ -123,7 +123,7 @@ fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     }
 }
 
-/// Joins texts. Each text except the first is preceded by the delimiter of its own row. NULL texts are
+/// Joins texts. Before each text except the first comes the delimiter from the text's own row. NULL texts are
 /// skipped, and a NULL delimiter counts as empty.
 fn joined(rows: &[Vec<Datum>]) -> Datum {
     let mut out: Option<String> = None;

@@ -1,4 +1,4 @@
-//! `sum(x)`: linear for integers, and for numerics of a few known scales. Other sums are recomputed.
+//! `sum(x)`: linear for integers, and for numerics that have a few known scales. Other sums are recomputed.
 
 use super::{Acc, AggCall, Facts, Family, Linear, Upkeep, ValueOf, addition, aggregate, also};
 use crate::error::Result;
@@ -43,11 +43,11 @@ impl Family for Sum {
     }
 }
 
-/// Returns the accumulators of a sum: the count of values other than NULL, the total, and for numerics two
-/// kinds of further counts. The first is the count of NaN. The total leaves out NaN, since NaN + 1 − NaN is
-/// NaN. The second is a count of the values of each scale except the least, since a sum is written with the
-/// greatest scale of its values. Returns `None` where adding a value and subtracting it again may change the
-/// total.
+/// Returns the accumulators of a sum: the count of values other than NULL, and the total. For numerics there
+/// are two kinds of further counts. The first is the count of NaN. The total leaves out NaN, since NaN + 1 −
+/// NaN is NaN. The second is, for each scale except the least, the count of values of this scale. It is
+/// needed since a sum is written with the greatest scale of its values. Returns `None` where adding a value
+/// and subtracting it again may change the total.
 pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     let arg = call.args.first()?;
     let scales = arg.scales()?;

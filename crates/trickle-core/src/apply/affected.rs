@@ -1,4 +1,4 @@
-//! The statement that writes the rows of the keys that may have changed.
+//! The statement that writes the rows whose keys may have changed.
 
 use super::change::{
     Against, Gone, delete_at, dml, done, insert_into, names_beside, same, stored_at, upsert,
@@ -48,8 +48,8 @@ fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gon
 }
 
 /// Builds the INSERT that writes the rows of the affected keys. Stored and new rows are compared by their
-/// images, all columns in one comparison (`*<>`, PostgreSQL 9.24.6). A value that is equal but written
-/// differently therefore counts as changed.
+/// images, all columns in one comparison (`*<>`, PostgreSQL 9.24.6). An equal value with another image
+/// therefore counts as changed.
 fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
     let (d, t, excluded) = (Ident::fixed("d"), Ident::fixed("t"), Ident::fixed("excluded"));
     let select = Select {
@@ -57,7 +57,7 @@ fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
         from: vec![FromItem::relation(Qualified::bare(rows.relation.clone()), d.clone())],
         ..Select::default()
     };
-    // Without the cast, PostgreSQL would apply the operator between two ROW(…) to each pair of columns.
+    // Without the cast, PostgreSQL would apply the operator to each pair of columns of the two ROW(…).
     let record = Type::Record(table.columns.iter().map(|c| c.ty.clone()).collect());
     let values = |of: &Ident| table.columns.iter().map(|c| Scalar::column(of, &c.name)).collect();
     let row = |of: &Ident| Scalar::Row(values(of)).cast(record.clone());

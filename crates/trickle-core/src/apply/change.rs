@@ -10,27 +10,27 @@ use crate::sql::ast::{
 use crate::sql::{Changed, Ident, NameSet, Named, Qualified, Rendered, image};
 use crate::types::Type;
 
-/// The change of one stored table, ready in a common table expression. The change consists of rows with
-/// weights ≠ 0, each once. If a key identifies rows, the change may instead consist of pairs of the row
-/// before and the row after. Rows are distinguished by image, keys by equality.
+/// The change of one stored table, as a common table expression. The change consists of distinct rows with
+/// weights ≠ 0. If a key identifies rows, the change may instead consist of pairs: the row before and the row
+/// after. Rows are distinguished by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
     rows: Rendered,
     against: Against,
 }
 
-/// The state of the stored rows from which a change was computed.
+/// The state of the stored rows that a change relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The state that this plan left, in which a table of one row has exactly one row.
+    /// The state that this plan left. A table for at most one row then has exactly one row.
     Plan,
     /// The rows that are stored, whichever plan wrote them.
     Stored,
 }
 
-/// Whether the change of a table may come as pairs of a row before and a row after, computed from the rows of
-/// `input`. The table's key passes through both rows of a pair unchanged, and identifies the pair. No key is
-/// therefore written twice.
+/// Whether the change of a table may come as pairs of the row before and the row after, computed from a row
+/// of `input`. Both rows of a pair then have the same value of the table's key, and this value identifies the
+/// pair. No key is therefore written twice.
 pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
     let Identity::Key(key) = &table.identity else { return false };
     let passed: Option<ColSet> = key.iter().map(|k| revise.kept(*k)).collect();
@@ -41,8 +41,8 @@ pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
 /// in the order of the roots. The statement returns one row: the numbers of rows inserted, updated and
 /// deleted in the last table.
 ///
-/// Every part reads the state before the statement. Keys that vanish are deleted and all others upserted, so
-/// that no key is written twice.
+/// Every part reads the state before the statement. Keys that vanish are deleted, and all other changed keys
+/// are upserted, so no key is written twice.
 pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
     let Changed { mut ctes, roots } = changed;
     let mut names = names_beside(&ctes);
@@ -179,10 +179,10 @@ fn ctid(alias: &Ident) -> SelectItem {
     SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
-/// Returns the query for the `ctid`s of the stored rows whose key is removed. Keys are compared by `=`, for
-/// which an index is used. If a key column may be NULL, a second arm finds the rows with a NULL in a key
-/// column. If several key columns may be NULL, this arm uses an index on a hash of the key
-/// ([`Stored::null_keys`]). Under [`Against::Stored`] every key column may be NULL.
+/// Returns the query for the `ctid`s of the stored rows whose key is removed. Keys are compared by `=`, so an
+/// index can be used. If a key column may be NULL, a second arm finds the rows with a NULL in a key column.
+/// If several key columns may be NULL, this arm uses an index on a hash of the key ([`Stored::null_keys`]).
+/// Under [`Against::Stored`] every key column may be NULL.
 pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
     let may_be_null = |k: usize| match against {
         Against::Plan => table.columns[k].nullable,
@@ -217,17 +217,18 @@ pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Aga
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }
 
-/// The keys that a change removes, so that no row of them is left.
+/// The keys that a change removes completely: no row with such a key is left.
 pub(super) struct Gone {
     pub(super) from: FromItem,
-    /// The expressions for the columns of the key.
+    /// The expressions for the key's columns.
     pub(super) key: Vec<Scalar>,
     pub(super) filter: Vec<Scalar>,
 }
 
-/// Returns the keys that a change removes, as the relation `d`. The change removes at most one row of a key
-/// and adds at most one, so no row of the key is left if no weight is above 0. One pass over the change
-/// decides this, so PostgreSQL does not have to estimate a join of the change with itself.
+/// Returns the keys that a change removes, as the relation `d`. For each key, the change removes at most one
+/// row and adds at most one row. If no weight of a key is above 0, no row of the key is therefore left. One
+/// pass over the change finds these keys. PostgreSQL therefore need not estimate a join of the change with
+/// itself.
 fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> Gone {
     let columns = change.columns(d);
     if let Rendered::Pairs { schema, revise, .. } = &change.rows {
@@ -269,11 +270,11 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// Returns the query for the `ctid`s of n stored rows of the same image, for each row of the change with
-/// weight −n. A NULL is found even in a column that has none according to the plan, since another plan may
-/// have written the stored rows.
+/// Returns the query that finds, for each row of the change with weight −n, the `ctid`s of n stored rows of
+/// the same image. The query also finds NULLs in columns that are never NULL according to the plan, since
+/// another plan may have written the stored rows.
 ///
-/// Where the query leaves open how equal values are written, the stored rows may show other images than the
+/// The query may not determine the image of equal values. Stored rows may then have other images than the
 /// state from which the change was computed. In that case any row of equal value is deleted; a row of the
 /// same image is preferred.
 fn vanished_by_value(change: &Change<'_>) -> Select {
@@ -320,13 +321,13 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
     }
 }
 
-/// Returns `hash_record_extended(ROW(…), 0)`: equal rows have equal hashes, whatever their images.
+/// Returns `hash_record_extended(ROW(…), 0)`. Equal rows have equal hashes, even if their images differ.
 pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
     Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
 }
 
-/// Builds the INSERT of the rows that the change adds. Without a key, a row that changes is one row removed
-/// and one added. The old row is deleted first, so that the new row may have the same key in a unique index
+/// Builds the INSERT of the rows that the change adds. Without a key, a changed row is one removed row and
+/// one added row. The old row is deleted first. The new row may therefore have the same key in a unique index
 /// that a user made.
 fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     let d = Ident::fixed("d");
@@ -367,8 +368,8 @@ pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnCo
 }
 
 /// Returns the action for a row whose key is stored already. If `filter` is true, the action updates every
-/// column in which rows of equal keys may differ. `None` if there is no such column: an added row then equals
-/// the removed one, so the two cancel in the change.
+/// column in which rows of equal keys may differ. Returns `None` if there is no such column: an added row
+/// then equals the removed row, so the two cancel in the change.
 pub(super) fn upsert(table: &Stored, key: &[usize], filter: Vec<Scalar>) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
     let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());

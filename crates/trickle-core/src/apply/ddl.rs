@@ -7,8 +7,8 @@ use crate::sql::ast::{
     AddPrimaryKey, ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement,
 };
 
-/// The fill factor that leaves room in each page for the next versions of its rows, so that updates of keyed
-/// tables stay HOT.
+/// The fill factor that leaves room in each page for new versions of its rows. Updates of keyed tables
+/// therefore stay HOT.
 const FILLFACTOR: u8 = 80;
 
 /// Builds the statements that create every table of `layout`, with the indexes by which refreshes find its
@@ -72,8 +72,8 @@ fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of a stored table's indexes: of a key, of a bag's rows, of a lookup, of keys with NULLs. A
-/// result has at most one lookup, by which a refresh finds the result's own old rows.
+/// The suffixes in the names of a stored table's indexes: for a key, for a bag's rows, for a lookup, for keys
+/// with NULLs. A result has at most one lookup index, by which a refresh finds the result's own old rows.
 const SUFFIXES: [&str; 4] = ["_key", "_row", "_part", "_null"];
 
 /// Returns the names that the indexes of a stored table named `table` can have.

@@ -18,10 +18,10 @@ pub enum Full {
 }
 
 /// Builds `n(now) − stored(n)`: the difference between the computed and the stored result of a node. The
-/// difference is right after any change of the node's sources.
+/// difference is correct after any change of the node's sources.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Fails as [`Graph::add`] does.
 pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
     from_stored(graph, node, node)
 }
@@ -30,7 +30,7 @@ pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
 /// node `rows`.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Fails as [`Graph::add`] does.
 pub fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<NodeId> {
     let state = State::new(graph, node);
     let state = graph.add(state)?;

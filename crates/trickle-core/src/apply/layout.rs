@@ -9,15 +9,15 @@ use crate::table::TableDef;
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
 
-/// The property by which a refresh finds a row of a stored table again.
+/// The property by which a refresh identifies a row of a stored table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The table has at most one row.
     Single,
     /// No two rows agree on these columns (NULL equal to NULL); a unique index on the columns finds a row.
     Key(Vec<usize>),
-    /// Rows may repeat. A row is found by its value, through an index on a hash of the columns whose types
-    /// can be hashed.
+    /// Rows may repeat. A row is found by its value. An index on a hash of all columns with hashable types
+    /// serves the search.
     Bag,
 }
 
@@ -41,11 +41,11 @@ pub struct Stored {
     pub name: Qualified,
     /// Columns, in the order of the node's schema.
     pub columns: Vec<StoredColumn>,
-    /// The property by which a refresh finds a row.
+    /// The property by which a refresh identifies a row.
     pub identity: Identity,
-    /// The columns of further indexes, by which deltas look up rows that the identity does not find.
+    /// The columns of further indexes. Deltas use them to look up rows by columns other than the identity.
     pub lookups: Vec<Vec<usize>>,
-    /// The columns for which the node leaves open how equal values are written.
+    /// The columns in which the node does not determine the images of equal values.
     pub unsettled: Unsettled,
 }
 
@@ -56,7 +56,8 @@ pub struct Layout {
     pub result: Stored,
     /// The tables of the states, each before the tables that read it.
     pub states: Vec<Stored>,
-    /// The stored nodes that need no table of their own, each with the columns of the result that show it.
+    /// The stored nodes that need no separate table. For each of them, the columns of the result that contain
+    /// its columns.
     pub visible: HashMap<NodeId, Vec<usize>>,
 }
 
@@ -89,7 +90,7 @@ impl Stored {
         self.columns.iter().map(|c| c.name.clone()).collect()
     }
     /// Returns the key's columns that may be NULL, where there are several. Rows with a NULL in one of these
-    /// columns are found by a hash of the key, since an index on the columns only serves `=`. The list is
+    /// columns are found by a hash of the key, since an index on the columns serves only `=`. The list is
     /// empty if at most one column may be NULL, or if a column of the key has no hash.
     pub fn null_keys(&self) -> Vec<usize> {
         let Identity::Key(key) = &self.identity else { return Vec::new() };
@@ -103,8 +104,9 @@ impl Stored {
     }
 }
 
-/// Returns the identity that the plan proves for a node. Of the keys that a btree index can hold, a key with
-/// the fewest nullable columns is taken, and of several such keys the shortest.
+/// Returns the identity that the plan proves for a node. Only keys that a btree index can hold are
+/// considered. The choice is a key with the fewest nullable columns. If there are several such keys, the
+/// choice is the shortest.
 fn identity(graph: &Graph, node: NodeId) -> Identity {
     let (props, schema) = (graph.props(node), graph.schema(node));
     let served = |k: &&ColSet| k.iter().all(|c| schema.columns()[c].ty.is_ordered());
@@ -116,9 +118,9 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
     }
 }
 
-/// Returns the columns of the indexes that lookups need beside the identity. A lookup needs no index if the
-/// key's index serves it: the columns of the key are among the columns looked up, or begin with them. A
-/// lookup also gets no index if an index cannot hold its columns.
+/// Returns the columns of the indexes that lookups need in addition to the identity. A lookup needs no index
+/// if the key's index serves it. The index serves it if the lookup's columns contain the key, or are the
+/// first columns of the key. A lookup also gets no index if an index cannot hold its columns.
 fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let served = |columns: &Vec<usize>| match identity {
         Identity::Single => true,
@@ -135,7 +137,7 @@ fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -
 
 impl Layout {
     /// Lays out the tables. The result of `root` is stored in the table `name`, with the column names
-    /// `names`. The `stored` nodes under `root` are stored in schema `hidden`, in tables whose names start
+    /// `names`. The nodes `stored` under `root` are stored in schema `hidden`, in tables whose names start
     /// with `prefix`.
     ///
     /// # Errors
@@ -176,7 +178,8 @@ impl Layout {
         self.states.iter().chain([&self.result])
     }
 
-    /// Returns the table that holds the result of `node`, and the names of the columns that show it.
+    /// Returns the table that holds the result of `node`, and the names of the columns that contain the
+    /// result.
     pub fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
         if let Some(columns) = self.visible.get(&node) {
             return Some((&self.result.name, self.result.names(columns)));
@@ -185,7 +188,7 @@ impl Layout {
     }
 }
 
-/// The sources of a refresh: changes of tables come from the change buffers of a schema, and stored results
+/// The sources of a refresh. Changes of tables come from the change buffers of a schema. Stored results come
 /// from the tables of a layout.
 #[derive(Clone, Debug)]
 pub struct LayoutSources<'l> {
@@ -214,8 +217,8 @@ impl Sources for LayoutSources<'_> {
     }
 }
 
-/// Returns the columns of the result that show the columns of `node`. `None` unless the result of `root`
-/// shows every column of `node` unchanged, for every row of `node`.
+/// Returns the columns of the result that contain the columns of `node`. Returns `None` unless the result of
+/// `root` contains every column of `node` unchanged, for every row of `node`.
 fn visible_columns(graph: &Graph, root: NodeId, node: NodeId) -> Option<Vec<usize>> {
     let mut shown: Vec<Option<usize>> = (0..graph.schema(root).len()).map(Some).collect();
     let mut at = root;

@@ -1,6 +1,6 @@
-//! The columns, beside its own key, by which deltas look up the rows of a stored result.
+//! The columns, other than the key, by which deltas look up the rows of a stored result.
 //!
-//! The cost of a refresh is in proportion to the change only where an index finds the rows that the change
+//! The cost of a refresh is proportional to the change only if an index finds the rows that the change
 //! touches. For tables of users, missing indexes are reported ([`access`](crate::access)). State tables are
 //! created with the indexes that this module finds.
 
@@ -10,8 +10,8 @@ use crate::rel::{Rel, join_keys, shown_partition};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns, for each stored node under `root`, the columns by which the operators over the node look up its
-/// rows. An operator does so when its other input changes, or when one of its groups, partitions or keys is
-/// touched.
+/// rows. An operator looks up rows when its other input changes, or when a change touches one of its groups,
+/// partitions or keys.
 pub(super) fn lookups(
     graph: &Graph,
     root: NodeId,
@@ -38,7 +38,7 @@ pub(super) fn lookups(
     found
 }
 
-/// Returns how a delta of `id` looks up those rows of its inputs that did not change.
+/// Returns how a delta of `id` looks up unchanged rows of its inputs.
 fn touched(graph: &Graph, id: NodeId) -> Vec<(NodeId, By)> {
     let of = |columns: &[usize]| By::values(columns.iter().copied());
     match graph.rel(id) {
@@ -61,13 +61,13 @@ fn both(graph: &Graph, left: NodeId, right: NodeId, on: &crate::expr::Expr) -> V
     vec![(left, of_left), (right, of_right)]
 }
 
-/// Returns the columns by which a refresh finds the old rows of a stored node to delete, where these columns
-/// are not the node's key.
+/// Returns the columns by which a refresh finds the old rows that it deletes from a stored node, if they are
+/// not the node's key.
 pub(super) fn own(graph: &Graph, node: NodeId) -> Vec<usize> {
     ascending(match graph.rel(node) {
         Rel::Window(w) => w.partition().to_vec(),
         Rel::Top(t) => t.partition().to_vec(),
-        // A recursion finds the rows that lead to other rows by the columns on which its step joins.
+        // The delta of a recursion finds rows by the columns on which the recursion's step joins.
         Rel::Recursion(r) => join_keys(&r.step().on, graph.schema(r.base()).len()).left,
         Rel::Map(m) => match graph.rel(m.input()) {
             Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
@@ -84,8 +84,8 @@ fn ascending(mut by: Vec<usize>) -> Vec<usize> {
 }
 
 /// Returns the fewest indexes that serve all lookups. An index serves a lookup if it starts with the columns
-/// of the lookup. If one lookup uses a part of the columns of another lookup, this part comes first in the
-/// index for the other lookup, so that one index serves both.
+/// of the lookup. If one lookup uses some of the columns of another lookup, these columns come first in the
+/// other lookup's index. One index then serves both lookups.
 pub(super) fn indexes(mut lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     while let Some(widest) = lookups.iter().max_by_key(|l| l.len()).cloned() {

@@ -1,7 +1,7 @@
 //! From a delta to statements: the tables that store results, and the DML that brings these tables up to
 //! date.
 //!
-//! The table of the result has exactly the query's columns. Data that the visible columns do not determine is
+//! The table of the result has exactly the query's columns. Data that cannot be derived from these columns is
 //! stored in state tables. One statement brings all tables of a stream table up to date, so every part of the
 //! statement reads the previous state.
 

@@ -1,10 +1,10 @@
 //! The split of a query into a sum of queries that can be computed independently, each over a part of its
 //! largest table.
 //!
-//! If an operator is linear in an input, its results over disjoint parts of the input add up to its result
-//! over the whole input. If all operators between a query and one of its tables are linear in this way, the
-//! query can be computed in parts. Connections that read the same snapshot then each compute the query over a
-//! range of the table.
+//! If an operator is linear in an input, the operator's results over disjoint parts of the input add up to
+//! the result over the whole input. If all operators between a query and one of its tables are linear in this
+//! way, the query can be computed in parts. Connections that read the same snapshot then each compute the
+//! query over a range of the table.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
@@ -25,18 +25,18 @@ pub struct Summand {
 /// eval(summand) = eval(root)`.
 ///
 /// # Errors
-/// Those of [`Graph::add`].
+/// Fails as [`Graph::add`] does.
 pub fn summands(graph: &mut Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Result<Vec<Summand>> {
     let arms = arms(graph, root)?;
     Ok(arms.into_iter().map(|root| Summand { root, over: largest(graph, root, size) }).collect())
 }
 
-/// Returns the arms of those unions that have only operators on single rows above them, each arm under these
-/// operators.
+/// Returns the summands of the unions under `root` that have only row-wise operators above them. Each summand
+/// is returned under these operators.
 fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     let inputs = graph.inputs(node).to_vec();
     match graph.rel(node) {
-        // A difference is a union too, but its arms with negative weights are not queries.
+        // A subtraction is a union too, but its summands with negative weights are not queries.
         Rel::Union(_) if inputs.iter().all(|i| graph.props(*i).non_negative) => {
             let mut all = Vec::new();
             for input in inputs {
@@ -57,7 +57,7 @@ fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
     }
 }
 
-/// Returns the leaf over the largest table among those in which `root` is linear.
+/// Returns the leaf over the largest table, among the leaves in which `root` is linear.
 fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option<NodeId> {
     let mut readers: NodeMap<usize> = NodeMap::new();
     for input in graph.reachable(root).iter().flat_map(|id| graph.inputs(*id)) {
@@ -79,8 +79,7 @@ fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option
     best.map(|(_, leaf)| leaf)
 }
 
-/// Returns the inputs of an operator in each of which the operator is linear while its other inputs stay the
-/// same.
+/// Returns each input in which the operator is linear while the other inputs stay the same.
 fn linear_inputs(graph: &Graph, node: NodeId) -> &[NodeId] {
     let inputs = graph.inputs(node);
     match graph.rel(node) {

@@ -27,8 +27,8 @@ pub(super) fn apply(catalog: &mut MemoryCatalog, statement: Statement, source: &
     applied
 }
 
-/// The pseudo-types of PostgreSQL. A pseudo-type stands for other types, or has no values. If a function has
-/// one among its types, only the function's name is recorded.
+/// The pseudo-types of PostgreSQL. A pseudo-type stands for other types, or has no values. If one of a
+/// function's types is a pseudo-type, only the function's name is recorded.
 const PSEUDO: [&str; 22] = [
     "any",
     "anyarray",
@@ -57,8 +57,7 @@ const PSEUDO: [&str; 22] = [
 struct Ddl<'a> {
     catalog: &'a mut MemoryCatalog,
     source: &'a Source,
-    /// The types that the statement names although nothing defines them, each with the error that reports
-    /// this.
+    /// The undefined types that the statement names, each with an error that reports it.
     opaque: RefCell<Vec<(Name, Error)>>,
 }
 
@@ -70,7 +69,7 @@ impl Ddl<'_> {
                 if !operations.iter().any(matters) {
                     return Ok(());
                 }
-                // Scripts that make tables anew drop the constraints of tables that may not exist.
+                // Scripts that recreate tables drop the constraints of tables that may not exist.
                 let drops =
                     |op: &AlterOperation| matches!(op, AlterOperation::DropConstraint) || !matters(op);
                 let known = self.table(&name);
@@ -106,7 +105,7 @@ impl Ddl<'_> {
     fn create_domain(&mut self, d: &CreateDomain) -> Result<()> {
         let base = self.ty(&d.ty)?;
         let (schema, name) = self.name(&d.name);
-        // A domain has the operators of its base type. If the domain has a collation, texts are compared
+        // A domain has the operators of its base type. If the domain has a collation, its texts are compared
         // under this collation.
         let ty = match &d.collation {
             Some(c) => self.collated(base, c),
@@ -138,7 +137,7 @@ impl Ddl<'_> {
         })
     }
 
-    /// Returns the type with a name. A type that nothing defines is opaque, since the server may have it.
+    /// Returns the type with a name. An undefined type is opaque, since the server may have this type.
     fn ty(&self, ty: &TypeName) -> Result<Type> {
         let named = |schema: Option<&str>, name: &str| {
             let found = self.catalog.named_type(schema, name);
@@ -218,8 +217,8 @@ impl Ddl<'_> {
         self.catalog.add_table(def)
     }
 
-    /// Adds the columns that a table takes over from other tables through INHERITS, PARTITION OF and LIKE.
-    /// PARTITION OF takes over the keys too.
+    /// Adds the columns that a table gets from other tables by INHERITS, PARTITION OF and LIKE. By PARTITION
+    /// OF, the table also gets the keys.
     fn inherited(&self, def: &mut TableDef, t: &CreateTable) -> Result<()> {
         for parent in t.inherits.iter().chain(&t.partition_of).chain(&t.like) {
             for column in self.table(parent)?.columns {
@@ -254,8 +253,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Returns a string type under a collation. A collation other than `default` decides about the order of
-    /// texts; a nondeterministic collation decides also which texts are equal.
+    /// Returns a string type under a collation. A collation other than `default` determines the order of
+    /// texts. A nondeterministic collation also determines which texts are equal.
     fn collated(&self, ty: Type, name: &ObjectName) -> Type {
         let (schema, collation) = name.qualified();
         if collation == "default" {
@@ -477,8 +476,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// Adds an aggregate. Its result has the type of its final function; without a final function, it has the
-    /// type of the state.
+    /// Adds an aggregate. The result type is that of the final function. Without a final function, the result
+    /// type is the state type.
     fn create_aggregate(&mut self, a: &CreateAggregate) -> Result<()> {
         let (schema, name) = self.name(&a.name);
         let args = a.args.iter().map(|t| self.ty(t)).collect::<Result<Vec<_>>>();
@@ -490,7 +489,7 @@ impl Ddl<'_> {
                 let (schema, name) = finish.qualified();
                 match self.catalog.function(schema.as_deref(), &name, &[state]) {
                     Some(finish) => finish.ret.clone(),
-                    // The final function is one of the server's own, and its result type is not known here.
+                    // The final function is built into the server, and its result type is not known here.
                     None => return Ok(()),
                 }
             }
@@ -537,7 +536,7 @@ impl Ddl<'_> {
     }
 }
 
-/// Whether an ALTER TABLE changes a fact that the catalog records. Dumps use ALTER TABLE also for views,
+/// Whether an ALTER TABLE changes a fact that the catalog records. Dumps also use ALTER TABLE for views,
 /// sequences and defaults.
 fn matters(op: &AlterOperation) -> bool {
     match op {

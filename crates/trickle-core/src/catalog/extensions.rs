@@ -7,10 +7,10 @@ use crate::types::{OtherType, Type};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// An extension, with its lines of `extensions.txt`.
+/// An extension, with its lines from `extensions.txt`.
 #[derive(Default)]
 pub(super) struct Extension {
-    /// Whether the extension has more functions than the list has.
+    /// Whether the extension has functions that are not in the list.
     pub(super) partly: bool,
     /// The extensions that `CREATE EXTENSION … CASCADE` would create together with this one.
     pub(super) requires: Vec<&'static str>,
@@ -53,12 +53,12 @@ fn extensions() -> &'static BTreeMap<&'static str, Extension> {
     })
 }
 
-/// Returns the extension with a name; `None` where the list does not have it.
+/// Returns the extension with a name. Returns `None` where the list does not have it.
 pub(super) fn find(name: &str) -> Option<&'static Extension> {
     extensions().get(name)
 }
 
-/// Returns the name of a listed extension that has a type of this name, if there is one.
+/// Returns the name of a listed extension that has a type with this name, if there is one.
 pub(super) fn that_has(ty: &str) -> Option<&'static str> {
     let has = |e: &Extension| e.names().any(|name| name == ty);
     extensions().iter().find(|(_, e)| has(e)).map(|(name, _)| *name)
@@ -71,12 +71,12 @@ impl Extension {
         types.filter_map(|(_, rest)| rest.split(' ').next())
     }
 
-    /// Returns the extension's types, functions and operators, as they are when it is created in `schema`.
-    /// `others` returns a type of the required extensions by its name.
+    /// Returns the types, functions and operators of the extension when it is created in `schema`. `others`
+    /// returns a type of the required extensions by its name.
     pub(super) fn contents(&self, schema: &str, others: &dyn Fn(&str) -> Option<Type>) -> Contents {
         let mut found = Contents::default();
         for (kind, rest) in &self.lines {
-            // A test checks that every line of the list is understood, so the result is not looked at here.
+            // A test checks that every line of the list is understood, so the result is ignored here.
             let _understood = found.take(schema, kind, rest, others);
         }
         found
@@ -185,8 +185,8 @@ impl Contents {
     }
 }
 
-/// Makes a type of an extension. Its equal values may be written differently, as with citext, since the list
-/// does not say that they are always written alike.
+/// Makes a type of an extension. Equal values of the type may have different images, as with citext: the list
+/// does not say that they always have the same image.
 fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
     let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));
     let sql_name = match schema {

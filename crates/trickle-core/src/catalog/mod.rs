@@ -12,10 +12,10 @@ use crate::expr::FuncSig;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// A collation, which decides about the order of texts and about their equality.
+/// A collation, which determines the order and the equality of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collation {
-    /// The name of the collation, in the form in which PostgreSQL parses it.
+    /// The name of the collation, as PostgreSQL parses it.
     pub sql_name: String,
     /// Whether equal texts always have the same bytes under the collation.
     pub deterministic: bool,
@@ -25,35 +25,35 @@ pub struct Collation {
 /// effects.
 pub trait Catalog {
     /// Returns the table with a name. `schema` is `None` where the query does not qualify the name. The
-    /// search path then decides which table has the name.
+    /// search path then determines the table.
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>>;
 
     /// Returns the table with this id.
     fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>>;
 
-    /// Returns the SELECT text of a view. Lowering puts the view's query in place of the view.
+    /// Returns the SELECT text of a view. Lowering replaces the view by the view's query.
     fn view(&self, _schema: Option<&str>, _name: &str) -> Option<String> {
         None
     }
 
-    /// Returns a function or aggregate that is not built into the engine and accepts arguments of these
-    /// types.
+    /// Returns a function or aggregate that accepts arguments of these types and is not built into the
+    /// engine.
     fn function(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 
-    /// Whether a function of this name that is not built into the engine returns a set of rows.
+    /// Whether there is a set-returning function with this name that is not built into the engine.
     fn returns_set(&self, _schema: Option<&str>, _name: &str) -> bool {
         false
     }
 
     /// Returns an operator of one or two operands that is not built into the engine and accepts operands of
-    /// these types. Without a schema, the operator is one of the server's own.
+    /// these types. Without a schema, only operators that are built into the server are considered.
     fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 
-    /// Returns the fields of a composite type, in order; `None` for any other type.
+    /// Returns the fields of a composite type, in order. Returns `None` for any other type.
     fn fields(&self, _ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
         None
     }
@@ -63,7 +63,7 @@ pub trait Catalog {
         None
     }
 
-    /// Returns a type that is not built into the engine. The row types of tables are such types too.
+    /// Returns a type that is not built into the engine. The row types of tables are also such types.
     fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
         None
     }
@@ -73,8 +73,8 @@ pub trait Catalog {
         false
     }
 
-    /// Whether only the name of a type is known, since no server was asked. For such a type it is unknown
-    /// even whether the type has an equality operator.
+    /// Whether only the name of a type is known, since no server was asked. It is then not even known whether
+    /// the type has an equality operator.
     fn is_opaque(&self, _ty: &Type) -> bool {
         false
     }
@@ -82,7 +82,7 @@ pub trait Catalog {
     /// Returns the reason why an object that was not found may exist on the server. The object is a function
     /// or operator for arguments of `types`, or a type. The reason is one or two sentences for people. An
     /// empty `name` stands for an object with any name. Returns `None` where the server was asked, or where
-    /// it is known not to have the object.
+    /// the server is known not to have the object.
     fn doubt(&self, _name: &str, _types: &[Type]) -> Option<String> {
         None
     }

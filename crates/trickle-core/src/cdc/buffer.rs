@@ -39,7 +39,7 @@ pub struct Buffer {
     limit: i64,
 }
 
-/// The partitions and children of a source, on every level, that have triggers.
+/// The partitions and children of a source that have triggers, on every level.
 #[derive(Clone, Debug, Default)]
 pub struct Children {
     /// All partitions and children that have triggers, by oid.
@@ -93,29 +93,30 @@ impl Buffer {
         Buffer { inherited: true, partitioned: false, partitions: children, ..self }
     }
 
-    /// Sets the partitions or children for which the triggers were made; the triggers report any others.
+    /// Sets the partitions or children for which the triggers were made. The triggers report any other
+    /// partition or child.
     #[must_use]
     pub fn knowing(self, known: Children) -> Buffer {
         Buffer { known: Some(known), ..self }
     }
 
-    /// Returns the partitions and children for which the triggers were made; `None` where the caller did not
-    /// set them.
+    /// Returns the partitions and children for which the triggers were made. Returns `None` where the caller
+    /// did not set them.
     pub fn known(&self) -> Option<&Children> {
         self.known.as_ref()
     }
 
-    /// Chooses whether segments are without WAL. Such a segment holds one row of weight NULL, its sentinel. A
-    /// crash of the server removes the sentinel together with the other rows, so a missing sentinel shows
-    /// that changes were lost.
+    /// Chooses whether segments are without WAL. Such a segment holds one row of weight NULL, the sentinel. A
+    /// crash of the server removes the sentinel together with the other rows. A missing sentinel therefore
+    /// tells that changes were lost.
     #[must_use]
     pub fn with_unlogged(mut self, unlogged: bool) -> Buffer {
         self.unlogged = unlogged;
         self
     }
 
-    /// Returns the buffer for trigger functions that do not compare the table with its description. The
-    /// catalog of an earlier version has no function for this comparison.
+    /// Returns the buffer without the check that compares the table with its description. In the catalog of
+    /// an earlier version, the function for this check is missing.
     #[must_use]
     pub fn undescribed(&self) -> Buffer {
         let mut table = (*self.table).clone();
@@ -133,8 +134,8 @@ impl Buffer {
         self.partitioned
     }
 
-    /// Sets the greatest size of the current segment, in bytes. While the segment has this size, no single
-    /// changes are captured, and every reader is recomputed.
+    /// Sets the greatest size of the current segment, in bytes. Once the segment has this size, single
+    /// changes are no longer captured, and every reader is recomputed.
     #[must_use]
     pub fn with_limit(mut self, bytes: i64) -> Buffer {
         self.limit = bytes;
@@ -185,8 +186,9 @@ impl Buffer {
     }
 
     /// Returns the statements that repair the buffer after a crash of the server, which empties segments
-    /// without WAL. Each segment that lost its sentinel gets a new sentinel, and a row as for a TRUNCATE, by
-    /// which every reader is recomputed once. The list is empty where segments survive crashes.
+    /// without WAL. Each segment that lost its sentinel gets a new sentinel, and a row like that of a
+    /// TRUNCATE. Because of this row, every reader is recomputed once. The list is empty where segments
+    /// survive crashes.
     pub fn heal(&self) -> Vec<Statement> {
         let insert = |s: &Segment| {
             let (v, w) = (Ident::fixed("v"), Ident::fixed("w"));
@@ -217,8 +219,8 @@ impl Buffer {
         self.segments.iter().filter(|_| self.unlogged).map(insert).collect()
     }
 
-    /// Returns a query that gives one row if [`Buffer::heal`] would repair a segment, otherwise none. `None`
-    /// where segments survive crashes.
+    /// Returns a query that gives one row if [`Buffer::heal`] would repair a segment, and otherwise no row.
+    /// Returns `None` where segments survive crashes.
     pub fn has_lost(&self) -> Option<Statement> {
         let select = Select {
             items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
@@ -228,7 +230,7 @@ impl Buffer {
         self.unlogged.then(|| Statement::Query(Query::select(select)))
     }
 
-    /// Whether a segment without WAL has lost its sentinel, and with the sentinel all its rows.
+    /// Whether a segment without WAL has lost its sentinel, and therefore all its rows.
     fn is_lost(&self, segment: &Segment) -> Scalar {
         let alias = Ident::fixed("held");
         let sentinel = Select {
@@ -256,7 +258,7 @@ impl Buffer {
         })
     }
 
-    /// Returns the buffer without the segment `number`; the current segment always stays. The view must be
+    /// Returns the buffer without the segment `number`. The current segment always stays. The view must be
     /// replaced before the segment is dropped.
     #[must_use]
     pub fn without(&self, number: u32) -> Buffer {
@@ -275,13 +277,13 @@ impl Buffer {
         &self.table_name
     }
 
-    /// Whether the table has partitions or children that get triggers of their own.
+    /// Whether the table has partitions or children that get separate triggers.
     pub(crate) fn has_children(&self) -> bool {
         !self.partitions.is_empty()
     }
 
-    /// Returns the statement that waits until no open transaction has written the table or its partitions,
-    /// and keeps writers out until its own transaction ends.
+    /// Returns the statement that waits until no open transaction has written the table or its partitions.
+    /// The statement also keeps writers out until its own transaction ends.
     pub fn lock(&self) -> Statement {
         Statement::Lock(Lock {
             tables: self.captured().cloned().collect(),
@@ -322,8 +324,8 @@ impl Buffer {
         self.next(self.columns().to_vec())
     }
 
-    /// Returns the buffer whose current segment is the closed segment `number`; `None` where that segment
-    /// lacks columns.
+    /// Returns the buffer in which the closed segment `number` is the current segment again. Returns `None`
+    /// where that segment lacks columns.
     pub(super) fn reopened(&self, number: u32) -> Option<Buffer> {
         let mut next = self.clone();
         let at = next.segments.iter().position(|s| s.number == number && s.columns == self.columns())?;
@@ -367,9 +369,9 @@ impl Buffer {
         made
     }
 
-    /// Makes or replaces the view. `cmin` is the command that wrote a row; by `cmin` a reader finds the rows
-    /// that a transaction wrote after its own refresh. For a segment that lost its sentinel, the view shows a
-    /// row as for a TRUNCATE, under a transaction id that no frontier counts.
+    /// Makes or replaces the view. `cmin` is the command that wrote a row. It tells a reader which rows a
+    /// transaction wrote after a refresh in the same transaction. For a segment that lost its sentinel, the
+    /// view has a row like that of a TRUNCATE, under a transaction id that no frontier counts.
     pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
         let alias = Ident::fixed("s");

@@ -1,9 +1,10 @@
-//! Statement triggers that the extension runs in C: the trigger copies rows from the transition tables into
-//! the segment without an executor.
+//! Statement triggers that the extension runs in C. Such a trigger copies rows from the transition tables
+//! into the segment without an executor.
 //!
-//! These triggers write the same bag as [`super::trigger`], except for some pairs of rows that cancel. An old
-//! and a new row of an update that stand at the same position of their transition tables and are equal byte
-//! by byte are left out. The two rows are −x +x, which cancels whether or not one was updated into the other.
+//! These triggers write the same bag as [`super::trigger`], except for some pairs of rows that cancel. The
+//! trigger compares the old and the new row of an update at the same position of the two transition tables.
+//! If the two rows are equal byte by byte, both are left out. They are −x and +x, which cancel whether or not
+//! one was updated into the other.
 
 use super::trigger::StatementTriggers;
 use super::{Buffer, ChangeSource, Writer, fit, function, function_name, limit};
@@ -11,8 +12,8 @@ use crate::sql::ast::{CreateScriptFunction, Statement, TriggerEvent};
 use crate::sql::print;
 use serde::{Deserialize, Serialize};
 
-/// The procedural language of the trigger functions in C, which the extension provides. The body of such a
-/// function is a [`CopyScript`].
+/// The procedural language for trigger functions in C. The extension provides this language. The body of such
+/// a function is a [`CopyScript`].
 pub const LANGUAGE: &str = "pgtrickle_copy";
 
 /// The instructions for a trigger in C, stored as JSON in the body of its function.
@@ -29,10 +30,10 @@ pub struct CopyScript {
     /// For each captured column, its number in the source and the oid of its type.
     #[serde(default)]
     pub attributes: Vec<(i16, u32)>,
-    /// The size of the segment, in bytes, from which on the trigger leaves the mark and copies no rows.
+    /// The size of the segment, in bytes, at which the trigger leaves the mark and copies no more rows.
     pub limit: i64,
-    /// The statement with the same effect as the copying, for a segment that was altered. The trigger runs
-    /// this statement only while the source fits.
+    /// The statement that has the same effect as the copying, for a segment that was altered. The trigger
+    /// runs this statement only while the source fits.
     pub copy: String,
     /// The statement that leaves the mark of a full segment.
     pub mark: String,
@@ -41,16 +42,21 @@ pub struct CopyScript {
     #[serde(default)]
     pub unfit: String,
     /// The statement that leaves a mark where the writer's session has a temporary child of the source. The
-    /// trigger runs it in sessions with temporary tables only. Empty for a statement that reaches no child.
+    /// trigger runs this statement only in sessions with temporary tables. Empty where the triggering
+    /// statement reaches no child.
     #[serde(default)]
     pub temporary: String,
     /// The statement that leaves a mark where the source has partitions or children other than `known`. Empty
-    /// for a statement that reaches no child, and in a script of an earlier version.
+    /// where the triggering statement reaches no child, and in a script of an earlier version.
     #[serde(default)]
     pub unknown: String,
     /// The partitions and children of the source that have triggers, by oid, in ascending order.
     #[serde(default)]
     pub known: Vec<u32>,
+    /// The tables that may have others of these: the source, and its partitions that have partitions or its
+    /// children.
+    #[serde(default)]
+    pub parents: Vec<u32>,
 }
 
 /// The triggers of [`StatementTriggers`], with other functions.
@@ -95,6 +101,7 @@ impl ChangeSource for CopyTriggers {
                 .map(|s| print(&s).text)
                 .unwrap_or_default(),
             known: buffer.known().map(|k| k.all.clone()).unwrap_or_default(),
+            parents: fit::parents(buffer),
             unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::overflow_row(buffer, None)),

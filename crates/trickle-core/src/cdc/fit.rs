@@ -1,12 +1,12 @@
-//! The check whether a table is still as it was when its triggers were made, and the actions of the triggers
+//! The check whether a table is still as it was when its triggers were made. Also the actions of the triggers
 //! if the table was altered.
 //!
 //! A trigger function runs with the rights of the buffer's owner. The owner of the table may give a column
 //! another type, with a cast of his own to the column's type in the buffer. Therefore, the function touches
 //! no value before `pgtrickle.misfit` has found every column that the function reads, under its number, name
 //! and type. The server calls `pgtrickle.misfit` when it plans the guard, and again when it learns that the
-//! table was altered. The server learns this before the writer's lock on the table is granted. The answer is
-//! therefore up to date at every isolation level, and costs a statement nothing.
+//! table was altered. The server learns of the alteration before it grants the writer's lock on the table.
+//! The answer is therefore up to date at every isolation level, and costs a statement nothing.
 //!
 //! A table from a memory catalog, which no server described, has no column numbers to check. A program that
 //! embeds the core alone must itself ensure that such a table fits.
@@ -28,9 +28,9 @@ fn marks() -> Qualified {
     Qualified::new("pgtrickle", "pgt_marks")
 }
 
-/// The variable for the size of the current segment; NULL where the segment is gone.
+/// The variable for the size of the current segment. Its value is NULL where the segment no longer exists.
 const SIZE: &str = "trickle_size";
-/// The variable for the table: an expression over a variable is computed at each call, and not once when the
+/// The variable for the table. An expression over a variable is computed at each call, and not once when the
 /// function is planned.
 pub(crate) const SOURCE: &str = "trickle_source";
 /// The variable for the columns of the table under their present names.
@@ -98,14 +98,14 @@ pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar 
     Scalar::and([known, planned_again(buffer.table().id.0)])
 }
 
-/// Returns a condition that is always true. The server evaluates it when it plans, and plans again after this
-/// table was altered.
+/// Returns a condition that is always true. The server evaluates the condition during planning, and plans
+/// again after this table was altered.
 fn planned_again(table: u32) -> Scalar {
     let number = Scalar::call("pg_relation_filenode", vec![constant(&table.to_string(), "regclass")]);
     Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false }
 }
 
-/// Marks the source where the table has partitions or children that its triggers were not made for. Rows of
+/// Marks the source if the table has partitions or children for which its triggers were not made. Rows of
 /// such a child are captured when they are written through the table. No trigger fires, however, when the
 /// child is dropped or detached.
 fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
@@ -113,7 +113,9 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
     let marked =
         |some| when(some, vec![Instruction::Run(mark(buffer, None, Scalar::text(UNKNOWN)))], Vec::new());
     if buffer.is_partitioned() {
-        // A TRUNCATE has all readers recomputed anyway. The search would lock all other partitions.
+        // After a TRUNCATE, all readers are recomputed. The exception is a TRUNCATE that the extension
+        // follows. In that case, the extension has checked that no partition is unknown. The search would
+        // lock all other partitions.
         let looks = writer.event != TriggerEvent::Truncate;
         return looks.then(|| marked(has_other_partitions(buffer, known))).into_iter().collect();
     }
@@ -131,21 +133,30 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Vec<Instruction> {
 /// The reason in the mark that [`beside_known`] leaves.
 const UNKNOWN: &str = "it has partitions or children that its triggers were not made for";
 
-/// Returns the statement that leaves the mark of [`beside_known`], for a trigger function in C
-/// ([`super::CopyScript`]), which looks for the children itself. It is empty for statements that reach no
-/// child.
+/// Returns the statement that leaves the mark of [`beside_known`]. A trigger function in C
+/// ([`super::CopyScript`]) runs it, and looks for the children itself. The text is empty for triggering
+/// statements that reach no child.
 pub(super) fn mark_of_unknown_children(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
     let reaches = match event {
         TriggerEvent::Insert => buffer.is_partitioned(),
-        TriggerEvent::Update | TriggerEvent::Delete | TriggerEvent::Truncate => true,
+        TriggerEvent::Delete => true,
+        // The trigger for UPDATE of a partitioned table is not run in C, nor is that for TRUNCATE.
+        TriggerEvent::Update => !buffer.is_partitioned(),
+        TriggerEvent::Truncate => false,
     };
     let looks = reaches && buffer.is_described() && buffer.known().is_some();
     looks.then(|| mark(buffer, None, Scalar::text(UNKNOWN)))
 }
 
-/// Whether a partitioned table has partitions that its triggers were not made for. The server discards its
-/// plans whenever a partition is added. The condition therefore costs a statement nothing, and is up to date
-/// at every isolation level.
+/// Returns the tables, by oid, that may have partitions or children of the source.
+pub(super) fn parents(buffer: &Buffer) -> Vec<u32> {
+    let known = buffer.known().map(|k| if buffer.is_partitioned() { &k.partitioned } else { &k.all });
+    std::iter::once(buffer.table().id.0).chain(known.into_iter().flatten().copied()).collect()
+}
+
+/// Whether a partitioned table has partitions for which its triggers were not made. The server discards plans
+/// over the table whenever a partition is added. The condition therefore costs a statement nothing, and is up
+/// to date at every isolation level.
 fn has_other_partitions(buffer: &Buffer, known: &Children) -> Scalar {
     let ids = known.all.iter().map(u32::to_string);
     let other =
@@ -154,7 +165,7 @@ fn has_other_partitions(buffer: &Buffer, known: &Children) -> Scalar {
     Scalar::and(std::iter::once(other).chain(parents.map(planned_again)))
 }
 
-/// Whether a table without partitions has children that its triggers were not made for. Each statement looks
+/// Whether a table without partitions has children for which its triggers were not made. Each statement looks
 /// for them, in the catalog that its transaction sees. Temporary children of other sessions are never
 /// written.
 fn has_other_children(buffer: &Buffer, known: &Children) -> Scalar {
@@ -195,16 +206,17 @@ fn is_permanent(relation: Scalar) -> Scalar {
 }
 
 /// Whether the writer's session has a temporary child of the table. Statements on the table write rows of
-/// that child too, and no other session sees these rows. A session without temporary tables is spared the
-/// search.
+/// that child too, and no other session sees these rows. In a session without temporary tables, no search is
+/// made.
 pub(crate) fn has_temporary_child(buffer: &Buffer) -> Scalar {
     let has = Scalar::Call(function("has_temporary_child"), vec![source(buffer, "oid")]);
     let any = Scalar::call("pg_my_temp_schema", vec![]).op("<>", constant("0", "oid"));
     Scalar::and([any, has])
 }
 
-/// Returns the statement that leaves the mark of a temporary child, if the writer's session has one, for a
-/// trigger function in C ([`super::CopyScript`]). It is empty for statements that reach no child.
+/// Returns the statement that leaves a mark if the writer's session has a temporary child of the table. A
+/// trigger function in C ([`super::CopyScript`]) runs it. The text is empty for triggering statements that
+/// reach no child.
 pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> Option<Statement> {
     let reaches = match event {
         TriggerEvent::Insert => false,
@@ -214,13 +226,14 @@ pub(super) fn mark_of_temporary_child(buffer: &Buffer, event: TriggerEvent) -> O
     (reaches && buffer.is_described()).then(|| mark_where(buffer, None, Scalar::text(TEMPORARY), Some(has)))
 }
 
-/// The reason in the mark that a writer leaves whose session has a temporary child of a source.
+/// The reason in the mark of a writer whose session has a temporary child of a source.
 pub(crate) const TEMPORARY: &str =
     "a session with a temporary child of it wrote a source; no other session sees the child's rows";
 
-/// Marks the source where a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18
-/// delete and insert such a row, but fire only the triggers for the actions in the MERGE. If the MERGE only
-/// updates, no trigger gets the row. A plain UPDATE gives both images to its trigger.
+/// Marks the source if a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18 delete
+/// and insert such a row, but fire only the triggers for the kinds of action that the MERGE contains. If the
+/// MERGE only updates, no trigger gets the row. A plain UPDATE passes both the old and the new row to its
+/// trigger.
 fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let marked = mark(buffer, None, Scalar::text(MOVED));
     let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();
@@ -231,7 +244,7 @@ fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
 pub(crate) const MOVED: &str =
     "a MERGE may have moved rows from one partition to another, which no trigger is told of";
 
-/// Whether a MERGE may have moved rows; the condition is evaluated in a trigger for UPDATE.
+/// Whether a MERGE may have moved rows. A trigger for UPDATE evaluates the condition.
 pub(crate) fn may_have_moved(buffer: &Buffer) -> Scalar {
     Scalar::Call(function("merge_may_have_moved"), vec![source(buffer, "oid")])
 }
@@ -242,7 +255,7 @@ fn place_of(buffer: &Buffer) -> Scalar {
     list([schema, name.name.as_str()].into_iter().map(str::to_owned), "text[]")
 }
 
-/// Returns an expression for the reason why the table does not fit, computed at each call; its value is
+/// Returns an expression for the reason why the table does not fit. It is computed at each call. Its value is
 /// `otherwise` if the table fits.
 pub(crate) fn reason(
     buffer: &Buffer,
@@ -258,7 +271,7 @@ pub(crate) fn reason(
 }
 
 /// Leaves a mark, unless an equal one is visible, so that the readers of the source are recomputed. If `of`
-/// names a stream table, only this stream table is concerned.
+/// names a stream table, only this stream table is recomputed.
 fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     mark_where(buffer, of, reason, None)
 }
@@ -327,10 +340,10 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     foreign.into_iter().chain(noted).chain([guard]).collect()
 }
 
-/// Leaves the mark, and does nothing else, if the trigger fires on a former child or partition of the source
-/// that was altered. Such a table keeps its triggers. While a table is a child, the server keeps its columns
-/// equal to the parent's. A statement that writes a child by its own name costs a check of the child's
-/// columns for each call. If `of` names a stream table, only this stream table is concerned.
+/// Leaves only the mark if the trigger fires on an altered table that once was a child or partition of the
+/// source. Such a table keeps its triggers. While a table is a child, the server keeps its columns equal to
+/// the parent's. If a statement writes a child by the child's own name, each call of the trigger checks the
+/// child's columns. If `of` names a stream table, only this stream table is recomputed.
 pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i64>) -> Option<Instruction> {
     if !source.is_described() || !source.has_children() || reads.is_empty() {
         return None;
@@ -348,9 +361,10 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
 
-/// Returns from the function if it fires for a table that is not a partition of the source. PostgreSQL
-/// repeats a row trigger on each new partition with the rights of the role that makes the partition. All
-/// roles may therefore execute the function, and a role could make it fire for a table of its own.
+/// Returns from the function if the trigger fires for a table that is not a partition of the source.
+/// PostgreSQL repeats a row trigger on each new partition with the rights of the role that makes the
+/// partition. All roles must therefore have the right to execute the function, and a role could attach it to
+/// its own table.
 fn of_another_table(buffer: &Buffer) -> Instruction {
     let a = Ident::fixed("a");
     let relid = Ident::fixed("relid");
@@ -371,7 +385,7 @@ fn of_another_table(buffer: &Buffer) -> Instruction {
 /// The reason in the mark where the table itself fits.
 const NO_SEGMENT: &str = "the table that held its changes is gone";
 
-/// Returns the statement that leaves the mark, for a trigger function in C ([`super::CopyScript`]).
+/// Returns the statement that leaves the mark; a trigger function in C ([`super::CopyScript`]) runs it.
 pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
     mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
 }
@@ -391,8 +405,8 @@ fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction>
     ]
 }
 
-/// Captures changes of a table whose columns were renamed; leaves the mark if the table has other columns
-/// now.
+/// Captures changes of a table whose columns were renamed. Leaves the mark if the table now has other
+/// columns.
 fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instruction> {
     let columns = Columns::of(buffer, &writer.reads);
     let args = vec![variable(SOURCE), columns.numbers, columns.types];

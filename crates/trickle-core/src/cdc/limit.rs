@@ -1,15 +1,15 @@
-//! The limit of a buffer: changes that no reader counts must not fill the disk.
+//! The limit of a buffer. Changes that no reader has applied must not fill the disk.
 //!
 //! A statement that finds the segment at its limit writes one row, the mark, instead of its own rows. The
 //! mark has weight 0, as a TRUNCATE does, and a transaction id that no frontier counts. Every reader
-//! therefore meets the mark in every window until the segment is emptied. One mark is enough for all later
-//! changes: a statement that sees a mark writes nothing at all.
+//! therefore finds the mark in every window until the segment is emptied. One mark is enough for all later
+//! changes, so a statement that sees a mark writes nothing at all.
 //!
-//! Locks make this safe. A statement that looks for the mark holds a lock on the segment until its
-//! transaction ends. The segment is emptied by TRUNCATE under a lock that excludes such transactions, and its
-//! readers are recomputed after the TRUNCATE. A transaction that wrote nothing has therefore ended before the
-//! recompute, which reads its changes. A statement with an older snapshot finds the segment empty, since
-//! TRUNCATE is not MVCC-safe, and writes the mark again.
+//! Locks make it safe to write nothing. A statement that looks for the mark holds a lock on the segment until
+//! its transaction ends. The segment is emptied by TRUNCATE under a lock that excludes such transactions, and
+//! its readers are recomputed after the TRUNCATE. A transaction that wrote nothing into the segment has
+//! therefore ended before the recompute. The recompute reads its changes in the source. A statement with an
+//! older snapshot finds the segment empty, since TRUNCATE is not MVCC-safe, and writes the mark again.
 
 use super::Buffer;
 use crate::sql::ast::{FromItem, Insert, Query, Scalar, Select, SelectItem, SpecialCall, Statement};
@@ -23,9 +23,9 @@ pub const DEFAULT_LIMIT: i64 = 1 << 30;
 /// The transaction id of the mark, as text of `xid8`; no frontier counts this transaction.
 pub const OVERFLOWED: &str = "9223372036854775806";
 
-/// The number of pages at the end of the segment that are searched for the mark. Only other marks, and rows
-/// that were being written at the time, come after a mark. A statement that does not find the mark in these
-/// pages writes one more mark.
+/// The number of pages at the end of the segment that are searched for the mark. A mark can be followed only
+/// by other marks, and by rows that were being written at the same time. A statement that does not find the
+/// mark in these pages writes one more mark.
 const LOOKED_AT: i64 = 2;
 
 pub(super) fn named(name: &str) -> Type {
@@ -37,7 +37,7 @@ pub(super) fn constant(text: &str, ty: &str) -> Scalar {
     Scalar::Literal(Datum::text(text), named(ty))
 }
 
-/// Returns the size of the current segment in bytes; NULL where the segment is gone.
+/// Returns the size of the current segment in bytes. The value is NULL where the segment no longer exists.
 pub(super) fn size(buffer: &Buffer) -> Option<Scalar> {
     let name = buffer.segment_name(buffer.current()?).to_string();
     let segment = Scalar::call("to_regclass", vec![Scalar::text(&name)]);
@@ -71,8 +71,8 @@ fn overflowed() -> Scalar {
     constant(OVERFLOWED, "xid8")
 }
 
-/// Whether the mark is visible at the end of the segment. The first page is computed by a subquery, so that
-/// it is computed once and the pages before it are not read.
+/// Whether the mark is visible at the end of the segment. A subquery computes the first page of the search.
+/// The page is therefore computed once, and the pages before it are not read.
 fn is_marked(buffer: &Buffer) -> Option<Scalar> {
     let alias = Ident::fixed("s");
     let pages = size(buffer)?

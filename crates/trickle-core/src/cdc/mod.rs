@@ -1,8 +1,8 @@
 //! Change capture: the triggers by which a source writes its changes into a buffer that refreshes read.
 //!
-//! A buffer is a bag of weighted row images. An insert is +1 of the new row, a delete −1 of the old row, and
-//! an update is both. Order does not matter, since weights add up, so a buffer has no sequence, no key and no
-//! index. Rows lie in *segments* (tables) behind one view:
+//! A buffer is a bag of weighted row images. An insert writes the new row with weight +1, a delete writes the
+//! old row with weight −1, and an update writes both. Order does not matter, since weights add up, so a
+//! buffer has no sequence, no key and no index. Rows lie in *segments* (tables) behind one view:
 //!
 //! | object | name |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
 //! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
-//! A row with `w = 0` tells that the table was truncated or that the buffer is full; in both cases the
+//! A row with `w = 0` means that the table was truncated or that the buffer is full. In both cases the
 //! readers are recomputed.
 //!
 //! The modes differ only in the actions of their triggers ([`ChangeSource::writers`]). Objects are made and
@@ -90,7 +90,7 @@ pub struct Writer {
     pub new: Option<Ident>,
     /// Whether the trigger fires once per row rather than once per statement.
     pub for_each_row: bool,
-    /// The condition under which the event counts as a change of the source; `None` if every such event
+    /// The condition under which the event counts as a change of the source. `None` if every such event
     /// counts. A full segment gets its mark only under this condition.
     pub changed: Option<Scalar>,
     /// The columns of the table (positions) that the body reads.
@@ -138,18 +138,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
     }
 
     /// Makes the triggers write to a closed segment again, as [`ChangeSource::rotate`] does with a new
-    /// segment; `None` where the closed segment lacks columns.
+    /// segment. Returns `None` where the closed segment lacks columns.
     fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
         let next = buffer.reopened(number)?;
         let made = self.redirect(&next);
         Some((next, made))
     }
 
-    /// Makes the triggers write to a new segment from now on, so that the previous one can be emptied once
-    /// all readers have counted it. The statements take no lock on the source. A session that has loaded the
-    /// old trigger function may still write to the old segment, even after that segment was emptied. A closed
-    /// segment may therefore be emptied at any time, but dropped only after a widening, which waits for
-    /// writers.
+    /// Makes the triggers write to a new segment from now on. The previous segment can be emptied once all
+    /// readers have counted its rows. The statements take no lock on the source. A session that has loaded
+    /// the old trigger function may still write to the old segment, even after that segment was emptied. A
+    /// closed segment may therefore be emptied at any time, but dropped only after a widening, which waits
+    /// for writers.
     fn rotate(&self, buffer: &Buffer) -> (Buffer, Vec<Statement>) {
         let next = buffer.rotated();
         let mut made: Vec<Statement> =
@@ -176,18 +176,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
             let name = function_name(buffer, writer.event);
             let cloned = writer.for_each_row && buffer.is_partitioned();
             made.push(self.function(writer, buffer));
-            // The function writes the buffer with the rights of its owner, so no other role may make it fire
-            // for a table of its own. Where PostgreSQL repeats the trigger on a new partition, the owner of
-            // the partition must be able to execute the function. In that case the function itself checks the
-            // table. Other roles may not use the schema, so they cannot name the function.
+            // The function writes the buffer with the rights of its owner, so no other role may attach it to
+            // another table. Where PostgreSQL repeats the trigger on a new partition, however, the owner of
+            // the partition must have the right to execute the function. In that case the function itself
+            // checks the table. Other roles may not use the schema, so they cannot name the function.
             made.push(if cloned { Statement::GrantFunction(name) } else { Statement::RevokeFunction(name) });
             made.extend(triggers);
         }
         made
     }
 
-    /// Captures the writes of new partitions or children too. The buffer must have all present ones; `came`
-    /// are the new ones. The rows of the buffer stay.
+    /// Captures writes to new partitions or children too. `buffer` must have all present partitions or
+    /// children; `came` are the new ones. The rows of the buffer stay.
     fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {
@@ -197,9 +197,9 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Makes the trigger functions know that partitions leave the table. The buffer must have the partitions
-    /// that stay; `detached` are those that leave and stay tables, which lose their triggers. The rows of the
-    /// buffer stay.
+    /// Makes trigger functions for a table that partitions have left. The buffer must have the partitions
+    /// that stay. `detached` are the former partitions that still exist as tables; they lose their triggers.
+    /// The rows of the buffer stay.
     fn let_go(&self, buffer: &Buffer, detached: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {
@@ -210,7 +210,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Stops capture and drops the buffer with all its rows. Objects that are already gone are no error.
+    /// Stops capture and drops the buffer with all its rows. Objects that no longer exist cause no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);
         gone.extend(drop_functions(buffer));
@@ -239,13 +239,13 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
 }
 
 /// Returns the name of a trigger. The name contains the oid of the source, since a partition may have
-/// triggers for its parent's buffer and triggers for its own.
+/// triggers for its parent's buffer and triggers for its own buffer.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
     Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, event_word(event)))
 }
 
-/// Makes a function that writes with the rights of the buffer's owner, so that a writer of the source needs
-/// no right on the buffer.
+/// Makes a function that writes with the rights of the buffer's owner. A role that writes the source
+/// therefore needs no rights on the buffer.
 fn function(writer: Writer, buffer: &Buffer) -> Statement {
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
@@ -288,13 +288,14 @@ fn drop_trigger(buffer: &Buffer, table: &Qualified, event: TriggerEvent) -> Stat
 
 impl Buffer {
     /// Returns the statements that write all rows of a partition to the buffer, as changes of the source. The
-    /// weight is 1 for a partition that comes, and −1 for one that goes. The caller has locked the partition.
+    /// weight is 1 for a partition that is attached, and −1 for a partition that is detached. The caller has
+    /// locked the partition.
     pub fn rows_of(&self, partition: &Qualified, weight: i64) -> Vec<Statement> {
         insert(self, trigger::all_rows(self, weight, partition))
     }
 
-    /// Returns the statement that deletes the rows which the transaction wrote to the current segment for a
-    /// TRUNCATE. The caller has written the rows of the emptied tables instead.
+    /// Returns the statement that deletes the rows that the transaction wrote to the current segment for a
+    /// TRUNCATE. The caller has written the deleted rows of the emptied tables instead.
     pub fn take_back_truncates(&self) -> Option<Statement> {
         let alias = Ident::fixed("s");
         let column = |name| Scalar::column(&alias, &Ident::fixed(name));
@@ -337,9 +338,9 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     })]
 }
 
-/// Returns a note for a writer whose statement fails because its change cannot be captured. The note stands
-/// in the text of the failing statement, which PostgreSQL prints with the error. Catching the error and
-/// raising a better one would cost every writer a subtransaction.
+/// Returns a note for a writer whose statement fails because its change cannot be captured. The note is part
+/// of the failing statement's text, which PostgreSQL prints with the error. Catching the error and raising a
+/// better one would cost every writer a subtransaction.
 fn way_out(buffer: &Buffer) -> String {
     let table = buffer.table_name();
     format!(
@@ -365,8 +366,8 @@ fn items(w: i64, image: Vec<Scalar>) -> Vec<SelectItem> {
 
 /// Returns the writer that adds the row for a TRUNCATE.
 fn truncated(buffer: &Buffer) -> Writer {
-    // NULL gets the type of its column without a cast: the search path of a trigger does not find types that
-    // users made.
+    // NULL gets the type of its column without a cast. A cast could fail: the search path of a trigger does
+    // not contain the types that users made.
     let nulls = |c: &usize| buffer.column(*c).map(|_| Scalar::null(Type::Unknown));
     let row = std::iter::once(weight(0)).chain(buffer.columns().iter().filter_map(nulls)).collect();
     Writer {
@@ -381,9 +382,9 @@ fn truncated(buffer: &Buffer) -> Writer {
     }
 }
 
-/// Whether two images differ in any referenced column, byte by byte. Comparing with `=` would be wrong: 1.0
-/// and 1.00 are equal and print differently. `ROW(…) *<> ROW(…)` would be wrong too, since PostgreSQL
-/// compares such rows column by column.
+/// Whether the old and the new row differ in the bytes of any referenced column. Comparing with `=` would be
+/// wrong, since 1.0 and 1.00 are equal and print differently. `ROW(…) *<> ROW(…)` would be wrong too, since
+/// PostgreSQL compares such rows column by column.
 fn differs(buffer: &Buffer, old: &Ident, new: &Ident) -> Scalar {
     let images = [old, new].map(|alias| Scalar::Row(image(buffer, alias)));
     Scalar::call("record_image_ne", images.into())

@@ -5,7 +5,7 @@ use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, wei
 use crate::sql::Ident;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent};
 
-/// Triggers that write each row image to the buffer when its row changes.
+/// Row triggers that write the old and the new row to the buffer at each change of a row.
 #[derive(Debug)]
 pub(super) struct RowTriggers;
 
@@ -39,7 +39,7 @@ fn row(buffer: &Buffer, w: i64, alias: &Ident) -> Vec<Scalar> {
     std::iter::once(weight(w)).chain(image(buffer, alias)).collect()
 }
 
-/// Writes −old +new, if the two images differ in a referenced column.
+/// Writes the old row with weight −1 and the new row with weight +1, if they differ in a referenced column.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let v = Ident::fixed("v");
     let mut columns = vec![Ident::fixed("w")];

@@ -121,8 +121,8 @@ fn no_value_is_read_before_the_guard() {
             assert!(guard.is_some() && reads.is_none_or(|r| Some(r) > guard), "{body}");
             assert_eq!(reads.is_some(), body.contains("AND pgtrickle.misfit('1'::oid"), "{body}");
         }
-        // For the key that pairs old and new rows the type is checked with the columns; the buffer's own type
-        // has no length.
+        // For the key that pairs old and new rows, the check of the columns includes the type with its
+        // length. The type of the buffer's column has no length.
         let pairs = r#"misfit('1'::oid, '{"2","1"}'::int2[], '{"a","id"}'::text[], '{"23","23"}'::oid[])"#;
         assert_eq!(text.contains(pairs), mode == Mode::Statement, "{text}");
         assert!(text.contains("a character varying\n") || text.contains("a varchar\n"), "{text}");

@@ -9,7 +9,7 @@ use crate::sql::ast::{
 };
 use crate::types::Type;
 
-/// Triggers for one event each, since PostgreSQL allows a trigger with both transition tables only one event.
+/// Triggers for one event each. PostgreSQL allows only one event for a trigger with transition tables.
 #[derive(Debug)]
 pub(super) struct StatementTriggers;
 
@@ -47,8 +47,8 @@ impl ChangeSource for StatementTriggers {
     }
 }
 
-/// Returns the statements that capture a statement's changes from relations named as in [`fit`], without
-/// pairing old and new rows.
+/// Returns the statements that capture the changes of a statement from the relations that [`fit`] names. They
+/// do not pair old and new rows.
 pub(super) fn by_other_names(buffer: &Buffer, event: TriggerEvent) -> Vec<Statement> {
     let (old, new) = (Ident::fixed(fit::OLD), Ident::fixed(fit::NEW));
     insert(buffer, changed_rows(buffer, event, &old, &new))
@@ -78,8 +78,9 @@ pub(crate) fn changed_rows(buffer: &Buffer, event: TriggerEvent, old: &Ident, ne
     }
 }
 
-/// Writes −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left
-/// out. If all columns are referenced, no rows are paired, since such pairs are too rare to pay for the join.
+/// Writes old rows with weight −1 and new rows with weight +1. Where a key pairs old and new rows, pairs that
+/// agree in every referenced column are left out. If all columns are referenced, no rows are paired, since
+/// too few pairs agree to justify the cost of the join.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     let all = buffer.columns().len() == buffer.table().columns.iter().filter(|c| c.is_stored()).count();
     let rows = match pairing_key(buffer).filter(|_| !all) {
@@ -97,8 +98,8 @@ impl Buffer {
     }
 }
 
-/// Returns the shortest key whose columns all have an `=` in `pg_catalog`; the pinned search path of the
-/// trigger finds no other operators.
+/// Returns the shortest key whose columns all have an `=` in `pg_catalog`. The trigger's fixed search path
+/// contains no other operators.
 fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     let built_in = |c: &usize| {
         let column = buffer.table().columns.get(*c);
@@ -108,10 +109,10 @@ fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     keys.min_by_key(|k| k.len()).map(Vec::as_slice)
 }
 
-/// Pairs old and new rows by key in one FULL JOIN, and unfolds each pair that differs into its two rows. The
-/// server hashes or merges a FULL JOIN, and never uses a nested loop for it. The plan is cached with the
-/// estimates of the first statement. A nested loop that suited one row would be quadratic for a bulk update
-/// later in the session.
+/// Pairs old and new rows by key in one FULL JOIN, and splits each pair that differs into its two rows.
+/// PostgreSQL computes a FULL JOIN by hashing or merging, and never by a nested loop. The plan is cached with
+/// the estimates of the first statement. A nested loop that suited one row would be quadratic for a bulk
+/// update later in the session.
 fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Select {
     let (o, n, v) = (Ident::fixed("o"), Ident::fixed("n"), Ident::fixed("v"));
     let names = key.iter().filter_map(|c| buffer.table().columns.get(*c)).map(|c| Ident::new(&c.name));

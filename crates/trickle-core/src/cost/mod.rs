@@ -1,5 +1,5 @@
-//! The choice of the cheapest among several *equal* strategies of refreshing. Correctness does not depend on
-//! this module: every strategy that it can choose gives the same table.
+//! The choice of the cheapest among several *equal* refresh strategies. Correctness does not depend on this
+//! module: every strategy that it can choose gives the same table.
 //!
 //! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that the
 //! strategy handles. The models start from a prior and are calibrated by decayed least squares. The model of
@@ -12,8 +12,8 @@
 //! - Predictions are finite, positive and monotone in |Δ|.
 //! - The choice is monotone too: a larger delta never changes the choice from full to incremental.
 //! - No history can rule a strategy out for ever.
-//! - The total cost of the choices exceeds the total cost of the best choices in hindsight by at most a
-//!   constant factor. The factor is tested on synthetic and on measured traces.
+//! - The total cost of the choices is at most a constant times the total cost of the best choices in
+//!   hindsight. The factor is tested on synthetic and on measured traces.
 
 mod model;
 
@@ -30,7 +30,7 @@ pub enum Strategy {
     NoData,
     /// Applies the delta ΔQ.
     Delta,
-    /// Recomputes the rows of the keys that changed.
+    /// Recomputes the rows whose keys changed.
     AffectedGroups,
     /// Recomputes everything and writes only the difference.
     FullDifference,
@@ -39,8 +39,8 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// The strategies that have a cost, in the order that is usually cheapest first. Of strategies with equal
-    /// costs the earlier is chosen.
+    /// The strategies that have a cost, usually the cheapest first. Among strategies with equal costs, the
+    /// earliest is chosen.
     pub const COSTED: [Strategy; 4] =
         [Strategy::Delta, Strategy::AffectedGroups, Strategy::FullDifference, Strategy::Full];
 
@@ -70,33 +70,34 @@ impl fmt::Display for Strategy {
 /// The numbers of rows that are known before a refresh, exactly or as estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// Rows of the window, over all sources.
+    /// The number of rows in the window, over all sources.
     pub delta_rows: u64,
-    /// Rows of all sources together.
+    /// The number of rows in all sources together.
     pub source_rows: u64,
-    /// Rows of the stored result.
+    /// The number of rows in the stored result.
     pub result_rows: u64,
 }
 
 impl Inputs {
-    /// Returns the number of changed rows per source row: 0 to 1, and more where rows changed several times.
-    /// The divisor is 1 if the sources are empty.
+    /// Returns the number of changed rows per source row. The ratio is between 0 and 1, or greater if rows
+    /// changed several times. The divisor is 1 if the sources are empty.
     pub fn change_ratio(&self) -> f64 {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// Returns the expected number of rows out of R that `delta_rows` changes of random rows touch: `R (1 −
-    /// (1 − 1/R)^Δ)`, in its exponential form. R is the number of rows of the sources, or of the result if
-    /// the result has more rows.
+    /// Returns how many of R rows `delta_rows` changes of random rows are expected to touch:
+    /// `R (1 − (1 − 1/R)^Δ)`, in its exponential form. R is the number of rows in the sources, or in the
+    /// result if the result has more rows.
     pub fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
-    /// Returns the work of a strategy, in rows. The work of a delta is the changed rows. The work of affected
-    /// groups is the touched rows, and a fifth of the changed rows, of which only keys are read. The work of
-    /// a recompute is the rows read, and the rows of the result. A row of the result counts as ten where it
-    /// is deleted and inserted with its key, and as six where it is only compared.
+    /// Returns the work of a strategy, in rows. The work of a delta is the number of changed rows. For
+    /// affected groups, the work is the number of touched rows plus a fifth of the changed rows. Only the
+    /// keys of changed rows are read. For a recompute, the work is the number of rows read plus the rows of
+    /// the result. A row of the result counts ten times where it is deleted and inserted with its key, and
+    /// six times where it is only compared.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
@@ -110,10 +111,10 @@ impl Inputs {
     }
 }
 
-/// The strategies that the user allows or forces.
+/// The user's rules on which strategies are allowed or forced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// The forced kind of refresh, incremental or full; `None` lets the costs decide.
+    /// The forced kind of refresh, incremental or full. With `None`, the costs decide.
     pub force: Option<Force>,
     /// The ratio of changed rows to source rows above which only full strategies are considered.
     pub max_change_ratio: Option<f64>,
@@ -125,7 +126,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Force {
-    /// An incremental strategy, wherever the program has one.
+    /// An incremental strategy, if the program has one.
     Incremental,
     /// A recompute in every refresh.
     Full,
@@ -155,8 +156,8 @@ pub struct Decision {
     pub alternatives: Vec<Alternative>,
 }
 
-/// Predicts the milliseconds of a strategy. The result is finite, and monotone in `delta_rows` (constant for
-/// the full strategies). The result is > 0 except for [`Strategy::NoData`], which costs nothing.
+/// Predicts the milliseconds of a strategy. The result is finite and monotone in `delta_rows` (constant for
+/// the full strategies). The result is positive except for [`Strategy::NoData`], which costs nothing.
 pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
@@ -173,8 +174,8 @@ pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
 /// Chooses the strategy among `available` with the least predicted cost under `policy`.
 ///
 /// An empty window gives [`Strategy::NoData`] under every policy. A policy that rules out every available
-/// strategy is ignored, and the reason says so; an example is incremental forced on a program without an
-/// incremental strategy. If no strategy is available, the choice is [`Strategy::Full`], which every program
+/// strategy is ignored, and the reason says so. For example, the policy may force an incremental strategy on
+/// a program without one. If no strategy is available, the choice is [`Strategy::Full`], which every program
 /// has.
 pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &Policy) -> Decision {
     if inputs.delta_rows == 0 {
@@ -243,8 +244,8 @@ fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
 }
 
 /// Returns the ratio of changed rows to source rows at which the cheapest incremental and the cheapest full
-/// strategy cost the same (`auto_threshold`). The ratio is found by bisection over 1 … 2·source rows. The
-/// ratio is 0 where full is always cheaper, and 2 where full is never cheaper.
+/// strategy cost the same (`auto_threshold`). The ratio is found by bisection over 1 … 2·source rows. It is 0
+/// if a full strategy is always cheaper, and 2 if a full strategy is never cheaper.
 pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 {
     let incremental_wins = |delta_rows: u64| {
         let at = Inputs { delta_rows, ..*inputs };

@@ -15,25 +15,26 @@ pub struct Sample {
     pub ms: f64,
 }
 
-/// The factor by which the weight of a strategy's evidence is multiplied when the strategy is used again.
+/// The factor by which the weight of a strategy's earlier measurements is multiplied when the strategy is
+/// used again.
 const KEEP_USED: f64 = 0.8;
-/// The factor by which the weight of a strategy's evidence is multiplied when another strategy is used: half
-/// of the weight is gone after 23 refreshes.
+/// The factor by which the weight of a strategy's measurements is multiplied when another strategy is used.
+/// Half of the weight is lost after 23 refreshes.
 const KEEP_UNUSED: f64 = 0.97;
-/// Weight of each of the two points of the prior.
+/// The weight of each of the prior's two points.
 const PRIOR_WEIGHT: f64 = 0.2;
-/// The two amounts of work for which points of the prior's line are added to the evidence.
+/// The two amounts of work for which points of the prior's line are added to the measurements.
 const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
-/// Greatest factor by which a sample may differ from the prediction; greater differences are cut off. One
-/// lock wait or cold cache is no new regime, but several in a row are.
+/// The greatest factor by which a sample may differ from the prediction. Greater differences are cut off: one
+/// lock wait or cold cache says nothing about future costs, but several in a row do.
 const SURPRISE: f64 = 8.0;
-/// Number of refreshes by which a loss delays forgetting, per multiple of the alternative's predicted cost.
-/// In the long run, retrying a bad strategy therefore costs at most a tenth of the total.
+/// The number of refreshes by which a loss delays forgetting, per multiple of the alternative's predicted
+/// cost. In the long run, retries of a bad strategy therefore cost at most a tenth of the total.
 pub(super) const AMORTISE: f64 = 10.0;
-/// Greatest loss that counts, as a multiple of the alternative's cost, so that the delay ends after at most
-/// 2,560 refreshes.
+/// The greatest loss that counts, as a multiple of the alternative's cost. The delay therefore ends after at
+/// most 2,560 refreshes.
 pub(super) const WORST_LOSS: f64 = 256.0;
-/// Least ratio of measured time to prior that a model assumes for a machine.
+/// The least ratio of measured time to prior that a model assumes for a machine.
 const FASTEST: f64 = 0.01;
 
 /// Decayed sums of a weighted least-squares line. The weight of a point is 1/prior², so small and large
@@ -45,9 +46,9 @@ struct Evidence {
     wy: f64,
     wxx: f64,
     wxy: f64,
-    /// Mean of ln(measured / prior), which fades to 0.
+    /// The mean of ln(measured / prior), which fades to 0.
     log_ratio: f64,
-    /// Number of refreshes for which this evidence does not fade yet.
+    /// The number of refreshes for which these measurements do not fade yet.
     debt: f64,
 }
 
@@ -64,7 +65,7 @@ impl Evidence {
             *sum *= by;
         }
     }
-    /// Returns the line `fixed + slope·x` that fits best among those with both parts ≥ 0.
+    /// Returns the line `fixed + slope·x` that fits best among the lines with `fixed` ≥ 0 and `slope` ≥ 0.
     fn line(&self) -> (f64, f64) {
         let det = self.w * self.wxx - self.wx * self.wx;
         if det > 0.0 {
@@ -81,9 +82,9 @@ impl Evidence {
     }
 }
 
-/// Returns `(fixed ms, ms per row of work)` for a strategy without measurements. The numbers are the cheap
-/// end of measurements on a small server with everything cached, since one trial corrects a prior that is too
-/// low.
+/// Returns `(fixed ms, ms per row of work)` for a strategy without measurements. The numbers are from the
+/// cheapest measurements on a small server with everything cached. A prior may be too low, since one trial
+/// corrects it.
 fn prior(strategy: Strategy) -> (f64, f64) {
     match strategy {
         Strategy::NoData => (0.0, 0.0),
@@ -94,7 +95,7 @@ fn prior(strategy: Strategy) -> (f64, f64) {
     }
 }
 
-/// Returns the cost that the prior gives for an amount of work, in ms.
+/// Returns the cost, in ms, that the prior gives for an amount of work.
 fn line_at(strategy: Strategy, work: f64) -> f64 {
     let (fixed, slope) = prior(strategy);
     fixed + slope * work
@@ -109,22 +110,23 @@ pub struct Model {
 
 impl Model {
     /// Returns the speed of this machine relative to the prior: the least ratio measured/prior of the
-    /// strategies used lately, at most 1. A ratio above 1 would not help: one trial corrects a prior that is
-    /// too low, but a strategy whose prior is too high would never be tried.
+    /// recently used strategies, but at most 1. A ratio above 1 would do harm. One trial corrects a prior
+    /// that is too low, but a strategy whose prior is too high would never be tried.
     pub fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
     /// Returns the factor by which a recompute costs more than the prior says: the greatest ratio
-    /// measured/prior of the full strategies, at least 1. The first fill measures one full strategy before
-    /// any refresh. Without this factor, the other full strategy would seem cheap only because it was never
-    /// tried.
+    /// measured/prior of the full strategies, but at least 1. The first fill measures one full strategy
+    /// before any refresh. Without this factor, the other full strategy would seem cheap only because it was
+    /// never tried.
     pub fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
         whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
     }
 
-    /// Returns the cost that the prior gives a strategy for an amount of work, in ms, times [`Model::scale`].
+    /// Returns the cost, in ms, that the prior gives a strategy for an amount of work, times
+    /// [`Model::scale`].
     fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
         line_at(strategy, work) * self.scale(strategy)
     }
@@ -158,8 +160,8 @@ impl Model {
         }
         let work = inputs.work(strategy);
         let expected = self.predict(strategy, work);
-        // The first measurement of a full strategy counts uncut, since the model has no other measurement of
-        // this strategy.
+        // The first measurement of a full strategy is not cut off, since the model has no other measurement
+        // of this strategy.
         let is_first = !strategy.is_incremental() && !self.evidence.contains_key(&strategy);
         let ms = if is_first { ms } else { ms.clamp(expected / SURPRISE, expected * SURPRISE) };
         let others = Strategy::COSTED.iter().filter(|s| **s != strategy).map(|s| estimate(self, *s, &inputs));
@@ -184,8 +186,8 @@ impl Model {
 }
 
 impl Inputs {
-    /// Returns the cost that the prior gives a strategy, in ms. The prediction for a strategy that is not
-    /// used returns to this cost times [`Model::scale`].
+    /// Returns the cost, in ms, that the prior gives a strategy. While a strategy is not used, its prediction
+    /// returns to this cost times [`Model::scale`].
     pub fn prior_ms(&self, strategy: Strategy) -> f64 {
         line_at(strategy, self.work(strategy))
     }

@@ -45,8 +45,8 @@ proptest! {
         prop_assert!((back.speed() - model.speed()).abs() <= 1e-9 * model.speed());
     }
 
-    /// Whatever the measurements of a strategy were, its prediction returns to the (scaled) prior if it is
-    /// not used for a while: no strategy is ruled out for ever.
+    /// If a strategy is not used for a while, its prediction returns to the (scaled) prior, whatever its
+    /// measurements were. Thus no strategy is ruled out for ever.
     #[test]
     fn what_is_not_used_returns_to_the_prior(history in samples(), unused in 0usize..4, used in 0usize..4, ms in 1e-2f64..1e5) {
         prop_assume!(unused != used);
@@ -130,7 +130,8 @@ impl Noise {
     }
 }
 
-/// Replays a trace. Returns the total cost of the choices, and the total of the best strategies in hindsight.
+/// Replays a trace. Returns the total cost of the choices, and the total cost of the best strategies in
+/// hindsight.
 fn replay(n: usize, mut step: impl FnMut(usize) -> (Inputs, Vec<(Strategy, f64)>)) -> (f64, f64) {
     let mut model = Model::default();
     let (mut paid, mut best) = (0.0, 0.0);
@@ -146,8 +147,8 @@ fn replay(n: usize, mut step: impl FnMut(usize) -> (Inputs, Vec<(Strategy, f64)>
     (paid, best)
 }
 
-/// The machines are 0.1 to 30 times as fast as the prior, and the deltas of the queries cost 1/8 to 64 times
-/// as much per row. The times have noise, outliers and a change of regime half way.
+/// The machines are 0.1 to 30 times as fast as the prior. The deltas of the queries cost 1/8 to 64 times as
+/// much per row. The times have noise, outliers and a change of regime half way.
 #[test]
 fn regret_is_bounded_on_synthetic_traces() {
     let (mut worst, mut sum): (f64, f64) = (0.0, 0.0);
@@ -164,13 +165,14 @@ fn regret_is_bounded_on_synthetic_traces() {
             }
             let share = 10f64.powf(-4.0 + noise.next() * 4.0);
             let at = inputs(((rows as f64 * share) as u64).max(1), rows);
-            // A lock wait or a cold cache makes every strategy slower, whichever runs at that time.
+            // A lock wait or a cold cache slows down whichever strategy runs at that time.
             let hit = if noise.next() < outliers { 20.0 } else { 1.0 };
             let mut cost = |base: f64| base * speed * (0.75 + noise.next() * 0.5) * hit;
             let full = cost(2.0 + rows as f64 * 1.8e-3);
             let difference = cost(3.0 + rows as f64 * 1.5e-3);
             let delta = cost((1.0 + at.delta_rows as f64 * 3e-3) * skew);
-            // Recomputing affected groups is cheaper than a delta for wide rows, and dearer for narrow ones.
+            // Recomputing affected groups is cheaper than a delta for wide rows, and more expensive for
+            // narrow rows.
             let affected = cost((1.0 + at.delta_rows as f64 * 3e-3) * skew * width);
             (
                 at,
@@ -207,8 +209,8 @@ fn regret_is_bounded_on_measured_traces() {
 }
 
 /// The trace has full and incremental refreshes of an aggregate (8 groups) and a join over 100,000 rows.
-/// Between 10 and 100,000 row images changed; the times were recorded on PostgreSQL 15. The test replays the
-/// trace ten times, each query on its own.
+/// Between 10 and 100,000 changed rows were captured per refresh. The times were recorded on PostgreSQL 15.
+/// The test replays the trace ten times, each query separately.
 #[test]
 fn regret_is_bounded_on_a_recorded_matrix() {
     for (query, result_rows) in [("aggregate", 8), ("join", 100_000)] {

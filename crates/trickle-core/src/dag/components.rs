@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Returns the strongly connected components of the graph of the tables `ids`. Each component comes after the
 /// components that have edges to it. The algorithm is Kosaraju's (Aho, Hopcroft, Ullman, Data Structures and
 /// Algorithms, 6.7). `forward` returns the ends of the edges from a table, `backward` the starts of the edges
-/// to a table. O((V + E) log V); the search uses a stack of its own instead of recursion.
+/// to a table. Takes O((V + E) log V) time. The search uses an explicit stack instead of recursion.
 pub(super) fn strongly_connected(
     ids: impl IntoIterator<Item = TableId>,
     forward: impl Fn(TableId) -> Vec<TableId>,

@@ -1,5 +1,5 @@
-//! Diamonds: stream tables that read one ancestor along several paths, and so must show one state of this
-//! ancestor.
+//! Diamonds: stream tables that read one ancestor along several paths, and must therefore agree with one
+//! state of this ancestor.
 
 use super::Dag;
 use crate::table::TableId;
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Diamond {
     /// The stream table where the paths meet.
     pub meets: TableId,
-    /// The nearest tables from which two paths through different sources of `meets` start, by id. A fork
-    /// reaches `meets` along two such paths, and no reader of the fork does.
+    /// The forks, by id. From a fork, two paths lead to `meets` through different sources of `meets`. No
+    /// reader of the fork has two such paths.
     pub forks: Vec<TableId>,
-    /// The stream tables on paths from a fork to `meets`, with `meets` but without the forks; all members
-    /// must be refreshed together.
+    /// The stream tables on paths from a fork to `meets`, including `meets` but not the forks. All these must
+    /// be refreshed together.
     pub members: BTreeSet<TableId>,
 }
 
@@ -52,7 +52,7 @@ impl Bits {
 
 impl Dag {
     /// Returns every diamond, at most one per stream table, in refresh order of the tables where the paths
-    /// meet. O(E · V / 64) and V²/4 bytes at most, which is milliseconds for 1,000 tables.
+    /// meet. Takes O(E · V / 64) time and at most V²/4 bytes, which means milliseconds for 1,000 tables.
     pub fn diamonds(&self) -> Vec<Diamond> {
         let order = self.order();
         let streams: BTreeSet<TableId> = order.iter().copied().collect();
@@ -60,7 +60,7 @@ impl Dag {
             order.iter().flat_map(|id| self.sources(*id)).filter(|s| !streams.contains(s)).collect();
         let all: Vec<TableId> = base.iter().copied().chain(order.iter().copied()).collect();
         let number: BTreeMap<TableId, usize> = all.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        // line[i] is the set of table i and all tables upstream of i.
+        // `line[i]` is the set of table i and all tables upstream of i.
         let mut line: Vec<Bits> = Vec::with_capacity(all.len());
         let mut found = Vec::new();
         for (i, id) in all.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! The graph of base tables and stream tables, with edges from a source to its readers.
 //!
 //! The graph never holds a cycle. A change that would close a cycle is refused before the graph is changed,
-//! with an error that names the tables on the cycle. All results are in a fixed order (levels, then ids), so
-//! equal graphs give equal answers.
+//! with an error that names the tables on the cycle. All results have a fixed order (by level, then by id),
+//! so equal graphs give equal answers.
 
 mod components;
 mod diamond;
@@ -25,18 +25,18 @@ struct Table {
     readers: BTreeSet<TableId>,
 }
 
-/// A stream table to add to the graph.
+/// A stream table that is added to the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTableNode {
     /// The id of the stream table.
     pub id: TableId,
-    /// The name of the stream table as people write it, for messages.
+    /// The name of the stream table, as people write it. Messages use it.
     pub name: Arc<str>,
-    /// The sources of the defining query, with names for messages. A source that is not in the graph yet is
+    /// The sources of the defining query, with names for messages. If a source is not in the graph yet, it is
     /// added as a base table.
     pub sources: Vec<(TableId, Arc<str>)>,
-    /// Whether the stream table is refreshed in a transaction of its own, after the stream tables that it
-    /// reads. Such a stream table need not show the same state of the base tables as those that it reads
+    /// Whether the stream table is refreshed in a separate transaction, after the stream tables that it
+    /// reads. Such a stream table need not agree with them on one state of the base tables
     /// (`diamond_consistency = 'none'`).
     pub apart: bool,
 }
@@ -52,8 +52,8 @@ pub struct Impact {
 #[derive(Clone, Debug, Default)]
 pub struct Dag {
     tables: BTreeMap<TableId, Table>,
-    /// Facts derived from the tables, stored until the tables change, since a scheduler reads them many times
-    /// a second.
+    /// Facts derived from the tables. They are stored until the tables change, since a scheduler reads them
+    /// many times a second.
     derived: OnceLock<Derived>,
     /// See [`Dag::chain`].
     chains: OnceLock<BTreeMap<TableId, Vec<TableId>>>,
@@ -73,10 +73,11 @@ impl Dag {
         Dag::default()
     }
 
-    /// Builds the graph of all stream tables at once; they come in any order. O(V + E).
+    /// Builds the graph of all stream tables at once, given in any order. Takes O(V + E) time.
     ///
     /// # Errors
-    /// [`Error::cycle`], which names the tables on a cycle, where the stored dependencies contain one.
+    /// Fails with [`Error::cycle`], which names the tables on a cycle, if the stored dependencies contain a
+    /// cycle.
     pub fn build(tables: impl IntoIterator<Item = StreamTableNode>) -> Result<Dag> {
         let mut dag = Dag::new();
         for t in tables {
@@ -91,12 +92,12 @@ impl Dag {
         }
     }
 
-    /// Adds a stream table, or gives an existing one new sources. Base tables that no stream table reads any
-    /// more leave the graph. O(tables downstream of the stream table + its sources).
+    /// Adds a stream table, or gives an existing stream table new sources. Base tables that no stream table
+    /// reads any more leave the graph. Takes O(tables downstream of the stream table + its sources) time.
     ///
     /// # Errors
-    /// [`Error::cycle`], which names the tables on the cycle that the sources would close; the graph is
-    /// unchanged.
+    /// Fails with [`Error::cycle`] if the sources would close a cycle. The error names the tables on the
+    /// cycle, and the graph is unchanged.
     pub fn put(&mut self, table: &StreamTableNode) -> Result<()> {
         let wanted: BTreeSet<TableId> = table.sources.iter().map(|(id, _)| *id).collect();
         if let Some(path) = self.path_into(table.id, &wanted) {
@@ -132,8 +133,8 @@ impl Dag {
         self.chains.take();
     }
 
-    /// Returns the node of a table; a table that is not in the graph is added without edges. A node that is a
-    /// stream table remains one, whatever `stream` says.
+    /// Returns the node of a table. A table that is not in the graph is added without edges. If the node is a
+    /// stream table, it remains one, whatever `stream` says.
     fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> &mut Table {
         let new = || Table {
             name: name.clone(),
@@ -160,8 +161,8 @@ impl Dag {
     /// Removes a stream table, and the base tables that no other stream table reads.
     ///
     /// # Errors
-    /// 2BP01, if other stream tables read the stream table. The caller must remove these first, or all of
-    /// [`Dag::downstream`] in reverse order.
+    /// Fails with 2BP01 if other stream tables read the stream table. The caller must remove those first; for
+    /// all of them, remove [`Dag::downstream`] in reverse order.
     pub fn remove(&mut self, id: TableId) -> Result<()> {
         let readers = self.readers(id);
         if !readers.is_empty() {
@@ -226,8 +227,8 @@ impl Dag {
         cycle_message(&path.iter().map(|id| self.name_of(*id)).collect::<Vec<_>>())
     }
 
-    /// Returns the strongly connected components: each has one table, unless there is a cycle. The component
-    /// of a source comes before the components of its readers. O(V + E).
+    /// Returns the strongly connected components. Each component has one table, unless there is a cycle. The
+    /// component of a source comes before the components of its readers. Takes O(V + E) time.
     pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
         strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
@@ -240,8 +241,8 @@ impl Dag {
         self.table(id).map_or_else(|| id.to_string().into(), |t| t.name.clone())
     }
 
-    /// Returns all tables that are reached from `id` by one or more steps; `id` itself is among them only if
-    /// it is on a cycle.
+    /// Returns all tables that can be reached from `id` in one or more steps. `id` itself is among them only
+    /// if it is on a cycle.
     fn closure(&self, id: TableId, step: impl Fn(&Dag, TableId) -> Vec<TableId>) -> BTreeSet<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack = vec![id];
@@ -275,24 +276,24 @@ impl Dag {
     pub fn readers(&self, id: TableId) -> Vec<TableId> {
         self.table(id).map_or_else(Vec::new, |t| t.readers.iter().copied().collect())
     }
-    /// Returns every table that this table is computed from, base tables included, without the table itself.
+    /// Returns every table from which this table is computed, including base tables but not the table itself.
     pub fn upstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::sources)
     }
-    /// Returns every stream table that is computed from this table, without the table itself.
+    /// Returns every stream table that is computed from this table, but not the table itself.
     pub fn downstream(&self, id: TableId) -> BTreeSet<TableId> {
         self.closure(id, Dag::readers)
     }
 
-    /// Returns the stream tables by level. Level 0 reads base tables only; level n+1 reads at least one
-    /// stream table of level n and none of a higher level. Stream tables of one level do not depend on each
-    /// other. O(V + E).
+    /// Returns the stream tables by level. Stream tables of level 0 read only base tables. Those of level n+1
+    /// read at least one stream table of level n, and none of a higher level. Stream tables of one level do
+    /// not depend on each other. Takes O(V + E) time.
     pub fn levels(&self) -> Vec<Vec<TableId>> {
         self.levels_of(&self.stream_tables().into_iter().collect())
     }
 
-    /// Returns the levels of the stream tables `members` among themselves: edges from or to other tables do
-    /// not count.
+    /// Returns the levels of the stream tables `members` among themselves. Edges from or to other tables are
+    /// ignored.
     pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
@@ -330,15 +331,15 @@ impl Dag {
         })
     }
 
-    /// Returns a stream table with all stream tables upstream of it, in refresh order, as
-    /// [`Dag::refresh_set`] of this one table does. The list is empty for an id that is no stream table. O(V
-    /// + all chains), once for a graph.
+    /// Returns a stream table and all stream tables upstream of it, in refresh order. The result equals
+    /// [`Dag::refresh_set`] of this table. The list is empty if the id is not that of a stream table. Takes
+    /// O(V + all chains) time, once for a graph.
     pub fn chain(&self, id: TableId) -> &[TableId] {
         self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Computes the chains of all stream tables. A chain contains all stream tables upstream of its members,
-    /// so it has the order of the whole graph.
+    /// Computes the chains of all stream tables. A chain contains all stream tables upstream of its members.
+    /// The order of the whole graph is therefore a correct order for a chain.
     fn all_chains(&self) -> BTreeMap<TableId, Vec<TableId>> {
         let order = self.order();
         let place: BTreeMap<TableId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -367,15 +368,15 @@ impl Dag {
     /// Returns the consistency groups, each in refresh order. A consistency group is a set of stream tables
     /// that are refreshed in one transaction.
     ///
-    /// A reader must show the same state as the stream tables that it reads, so the reader is in their group,
-    /// unless it stands [apart](StreamTableNode::apart). The groups are the strongly connected components of
-    /// a graph with more edges than this one: each reader that does not stand apart also has an edge to its
+    /// A reader must agree with the stream tables that it reads on one state. The reader is therefore in
+    /// their group, unless it is [apart](StreamTableNode::apart). The groups are the strongly connected
+    /// components of a graph with additional edges: each reader that is not apart also has an edge to its
     /// sources. If a path leads out of a group and back, the tables on the path therefore belong to the
     /// group.
     ///
-    /// A group comes after the groups that it reads; groups of equal depth are ordered by their least member.
-    /// Two groups share no stream table, though they may share base tables, so groups of equal depth can be
-    /// refreshed in parallel. O((V + E) log V), once for a graph.
+    /// A group comes after the groups that it reads. Groups of equal depth are ordered by their least member.
+    /// Two groups share no stream table, though they may share base tables. Groups of equal depth can
+    /// therefore be refreshed in parallel. Takes O((V + E) log V) time, once for a graph.
     pub fn groups(&self) -> &[Vec<TableId>] {
         &self.derived().groups
     }
@@ -402,8 +403,8 @@ impl Dag {
         groups.into_iter().map(|(_, members)| members).collect()
     }
 
-    /// Returns the stream tables downstream of `id`, which a change of `id` (data, DDL, a drop) affects, by
-    /// distance.
+    /// Returns the stream tables downstream of `id`, by distance. A change of `id` (data, DDL, a drop)
+    /// affects these stream tables.
     pub fn impact(&self, id: TableId) -> Impact {
         let mut seen = BTreeSet::from([id]);
         let mut level = vec![id];
@@ -432,8 +433,8 @@ impl Dag {
         self.order_of(&seen)
     }
 
-    /// Returns the stream tables `wanted` and all stream tables upstream of them, in refresh order. A refresh
-    /// of all these makes their contents agree with one state of the base tables.
+    /// Returns the stream tables `wanted` and all stream tables upstream of them, in refresh order. If all of
+    /// these are refreshed together, their contents agree with one state of the base tables.
     pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen: BTreeSet<TableId> =
             wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
@@ -443,8 +444,8 @@ impl Dag {
             stack.extend(up.filter(|s| seen.insert(*s)));
         }
         match self.derived.get() {
-            // The set contains all stream tables upstream of its members, so it has the order of the whole
-            // graph.
+            // The set contains all stream tables upstream of its members. The order of the whole graph is
+            // therefore a correct order for the set.
             Some(known) => known.order.iter().copied().filter(|id| seen.contains(id)).collect(),
             None => self.order_of(&seen),
         }

@@ -52,12 +52,11 @@ fn what_stands_apart_is_refreshed_after_what_it_reads() {
     let diamond = |meets| vec![node(12, &[1]), node(11, &[1]), meets];
     assert_eq!(groups(diamond(node(10, &[11, 12]))), [[11, 12, 10]]);
     assert_eq!(groups(diamond(apart(10, &[11, 12]))), [[11], [12], [10]]);
-    // If a table reads an apart stream table and also one of this stream table's sources, all are in one
-    // group.
+    // If a table reads both an apart stream table and one of its sources, all three are in one group.
     let around = vec![node(10, &[1]), apart(11, &[10]), node(12, &[10, 11])];
     assert_eq!(groups(around), [[10, 11, 12]]);
-    // A path that leads out of a group and back has the same effect, even where it goes through apart readers
-    // only.
+    // A path that leads out of a group and back has the same effect, even if it goes only through apart
+    // readers.
     let back = vec![node(10, &[1]), apart(11, &[10]), apart(12, &[11]), node(13, &[10, 12])];
     assert_eq!(groups(back), [[10, 11, 12, 13]]);
 }
@@ -137,7 +136,7 @@ fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
     if from == to { 1 } else { d.readers(from).into_iter().map(|r| paths(d, r, to)).sum() }
 }
 
-/// Whether the derived facts that a graph stores are true of its present tables.
+/// Whether the derived facts that a graph stores are correct for its present tables.
 fn keeps_what_follows(d: &Dag) -> bool {
     let each = |id: &TableId| {
         let set = d.refresh_set(&BTreeSet::from([*id]));
@@ -149,7 +148,7 @@ fn keeps_what_follows(d: &Dag) -> bool {
 }
 
 /// Whether a walk leads from `from` to `to`. The walk may go along edges, and backwards along an edge whose
-/// reader does not stand apart.
+/// reader is not apart.
 fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
     let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
     let mut seen = BTreeSet::from([from]);
@@ -191,8 +190,8 @@ proptest! {
             prop_assert!(x.members.contains(&x.meets));
         }
         prop_assert!(d.components_strong().iter().all(|c| c.len() == 1));
-        // Each table is in one group, which comes after all groups of its sources. A table that does not
-        // stand apart is in the group of its sources.
+        // Each table is in one group, which comes after all groups of its sources. A table that is not apart
+        // is in the group of its sources.
         let groups = d.groups();
         let of = |id: TableId| groups.iter().position(|g| g.contains(&id));
         prop_assert_eq!(groups.concat().into_iter().collect::<BTreeSet<_>>(), order.iter().copied().collect());
@@ -209,8 +208,8 @@ proptest! {
             }
         }
         prop_assert!(keeps_what_follows(&d));
-        // A new source is refused iff it is the table itself or downstream of it, and a refusal leaves the
-        // graph unchanged.
+        // A new source is refused if and only if it is the table itself or downstream of the table. A refusal
+        // leaves the graph unchanged.
         let id = order[pick.index(order.len())];
         let mut sources = ids(d.sources(id));
         sources.push(extra);

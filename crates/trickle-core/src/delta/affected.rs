@@ -1,14 +1,14 @@
-//! The keys that a change may have touched, and the current rows of these keys. A change of the result is in
-//! rows of these keys alone. The rows have no weights here.
+//! The keys that a change may have touched, and the current rows of these keys. Only rows with these keys can
+//! change in the result. The rows have no weights here.
 //!
-//! The law: let K be a set of keys such that `Q ⋉ {k}` is the same before and after the change for every key
-//! k outside K. Then the result after the change is `(Q before) ▷ K + Q′ ⋉ K`. The set K may contain more
-//! keys than those that changed.
+//! The law: let K be a set of keys. For every key k outside K, let `Q ⋉ {k}` be the same before and after the
+//! change. Then the result after the change is `(Q before) ▷ K + Q′ ⋉ K`. The set K may contain more keys
+//! than those that changed.
 //!
 //! The law is used along a *path*. A path starts at the table that has the key, and goes through selections,
-//! projections and lookups. On a path, `Q′ ⋉ K` is one index lookup for each key, and no rows have to be
-//! merged. A path has no groups. For groups, finding K takes the whole change, and `Q′ ⋉ K` reads all rows of
-//! each group, while the delta of groups reads the change alone.
+//! projections and lookups. On a path, computing `Q′ ⋉ K` takes one index lookup for each key, and no rows
+//! have to be merged. A path has no groups. For groups, finding K would read the whole change, and `Q′ ⋉ K`
+//! would read all rows of each group. The delta of groups reads the change alone.
 
 use super::Differ;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::table::TableId;
 /// The keys that a change may have touched, and their rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affected {
-    /// The keys, of which each occurs once.
+    /// The keys. Each key occurs once.
     pub keys: NodeId,
     /// The current rows with these keys.
     pub rows: NodeId,
@@ -41,15 +41,15 @@ enum Step {
     Keep(Filter),
     /// Computes other columns. The second field has the positions of the key columns among the new columns.
     Show(Map, Vec<usize>),
-    /// Joins each row of `rows` with the rows of `at` for which the columns `by.0` of the former equal the
-    /// columns `by.1` of the latter. The columns `key` of `rows` are the key.
+    /// Joins each row of `rows` with rows of `at`: `rows` is compared by its columns `by.0`, and `at` by its
+    /// columns `by.1`. The columns `key` of `rows` are the key.
     Lookup { rows: NodeId, key: Vec<usize>, at: NodeId, by: (Vec<usize>, Vec<usize>) },
 }
 
 impl Path {
-    /// Finds the path from a table to `node`, where the columns `key` of `node` show the key. Returns `None`
-    /// where such a path does not exist. Returns `None` also where `node` reads the clock, since `node` may
-    /// then change as time passes.
+    /// Finds the path from a table to `node`. The columns `key` of `node` are the table's key, passed on
+    /// along the path. Returns `None` where such a path does not exist. Returns `None` also where `node`
+    /// reads the clock, since `node` may then change as time passes.
     pub fn of(graph: &Graph, node: NodeId, key: &[usize]) -> Option<Path> {
         if graph.props(node).sources.contains(&TableId::CLOCK) {
             return None;
@@ -100,9 +100,9 @@ impl Path {
         (self.table, &self.key)
     }
 
-    /// Computes the keys that the change may have touched, and their current rows. The first part of the keys
-    /// is from the changed rows of the table. Each lookup adds the keys of the current rows for which a
-    /// changed row satisfies the lookup's equalities.
+    /// Computes the keys that the change may have touched, and their current rows. The first keys are those
+    /// of the changed rows of the table. Each lookup then adds keys: those of current rows that match a
+    /// changed row under the lookup's equalities.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -130,8 +130,8 @@ impl Path {
     }
 
     /// Returns the keys of changed rows of the table. Rows that fail a condition before the first lookup are
-    /// left out. An expression that can raise is not evaluated, since it would see rows that came and left
-    /// within the change.
+    /// left out. An expression that can raise an error is not evaluated, since the changed rows include rows
+    /// that both came and left within the change.
     fn own(&self, differ: &mut Differ<'_>) -> Result<NodeId> {
         let (mut change, mut key) = (differ.delta(self.table)?, &self.key);
         for step in &self.steps {
@@ -150,8 +150,8 @@ impl Path {
     }
 }
 
-/// Returns the step for a join whose left side has the key in its columns `key`. If `mirrored`, the right
-/// side has the key.
+/// Returns the step for a join whose left input has the key in its columns `key`. If `mirrored`, the right
+/// input has the key.
 fn lookup(
     graph: &Graph,
     (left, right): (NodeId, NodeId),

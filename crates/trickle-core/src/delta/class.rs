@@ -1,4 +1,4 @@
-//! The delta rules of the four classes. The rule of a class is right for every operator of the class, so no
+//! The delta rules of the four classes. The rule of a class is correct for every operator of the class, so no
 //! operator needs a rule of its own.
 
 use super::{Differ, negate, sum};
@@ -33,9 +33,10 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
 }
 
-/// Returns a revision for the delta of a map or a filter whose input's delta is a revision: pairs of old and
-/// new rows. A map that can raise is evaluated on both rows of a pair. Evaluating it is safe where a key
-/// tells the pairs apart, since both rows then exist: one before the change, the other after it.
+/// Returns the delta of a map or a filter as a revision, if the delta of its input is a revision. A revision
+/// consists of pairs of old and new rows. A map that can raise an error is evaluated on both rows of a pair.
+/// This is safe if a key tells the pairs apart: the old row then exists before the change, and the new row
+/// after it.
 fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
     let [delta] = deltas else { return Ok(None) };
     let Rel::Revise(pairs) = cx.graph.rel(*delta) else { return Ok(None) };
@@ -79,7 +80,7 @@ pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
 }
 
 /// Applies `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`, where K is the set of touched keys. If the result of
-/// the operator is stored, the second term is the stored result of these keys.
+/// the operator is stored, the second term is read from the stored result, for the keys in K.
 pub(super) fn per_key(
     cx: &mut Differ<'_>,
     n: NodeId,
@@ -143,7 +144,7 @@ pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     cx.difference(after, before)
 }
 
-/// Returns the operator with the time of the previous refresh in place of the current time.
+/// Returns the operator with the time of the previous refresh instead of the current time.
 pub(super) fn earlier(rel: &Rel) -> Rel {
     match rel {
         Rel::Filter(f) => f.at(Moment::Then).into(),

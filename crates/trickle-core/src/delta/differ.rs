@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 /// the faster ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// The algebraic rule of an operator where it has one, otherwise the class rule.
+    /// Each operator uses its algebraic rule if it has such a rule, and otherwise the class rule.
     Algebraic,
-    /// The class rule for every operator.
+    /// Every operator uses the class rule.
     Class,
-    /// The definition: the result of the whole plan after the change, minus its result before.
+    /// The definition: the result of the whole plan after the change, minus its result before the change.
     Global,
 }
 
@@ -33,8 +33,8 @@ pub struct Differ<'g> {
 
 impl<'g> Differ<'g> {
     /// Starts a differentiation over `graph`. `kept` has the nodes whose previous result can be read
-    /// ([`State`]). `changed` has the tables that changed in this window: the deltas of all other tables are
-    /// empty. `None` means that any table may have changed.
+    /// ([`State`]). `changed` has the tables that changed in this window, so the deltas of all other tables
+    /// are empty. If `changed` is `None`, any table may have changed.
     pub fn new(graph: &'g mut Graph, kept: Kept, changed: Option<BTreeSet<TableId>>, rules: Rules) -> Self {
         Differ {
             graph,
@@ -47,8 +47,9 @@ impl<'g> Differ<'g> {
         }
     }
 
-    /// Sets whether rules may rely on validated foreign keys. PostgreSQL lets a validated foreign key be
-    /// violated, for example by replica-role sessions. The user must therefore vouch for the keys.
+    /// Sets whether rules may rely on validated foreign keys. PostgreSQL does not prevent every violation of
+    /// a validated foreign key: a session with the replica role can violate it. The user must therefore
+    /// guarantee the keys.
     #[must_use]
     pub fn trusting_foreign_keys(mut self, trust: bool) -> Self {
         self.trust_foreign_keys = trust;
@@ -67,8 +68,8 @@ impl<'g> Differ<'g> {
         if let Some(d) = self.deltas.get(n) {
             return Ok(d);
         }
-        // Inputs are differentiated before their readers by a loop, so that a deep plan needs no deep
-        // recursion. The definition (`Rules::Global`) reads no deltas of inputs.
+        // A loop differentiates inputs before their readers, so a deep plan needs no deep recursion. The
+        // definition (`Rules::Global`) reads no deltas of inputs.
         let order = if self.rules == Rules::Global { vec![n] } else { self.graph.reachable(n) };
         for id in order {
             if self.deltas.get(id).is_none() {
@@ -121,7 +122,8 @@ impl<'g> Differ<'g> {
         self.graph.props(n).sources.iter().any(|s| self.is_changed(*s))
     }
 
-    /// Whether a source may have changed. True for every source where the changed sources are not known.
+    /// Whether a source may have changed. Where the changed sources are not known, the answer is true for
+    /// every source.
     pub fn is_changed(&self, source: TableId) -> bool {
         self.changed.as_ref().is_none_or(|changed| changed.contains(&source))
     }
@@ -131,7 +133,7 @@ impl<'g> Differ<'g> {
         self.rules != Rules::Global && (self.kept.stored.contains(&n) || self.kept.derived.contains_key(&n))
     }
 
-    /// Returns the previous result of `n`; `None` where it cannot be read.
+    /// Returns the previous result of `n`. Returns `None` where it cannot be read.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -141,8 +143,8 @@ impl<'g> Differ<'g> {
         sum(self.graph, n, rows).map(Some)
     }
 
-    /// Returns the previous result of `n`, as the parts in which it is stored; `None` where it cannot be
-    /// read.
+    /// Returns the previous result of `n`, as the parts in which the result is stored. Returns `None` where
+    /// the result cannot be read.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -158,8 +160,8 @@ impl<'g> Differ<'g> {
         Ok(Some(vec![Part::whole(self.graph, state)]))
     }
 
-    /// Returns n′, the result after the change, which is `n` over the current tables. Where the previous
-    /// result of `n`, or of a node below it, can be read, `State + Δ` takes the place of a recompute.
+    /// Returns n′, the result after the change, which is `n` over the current tables. If the previous result
+    /// of `n` or of a node below `n` can be read, `State + Δ` replaces a recompute.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -190,8 +192,9 @@ impl<'g> Differ<'g> {
         self.graph.add(Consolidate::state(both).keyed(keys))
     }
 
-    /// Returns the result of `n` before the change: the stored result, or else the current result minus the
-    /// change. Under [`Rules::Global`] the result is recomputed over the previous tables.
+    /// Returns the result of `n` before the change. This is the stored result or, if none is stored, the
+    /// current result minus the change. Under [`Rules::Global`] the result is recomputed over the previous
+    /// tables.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -265,7 +268,7 @@ impl<'g> Differ<'g> {
         sum(self.graph, after, [after, minus])
     }
 
-    /// Returns `change`, with its rows merged if `needed`. An expression that can raise needs merged rows.
+    /// Returns `change`. Its rows are merged if `needed`. An expression that can raise needs merged rows.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].

@@ -1,8 +1,8 @@
 //! Differentiation, which makes ΔQ from Q.
 //!
 //! The law: for all states S and changes d, `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`. A delta can read
-//! the current state R′ and the change ΔR, which PostgreSQL provides. The previous state is not rebuilt where
-//! `R′ − ΔR` can be split into signed terms.
+//! the current state R′ and the change ΔR, which PostgreSQL provides. Where `R′ − ΔR` can be split into
+//! signed terms, the previous state is not rebuilt.
 //!
 //! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`). An operator may have a better
 //! rule ([`Differentiate`]). The laws check that both rules give the same result.

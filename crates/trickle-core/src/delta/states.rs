@@ -1,7 +1,8 @@
-//! The choice of the inner results that are stored. Stored inner results keep the work for a nested query's
-//! delta in proportion to the change.
+//! The choice of the inner results that are stored. With stored inner results, the work for the delta of a
+//! nested query stays proportional to the change.
 //!
-//! `State(n)` denotes n, so the deltas of all choices are equal. The choice affects only the cost.
+//! `State(n)` denotes the previous result of n, so the deltas of all choices are equal. The choice affects
+//! only the cost.
 
 use crate::agg::{Acc, nan};
 use crate::error::Result;
@@ -14,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The extent to which inner results are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// The result of the query alone.
+    /// Only the result of the query is stored.
     Result,
-    /// The result of the query, the accumulators of aggregates, and the counts behind DISTINCT. Also every
-    /// inner result whose change cannot be computed from the changes of its inputs alone.
+    /// The result of the query, the accumulators of aggregates, and the row counts for DISTINCT are stored.
+    /// Every other inner result is stored too if its change cannot be computed from the changes of its inputs
+    /// alone.
     #[default]
     Nested,
 }
 
 /// Rewrites a query so that as many of its operators as possible become accumulations. A linear aggregate
-/// becomes `finish ∘ accumulate`, an extremum gets a count of its group's rows beside it, and DISTINCT
-/// becomes a count of each row. If equal values of a key may be written differently, rows are first
-/// accumulated by the image of the key. The rewritten query is equal to the query.
+/// becomes `finish ∘ accumulate`. An aggregation with extrema also gets a count of each group's rows.
+/// DISTINCT becomes a count of each row. If equal values of a key may have different images, rows are first
+/// accumulated by the image of the key. The rewritten query is equivalent to the query.
 ///
 /// # Errors
 /// Errors of [`Graph::add`].
@@ -61,13 +63,13 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 pub struct Kept {
     /// Nodes whose own results are stored.
     pub stored: BTreeSet<NodeId>,
-    /// Nodes whose results can be derived from stored results. The result of such a node is the sum of these
-    /// parts. No key is in two of the parts.
+    /// Nodes whose results can be derived from stored results. The result of such a node is the sum of the
+    /// given parts. No key is in two parts.
     pub derived: BTreeMap<NodeId, Vec<Part>>,
 }
 
-/// A part of a result, read from a stored node: the rows of `stored` for which `known` is true, each mapped
-/// by `row`.
+/// A part of a result that is read from a stored node: the rows of `stored` for which `known` is true. `row`
+/// maps each of these rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The stored node, a [`State`].
@@ -98,14 +100,14 @@ impl Part {
 }
 
 impl Kept {
-    /// Makes a set of kept nodes in which `stored` are stored and no node is derived.
+    /// Makes the set of readable nodes in which the nodes `stored` are stored and no node is derived.
     pub fn stored(stored: BTreeSet<NodeId>) -> Kept {
         Kept { stored, derived: BTreeMap::new() }
     }
 }
 
-/// Returns the nodes under `root` whose results can be read. The result of `root` is always one of them;
-/// `keep` decides about inner results.
+/// Returns the nodes under `root` whose results can be read. The result of `root` can always be read; `keep`
+/// decides about inner results.
 ///
 /// # Errors
 /// Errors of [`Graph::add`].
@@ -124,9 +126,10 @@ pub fn kept(graph: &mut Graph, root: NodeId, keep: Keep) -> Result<Kept> {
     Ok(kept)
 }
 
-/// Derives the totals of an aggregation from the stored result of the query. Requires that the result shows
-/// all totals except the counts of NaN. A row of the result without NaN shows the totals of its group. Only
-/// the totals of other groups are therefore stored: `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
+/// Derives the totals of an aggregation from the stored result of the query. Requires that the result has
+/// columns for all totals except the counts of NaN. A row of the result without NaN contains the totals of
+/// its group. Separate storage is therefore needed only for the other groups:
+/// `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
 fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     let Rel::Map(map) = graph.rel(root).clone() else { return Ok(()) };
     let totals = map.input();
@@ -160,20 +163,20 @@ fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     Ok(())
 }
 
-/// The columns of a result that show the totals of an aggregation.
+/// The columns of a result that contain the totals of an aggregation.
 struct Shown {
-    /// For each column of the aggregation, the column of the result that shows this total; `None` for a count
-    /// of NaN.
+    /// For each column of the aggregation, the column of the result that contains this total. The value is
+    /// `None` for a count of NaN.
     totals: Vec<Option<usize>>,
     /// The columns of the aggregation that are counts of NaN.
     nans: Vec<usize>,
-    /// The columns of the result that show a total, or NaN in its place.
+    /// The columns of the result that contain a total, or NaN instead of the total.
     sums: Vec<usize>,
 }
 
 impl Shown {
-    /// Returns `None` where the result does not show some total. Returns `None` also where no NaN is counted,
-    /// since the result is then the aggregation itself.
+    /// Returns `None` where the result lacks a column for some total. Returns `None` also where no NaN is
+    /// counted, since the result is then the aggregation itself.
     fn of(graph: &Graph, map: &Map) -> Option<Shown> {
         let Rel::Accumulate(a) = graph.rel(map.input()) else { return None };
         let schema = graph.schema(map.input());
@@ -202,7 +205,7 @@ impl Shown {
         }
         let all = shown.totals.iter().enumerate().all(|(c, at)| at.is_some() || shown.nans.contains(&c));
         // In a row of the result without NaN, the counts of NaN are 0. The counts of NaN are therefore not
-        // read from the result, even where it shows them.
+        // read from the result, even if it contains them.
         shown.nans.iter().for_each(|c| shown.totals[*c] = None);
         (all && !shown.nans.is_empty()).then_some(shown)
     }
@@ -212,8 +215,7 @@ fn above_zero(count: Expr) -> Expr {
     Expr::call(FuncSig::comparison(">", count.ty().clone(), Type::Int8), vec![count, Expr::int8(0)])
 }
 
-/// Whether storing the operator's result replaces a recompute by a lookup. Requires also that a table can
-/// store the result.
+/// Whether storing the operator's result replaces a recompute by a lookup, and a table can store the result.
 fn pays(graph: &Graph, id: NodeId) -> bool {
     let nullary = graph.props(id).sources.is_empty();
     let storable = graph.schema(id).columns().iter().all(|c| c.ty.is_storable());

@@ -10,13 +10,13 @@ use crate::values::{compare, compare_as};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Returns the value of a call over the rows of one group, each with its positive weight.
+/// Returns the value of a call over the rows of one group. Each row has a positive weight.
 ///
 /// A call without ORDER BY reads the rows in structural order. An aggregate that depends on the order thus
-/// has exactly one value in the evaluator, though PostgreSQL leaves the value open.
+/// has exactly one value in the evaluator, though PostgreSQL does not determine the value.
 ///
 /// # Errors
-/// The errors that the arguments raise on rows that pass FILTER, and the errors that the aggregate raises.
+/// Fails if an argument raises an error on a row that passes FILTER, or if the aggregate raises an error.
 pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut found: Vec<(Vec<Datum>, Vec<Datum>, i64)> = Vec::new();
     for (row, w) in rows {
@@ -67,10 +67,10 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     family(&call.sig).value(call, &values)
 }
 
-/// Returns `Σ weight × value` of an accumulator over weighted rows; 0 if no row has a value.
+/// Returns `Σ weight × value` of an accumulator over weighted rows. The sum is 0 if no row has a value.
 ///
 /// # Errors
-/// The errors that the accumulator's expressions raise, and overflow of the sum (22003).
+/// Fails if an expression of the accumulator raises an error, or if the sum overflows (22003).
 pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;

@@ -1,4 +1,4 @@
-//! Evaluates plans: every node once, and the inputs of a node before the node itself.
+//! Evaluates plans. Every node is evaluated once, and the inputs of a node before the node itself.
 
 use super::{Context, Database, ZSet};
 use crate::error::{Error, Result};
@@ -13,8 +13,8 @@ const ROWS: u64 = 1 << 24;
 /// Returns the relation that `root` denotes over `database`.
 ///
 /// # Errors
-/// The errors that the plan's expressions raise on rows that are really evaluated, and an error for a plan
-/// that breaks the contract of an operator.
+/// Fails if an expression raises an error on a row for which it is evaluated, or if the plan breaks an
+/// operator's contract.
 pub fn eval(graph: &Graph, root: NodeId, database: &Database) -> Result<ZSet> {
     Evaluator::new(graph, database).eval(root).map(Arc::unwrap_or_clone)
 }
@@ -38,9 +38,9 @@ impl<'a> Evaluator<'a> {
         Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new(), limit: ROWS }
     }
 
-    /// Limits each relation of the plan to `rows` rows, copies counted; the default is some 16 million. The
-    /// limit is needed, since a recursion need not end, and since a chain of joins multiplies the copies of
-    /// rows.
+    /// Limits each relation of the plan to `rows` rows, where copies count. The default is some 16 million.
+    /// The limit is needed because a recursion may never end, and because a chain of joins multiplies the
+    /// copies of rows.
     #[must_use]
     pub fn within(self, rows: u64) -> Evaluator<'a> {
         Evaluator { limit: rows, ..self }
@@ -49,7 +49,7 @@ impl<'a> Evaluator<'a> {
     /// Returns the relation that `root` denotes over the database.
     ///
     /// # Errors
-    /// The errors of [`eval`], and 54000 if a relation has too many rows.
+    /// Fails as [`eval`] does, and with 54000 if a relation has too many rows.
     pub fn eval(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, false)
     }
@@ -58,7 +58,7 @@ impl<'a> Evaluator<'a> {
     /// and every change is empty.
     ///
     /// # Errors
-    /// The errors of [`eval`].
+    /// Fails as [`eval`] does.
     pub fn eval_before(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, true)
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The rows that agree on some key columns, with their weights, in structural order.
 #[derive(Default)]
 pub(crate) struct Group<'a> {
-    /// The values of the key columns in the row that [`shown_first`] puts first.
+    /// The values of the key columns in the row that comes first under [`shown_first`].
     pub(crate) key: Vec<Datum>,
     /// The weight of the row from which `key` is taken.
     weight: i64,
@@ -21,7 +21,7 @@ pub(crate) struct Group<'a> {
     pub(crate) rows: Vec<(&'a Row, i64)>,
 }
 
-/// Returns the groups of `input` by the columns `keys`, NULL equal to NULL.
+/// Returns the groups of `input` by the columns `keys`, where NULL is equal to NULL.
 pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Vec<Group<'a>> {
     let padded = padded(keys, schema);
     let mut groups: BTreeMap<SqlKey<Vec<Datum>>, Group<'a>> = BTreeMap::new();
@@ -39,8 +39,8 @@ pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Ve
     groups.into_values().collect()
 }
 
-/// Orders two equal rows, so that the row that is shown for both comes first. A row with a positive weight
-/// comes first. Among such rows, the row with the lesser images comes first, column by column.
+/// Orders two equal rows: the first row represents both in the result. A row with a positive weight comes
+/// first. Among such rows, the row with the lesser images comes first, column by column.
 pub(crate) fn shown_first<'t>(
     types: impl IntoIterator<Item = &'t Type>,
     (a, v): (&[Datum], i64),
@@ -51,7 +51,7 @@ pub(crate) fn shown_first<'t>(
     gone.then_with(|| images.find(|o| o.is_ne()).unwrap_or(Ordering::Equal)).then_with(|| a.cmp(b))
 }
 
-/// Whether trailing blanks in a key column do not count in comparisons.
+/// Whether comparisons of some key column ignore trailing blanks.
 fn padded(keys: &[usize], schema: &Schema) -> bool {
     keys.iter().any(|k| schema.column(*k).is_some_and(|c| c.ty.is_padded()))
 }
@@ -65,7 +65,7 @@ fn normal(key: &[Datum], columns: &[usize], schema: &Schema) -> Vec<Datum> {
     key.iter().zip(columns).map(strip).collect()
 }
 
-/// A join condition, with the rows of the right side indexed by the columns that the condition equates.
+/// A join condition, and an index of the right input's rows by the columns that the condition equates.
 pub(crate) struct Matcher<'a> {
     keys: JoinKeys,
     residual: Expr,
@@ -75,7 +75,7 @@ pub(crate) struct Matcher<'a> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Indexes `right` for the condition `on`, which is over the columns of both sides.
+    /// Indexes `right` for the condition `on`, which is over the columns of both inputs.
     pub(crate) fn new(on: &Expr, left: &'a Schema, right: &'a ZSet, right_schema: &Schema) -> Matcher<'a> {
         let mut keys = join_keys(on, left.len());
         let residual = Expr::and(std::mem::take(&mut keys.residual));
@@ -115,7 +115,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Returns the key of a row; `None` if the key has a NULL that is equal to nothing.
+/// Returns the key of a row. Returns `None` if the key has a NULL that equals no value.
 fn key(
     row: &Row,
     columns: &[usize],
@@ -130,7 +130,7 @@ fn key(
     Some(if padded { normal(&key, columns, schema) } else { key })
 }
 
-/// Returns the classes of SQL-equal rows: for each class, the first row by [`shown_first`] and the total
+/// Returns the classes of SQL-equal rows: for each class, the first row under [`shown_first`], and the total
 /// weight, which may be 0.
 pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
     let all: Vec<usize> = (0..schema.len()).collect();
@@ -138,7 +138,7 @@ pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
     groups(input, &all, schema).into_iter().map(|g| (total(&g), g)).map(|(w, g)| (g.key.into(), w)).collect()
 }
 
-/// Returns the row without the trailing blanks that do not count in comparisons.
+/// Returns the row without the trailing blanks that comparisons ignore.
 pub(crate) fn unpadded(row: &Row, schema: &Schema) -> Row {
     let all: Vec<usize> = (0..row.len()).collect();
     if padded(&all, schema) { normal(row, &all, schema).into() } else { row.clone() }

@@ -3,8 +3,8 @@
 //!
 //! An embedder can use the evaluator as an oracle for its own tests: put rows into a [`Database`], build or
 //! lower a plan, call [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights. In a
-//! change, removed rows have negative weights. Errors are results: if an expression divides by zero on a row
-//! that is processed, the whole evaluation gives that error.
+//! change, removed rows have negative weights. An error is a result too: if an expression divides by zero on
+//! a row that is processed, the whole evaluation fails with that error.
 //!
 //! Strings compare by bytes, the time zone is UTC, dates are written in ISO form. The value of a function
 //! that the evaluator does not know is a hash of its name and arguments.
@@ -80,7 +80,7 @@ pub struct Database {
     pub before: HashMap<TableId, ZSet>,
     /// ΔR, the change, by table; a table that is missing did not change.
     pub delta: HashMap<TableId, ZSet>,
-    /// The times t0 and t1, which expressions that read the clock read.
+    /// The times t0 and t1. Expressions that read the clock get these times.
     pub clock: Clock,
 }
 
@@ -94,7 +94,7 @@ pub struct Clock {
 }
 
 impl Database {
-    /// Returns a database that has the previous state and no changes, neither of a table nor of the clock.
+    /// Returns a database with the same previous state, in which no table and no clock changed.
     pub fn before(&self) -> Database {
         let clock = Clock { now: self.clock.then, ..self.clock };
         Database { before: self.before.clone(), delta: HashMap::new(), clock }
@@ -112,12 +112,12 @@ pub trait Evaluate {
     /// Returns the output of the operator over evaluated inputs.
     ///
     /// # Errors
-    /// The errors that the query's own expressions raise (division by zero, overflow, a second row in a
+    /// Fails if an expression of the query raises an error (division by zero, overflow, a second row in a
     /// scalar subquery …).
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet>;
 }
 
-/// The data that an operator may read beside its inputs.
+/// The data that an operator may read in addition to its inputs.
 pub struct Context<'a> {
     /// The plan.
     pub graph: &'a Graph,
@@ -144,7 +144,7 @@ impl Context<'_> {
     /// Checks that a relation may have `rows` rows.
     ///
     /// # Errors
-    /// 54000 if `rows` is more than the evaluator's limit.
+    /// Fails with 54000 if `rows` is more than the evaluator's limit.
     pub(crate) fn allows(&self, rows: u64) -> Result<()> {
         match rows <= self.limit {
             true => Ok(()),
@@ -156,7 +156,7 @@ impl Context<'_> {
     /// Returns the relation that `of` denotes over the previous state of the sources.
     ///
     /// # Errors
-    /// An internal error if the driver has not evaluated `of` yet, which is a bug.
+    /// Fails with an internal error if the driver has not evaluated `of` yet, which is a bug.
     pub fn stored(&self, of: NodeId) -> Result<&ZSet> {
         self.stored
             .get(of.index())

@@ -46,8 +46,7 @@ proptest! {
     fn the_order_is_total(a in datum(), b in datum(), c in datum()) {
         prop_assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
         prop_assert!(compare(&a, &a).is_eq());
-        // The order is transitive among values of one type only, which is enough, since a column has one
-        // type.
+        // The order is transitive only among values of one type. This is enough, since a column has one type.
         let alike = |x: &Datum, y: &Datum| x.is_null() || y.is_null() || rank(x) == rank(y);
         let one_type = alike(&a, &b) && alike(&a, &c) && alike(&b, &c);
         if one_type && compare(&a, &b).is_le() && compare(&b, &c).is_le() {

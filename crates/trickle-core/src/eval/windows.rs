@@ -10,8 +10,8 @@ use crate::values::compare_as;
 use crate::window::{Bound, Exclusion, OrderKey, Units, WindowCall};
 use std::cmp::Ordering;
 
-/// Returns the rows of a partition in the order of the keys, each row as often as its weight tells. Rows with
-/// equal keys are in structural order.
+/// Returns the rows of a partition in the order of the keys, each row as often as its weight. Rows with equal
+/// keys are in structural order.
 pub(crate) fn ordered<'a>(rows: &[(&'a Row, i64)], keys: &[OrderKey], schema: &Schema) -> Vec<&'a Row> {
     let mut all: Vec<&Row> = Vec::new();
     for (row, w) in rows {
@@ -57,7 +57,7 @@ struct Partition<'a> {
 /// Returns the value of a call for each of the ordered rows of a partition.
 ///
 /// # Errors
-/// The errors that the expressions of the call raise, and errors for arguments that the function refuses.
+/// Fails if an expression of the call raises an error, or if the function refuses an argument.
 pub(crate) fn over(
     window: &WindowCall,
     rows: &[&Row],
@@ -160,8 +160,8 @@ impl Partition<'_> {
         Ok(rows)
     }
 
-    /// Whether row `j` is at or after the start of the frame of row `i`, or, with `end`, at or before the end
-    /// of that frame.
+    /// Whether row `j` is at or after the start of the frame of row `i`. With `end`, whether row `j` is at or
+    /// before the end of that frame.
     fn reaches(&self, units: Units, bound: &Bound, i: usize, j: usize, end: bool) -> Result<bool> {
         let offset = |e: &crate::expr::Expr, back: bool| -> Result<i64> {
             let Datum::Int(n) = expr(e, &[])? else {
@@ -194,8 +194,8 @@ impl Partition<'_> {
     }
 
     /// Like [`Partition::reaches`], for a RANGE offset in the only order key. The distance of two NULLs is 0,
-    /// and the distance of NULL from any other value is infinite. A limit that overflows lies beyond every
-    /// row.
+    /// and the distance of NULL from any other value is infinite. A frame limit that overflows lies beyond
+    /// every row.
     fn in_range(
         &self,
         by: &crate::expr::Expr,

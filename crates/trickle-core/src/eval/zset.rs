@@ -13,7 +13,7 @@ pub type Row = Arc<[Datum]>;
 
 /// A finite function from rows to non-zero weights.
 ///
-/// Rows are told apart by image: 1.0 and 1.00 are two rows, also for `==` on Z-sets. [`same_bag`] compares
+/// Rows are distinguished by image: 1.0 and 1.00 are two rows, also for `==` on Z-sets. [`same_bag`] compares
 /// Z-sets by SQL's equality.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZSet {
@@ -25,7 +25,7 @@ impl ZSet {
     pub fn new() -> ZSet {
         ZSet::default()
     }
-    /// Adds `weight` to the weight of `row`. Weights are integers modulo 2⁶⁴, so the group laws are valid
+    /// Adds `weight` to the weight of `row`. Weights are integers modulo 2⁶⁴, so the laws of a group hold
     /// without exception.
     pub fn add(&mut self, row: Row, weight: i64) {
         if weight == 0 {
@@ -92,7 +92,7 @@ impl ZSet {
     pub fn iter(&self) -> impl Iterator<Item = (&Row, i64)> {
         self.rows.iter().map(|(r, w)| (r, *w))
     }
-    /// Returns the number of rows, copies counted; rows with negative weights count too.
+    /// Returns the number of rows, where copies count. Rows with negative weights count too.
     pub fn copies(&self) -> u64 {
         self.rows.values().fold(0, |n, w| n.saturating_add(w.unsigned_abs()))
     }
@@ -145,7 +145,7 @@ impl AsRef<[Datum]> for SqlKey<&Row> {
     }
 }
 
-/// Whether two Z-sets contain the same rows equally often, under SQL's equality of rows, with NULL equal to
+/// Whether two Z-sets contain the same rows equally often, under SQL's equality of rows. NULL is equal to
 /// NULL.
 pub fn same_bag(a: &ZSet, b: &ZSet) -> bool {
     // In the common case the images are equal too, and no rows have to be merged.
@@ -153,7 +153,7 @@ pub fn same_bag(a: &ZSet, b: &ZSet) -> bool {
 }
 
 /// Returns the rows on which two Z-sets differ, as lines `− row` and `+ row` for the message of a failed
-/// test; empty if the Z-sets are equal.
+/// test. The text is empty if the Z-sets are equal.
 pub fn difference(expected: &ZSet, found: &ZSet) -> String {
     let mut lines: Vec<(&[Datum], String)> = Vec::new();
     let gap = found.minus(expected);

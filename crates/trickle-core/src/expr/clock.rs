@@ -2,9 +2,9 @@
 //!
 //! The result of a query that reads the clock changes with time, though no row changes. A refresh at time t1
 //! continues from results of the previous refresh, at time t0, so a delta reads both times. Only two
-//! operators may read the clock: a [`Filter`](crate::rel::Filter), and a [`Map`](crate::rel::Map), within
-//! conditions that are its output columns. The changes of such an operator from t0 to t1 can be computed from
-//! the current rows, mostly through an index.
+//! operators may read the clock: a [`Filter`](crate::rel::Filter), and a [`Map`](crate::rel::Map). A Map may
+//! read it only inside conditions in its output expressions. The changes of such an operator from t0 to t1
+//! can be computed from the current rows, mostly through an index.
 
 use super::{Expr, ExprKind, FuncSig, IsTest};
 use crate::expr::Schema;
@@ -31,13 +31,13 @@ impl Expr {
         self.0.clock
     }
 
-    /// Returns the expression with `moment` in place of every time that it reads.
+    /// Returns the expression with every time that it reads replaced by `moment`.
     #[must_use]
     pub fn at(&self, moment: Moment) -> Expr {
         self.with_clock(|_| Expr::new(ExprKind::Clock(moment), Type::Timestamptz))
     }
 
-    /// Returns the expression with `time(m)` in place of every time `m` that it reads.
+    /// Returns the expression with every time `m` that it reads replaced by `time(m)`.
     #[must_use]
     pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Expr {
         if !self.reads_clock() {
@@ -49,21 +49,22 @@ impl Expr {
         })
     }
 
-    /// Returns a condition that is true where this condition is not. For a comparison with a value that reads
-    /// the clock alone, the result is the opposite comparison, which can use an index. Otherwise the result
-    /// is `IS NOT TRUE`.
+    /// Returns a condition that is true where this condition is not true. For a comparison with a value that
+    /// depends only on the clock, the result is the opposite comparison, since that can use an index.
+    /// Otherwise the result is `IS NOT TRUE`.
     ///
-    /// Precondition: the result stands in a conjunction with this condition at the other moment. For a row
-    /// that satisfies this condition at the other moment, the side that does not read the clock is not NULL.
-    /// The side that reads the clock is never NULL, as is checked before the opposite comparison is used.
+    /// Precondition: the result is used in a conjunction with this condition at the other moment. Let a row
+    /// satisfy this condition at the other moment. Then the operand that does not read the clock is not NULL.
+    /// The operand that reads the clock is never NULL; this is checked before the opposite comparison is
+    /// used.
     pub(crate) fn not_beside_itself(&self) -> Expr {
         let test =
             || Expr::new(ExprKind::Is { arg: self.clone(), test: IsTest::True, negated: true }, Type::Bool);
         self.opposite().unwrap_or_else(test)
     }
 
-    /// Returns the opposite of a comparison if one of its sides reads the clock alone and is never NULL; else
-    /// `None`. The opposite is true where the comparison is false.
+    /// Returns the opposite of a comparison if one operand depends only on the clock and is never NULL.
+    /// Otherwise returns `None`. The opposite is true where the comparison is false.
     fn opposite(&self) -> Option<Expr> {
         let opposite = |sig: &FuncSig| match &*sig.name {
             _ if sig.schema.is_some() || !sig.args.iter().all(is_scalar) => None,
@@ -88,10 +89,11 @@ impl Expr {
     }
 
     /// Returns conditions on rows. If this condition differs between t0 and t1 for a row, exactly one of the
-    /// returned conditions is true; otherwise none is.
+    /// returned conditions is true. Otherwise none of them is true.
     ///
-    /// A comparison with the clock is NULL at both times or at neither, since only the row decides about
-    /// NULL. A comparison that differs between the times therefore either became true or became false.
+    /// A comparison with the clock is NULL at both times or at neither time, since only the row determines
+    /// whether it is NULL. A comparison that differs between the times therefore either became true or became
+    /// false.
     pub(crate) fn turns(&self) -> Vec<Expr> {
         let (then, now) = (self.at(Moment::Then), self.at(Moment::Now));
         match (then.opposite(), now.opposite()) {
@@ -107,8 +109,8 @@ impl Expr {
         self.at(Moment::Then).same_as(self.at(Moment::Now))
     }
 
-    /// Returns the smallest conditions inside the expression that read the clock; `None` if the expression
-    /// also reads the clock outside conditions.
+    /// Returns the smallest conditions inside the expression that read the clock. Returns `None` if the
+    /// expression also reads the clock outside conditions.
     pub(crate) fn timed_conditions(&self) -> Option<Vec<Expr>> {
         if !self.reads_clock() {
             return Some(Vec::new());
@@ -128,9 +130,8 @@ impl Expr {
         }
     }
 
-    /// Whether a row satisfies the condition only because time passes from t0 to t1, or from t1 to t0. The
-    /// condition then requires one of its terms at one of these times, and the negation of the term at the
-    /// other time.
+    /// Whether only rows for which some term of the condition changes between t0 and t1 can satisfy it. The
+    /// condition then contains a term at one of these times, and the negation of this term at the other time.
     pub(crate) fn crosses(&self) -> bool {
         let terms = self.terms();
         let timed = terms.iter().filter(|t| t.reads_clock());
@@ -150,8 +151,8 @@ pub(super) fn is_now(e: &Expr) -> bool {
     }
 }
 
-/// Returns the time or interval that results from casting a constant to this type; `None` if servers may read
-/// the text differently.
+/// Returns the time or interval that results from casting a constant to this type. Returns `None` if servers
+/// may read the text differently.
 pub(super) fn written_time(from: &Expr, to: &Type) -> Option<Datum> {
     let Some(Datum::Text(text)) = from.as_literal() else { return None };
     match to {
@@ -175,8 +176,8 @@ pub(super) fn is_in_range(sig: &FuncSig, args: &[Expr]) -> bool {
     counted || is_near_now(sig, args)
 }
 
-/// Whether a call moves the time of the refresh by a constant of some centuries at most. From the time of any
-/// clock, such a move stays inside the range of times, so the call does not raise.
+/// Whether a call moves the time of the refresh by a constant of some centuries at most. The result stays
+/// inside the range of times for any time of a clock, so the call raises no error.
 fn is_near_now(sig: &FuncSig, args: &[Expr]) -> bool {
     const CENTURIES: u32 = 10;
     const DAYS: u32 = CENTURIES * 36_525;

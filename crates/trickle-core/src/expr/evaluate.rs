@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 /// they need. All arguments of a call are evaluated, from left to right, even if an earlier argument is NULL.
 ///
 /// # Errors
-/// The errors that PostgreSQL would raise for the parts that are really evaluated.
+/// Fails with the errors that PostgreSQL would raise for the parts that are evaluated.
 pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
     match e.kind() {
         ExprKind::Column(i) => row
@@ -29,7 +29,7 @@ pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
 /// Whether a condition is true on `row`, and neither false nor NULL.
 ///
 /// # Errors
-/// The errors of [`expr`].
+/// Fails as [`expr`] does.
 pub fn is_true(condition: &Expr, row: &[Datum]) -> Result<bool> {
     Ok(matches!(expr(condition, row)?, Datum::Bool(true)))
 }
@@ -120,7 +120,7 @@ enum Bounds {
     Slice(Option<i64>, Option<i64>),
 }
 
-/// Evaluates a subscript; `None` if an index or a bound is NULL.
+/// Evaluates a subscript. Returns `None` if an index or a bound is NULL.
 fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
     let at = at.map(|e| match expr(e, row)? {
         Datum::Int(i) => Ok(Some(i)),
@@ -151,12 +151,12 @@ fn subscript(array: Datum, at: &[Bounds]) -> Datum {
         let at = usize::try_from(*i).ok().and_then(|i| i.checked_sub(1));
         value = at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null);
     }
-    // With fewer subscripts than dimensions, there is no element.
+    // If there are fewer subscripts than dimensions, there is no element.
     if matches!(value, Datum::Array(_)) { Datum::Null } else { value }
 }
 
-/// Returns the slice; `None` if the slice is empty in any dimension. A dimension without a subscript is
-/// included as a whole.
+/// Returns the slice. Returns `None` if the slice is empty in any dimension. A dimension without a subscript
+/// is included as a whole.
 fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
     let Some((first, rest)) = at.split_first() else { return Some(array.clone()) };
     let (Datum::Array(items), Bounds::Slice(lower, upper)) = (array, first) else { return None };
@@ -198,7 +198,7 @@ fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
 /// know is a hash of its name and arguments.
 ///
 /// # Errors
-/// The errors that the function raises.
+/// Fails with the errors that the function raises.
 pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
     if sig.strict && args.iter().any(Datum::is_null) {
         return Ok(Datum::Null);
@@ -212,7 +212,7 @@ pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
     }
 }
 
-/// Returns the value of a call of a comparison operator; `None` for any other function.
+/// Returns the value of a call of a comparison operator. Returns `None` for any other function.
 fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     if !sig.is_operator() || sig.schema.is_some() {
         return None;
@@ -234,10 +234,10 @@ fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
     })
 }
 
-/// Compares rows of type `ty` field by field, from left to right. A NULL field leaves the result open, which
-/// gives NULL.
+/// Compares rows of type `ty` field by field, from left to right. If a NULL field leaves the result
+/// undetermined, the result is NULL.
 fn compare_records(ty: &Type, l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
-    // The type `record` itself has no fields.
+    // The type `record` itself does not tell the types of the fields.
     let types = if let Type::Record(types) = ty { types } else { &[][..] };
     let field = |i: usize| types.get(i).unwrap_or(&Type::Unknown);
     // `=` and `<>` compare all fields, since one difference decides the result. Other comparisons stop at the

@@ -45,7 +45,8 @@ impl Expr {
         self.0.raises
     }
 
-    /// Whether the expression contains a condition or a choice that properties of the columns may decide.
+    /// Whether the expression contains a condition or a choice whose outcome may follow from properties of
+    /// the columns.
     pub(crate) fn is_logical(&self) -> bool {
         self.0.logical
     }
@@ -75,8 +76,8 @@ impl Expr {
         }
     }
 
-    /// Returns the number of fractional digits with which every finite value of this numeric expression is
-    /// written, if the plan determines this number: [`Expr::scales`] then has one element.
+    /// Returns the number of fractional digits that every finite value of this numeric expression has, if the
+    /// plan determines this number. [`Expr::scales`] then has exactly one element.
     pub fn fixed_scale(&self) -> Option<u16> {
         match self.scales()?.as_slice() {
             [one] => Some(*one),
@@ -84,14 +85,13 @@ impl Expr {
         }
     }
 
-    /// Returns the numbers of fractional digits with which finite values of this numeric expression are
-    /// written, in ascending order, if the plan determines these numbers and they are few. Sums of such
-    /// values can be added and subtracted, and the number of digits shows no trace of removed values.
+    /// Returns the numbers of fractional digits that finite values of this numeric expression can have, in
+    /// ascending order. Returns them only if the plan determines these numbers and they are few. Sums of such
+    /// values can be added and subtracted, and their numbers of digits show no trace of removed values.
     ///
     /// A column `numeric(p,s)` has the scale `s`. The results of `+` and `−` have the larger scale of the
-    /// operands, and the result of `*` has the sum of the scales (PostgreSQL's numeric rules,
-    /// src/backend/utils/adt/numeric.c). Integers have scale 0, and so have the integral fields of a date
-    /// (timestamp.c).
+    /// operands. The result of `*` has the sum of the scales (src/backend/utils/adt/numeric.c of PostgreSQL).
+    /// Integers have scale 0, as do the integral fields of a date (timestamp.c).
     pub fn scales(&self) -> Option<Vec<u16>> {
         match self.ty() {
             ty if ty.is_integer() => return Some(vec![0]),
@@ -117,7 +117,8 @@ impl Expr {
         (!scales.is_empty() && scales.len() <= MOST_SCALES).then_some(scales)
     }
 
-    /// Whether an expression with known [`Expr::scales`] may be infinite, as fields of an infinite time are.
+    /// Whether an expression with known [`Expr::scales`] may be infinite. For example, fields of an infinite
+    /// time are infinite.
     pub fn may_be_infinite(&self) -> bool {
         let mut found = false;
         self.visit(&mut |e| found |= matches!(e.kind(), ExprKind::Call(sig, _) if &*sig.name == "extract"));
@@ -176,8 +177,8 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
     }
 }
 
-/// Whether a call divides integers by a constant other than 0 and −1, and so cannot raise. Dividing the least
-/// integer by −1 overflows.
+/// Whether a call divides integers by a constant other than 0 and −1. Such a call cannot raise an error.
+/// Dividing the least integer by −1 overflows.
 pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
     let constant = |e: &Expr| match e.kind() {
         ExprKind::Cast(from) if from.ty().is_integer() => from.as_literal().cloned(),

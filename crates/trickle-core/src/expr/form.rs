@@ -1,10 +1,10 @@
-//! Calls with a grammar of their own, such as `JSON_VALUE(a, b RETURNING integer)` and `a IS DOCUMENT`.
+//! Calls that have a special grammar, such as `JSON_VALUE(a, b RETURNING integer)` and `a IS DOCUMENT`.
 
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A part of the text of a call with a grammar of its own.
+/// A part of the text of a call that has a special grammar.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FormPiece {
     /// Keywords, a comma, a colon or a parenthesis.
@@ -19,7 +19,7 @@ pub enum FormPiece {
     Argument,
 }
 
-/// Returns the pieces of a form, each with a flag that tells whether a space stands before the piece.
+/// Returns the pieces of a call's text, each with a flag: whether a space comes before the piece.
 pub(crate) fn spaced(form: &[FormPiece]) -> impl Iterator<Item = (bool, &FormPiece)> {
     let before = std::iter::once(None).chain(form.iter().map(Some));
     before.zip(form).map(|(before, piece)| (before.is_some_and(|b| b.is_apart_from(piece)), piece))

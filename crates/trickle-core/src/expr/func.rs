@@ -1,5 +1,5 @@
-//! Function and operator signatures: the properties of a function that the engine must know to have calls of
-//! the function in a plan.
+//! Function and operator signatures. The engine must know these properties of a function before a plan can
+//! contain calls of the function.
 
 use super::FormPiece;
 use crate::types::Type;
@@ -27,7 +27,7 @@ crate::vocabulary::words! {
     }
 }
 
-/// The kind of a function. The kind also decides how a call of the function is written.
+/// The kind of a function, which also determines the syntax of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FuncKind {
     /// `f(a, b)`
@@ -36,7 +36,7 @@ pub enum FuncKind {
     Operator,
     /// An aggregate.
     Aggregate,
-    /// A window function that is no aggregate.
+    /// A window function that is not an aggregate.
     Window,
     /// A function that returns a set of rows.
     SetReturning,
@@ -49,35 +49,35 @@ pub enum FuncKind {
 /// The resolved signature of a function or operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FuncSig {
-    /// The schema that is printed before the name; `None` for functions in `pg_catalog`.
+    /// The schema that is printed before the name. `None` for functions in `pg_catalog`.
     pub schema: Option<Arc<str>>,
-    /// The name of the function, unquoted; for an operator, its symbol.
+    /// The name of the function, unquoted. For an operator, the name is its symbol.
     pub name: Arc<str>,
-    /// The kind of the function, which also decides how a call is written.
+    /// The kind of the function, which also determines the syntax of a call.
     pub kind: FuncKind,
     /// The argument types that the function declares.
     pub args: Vec<Type>,
     /// The return type. For a function that returns rows of several columns, the type is a [`Type::Record`]
     /// of the columns' types.
     pub ret: Type,
-    /// The names of the function's columns in FROM; empty for a function with one column, which has the name
-    /// of the function.
+    /// The names of the function's columns in FROM. The list is empty for a function with one column, which
+    /// has the name of the function.
     #[serde(default)]
     pub columns: Vec<Arc<str>>,
-    /// The text of a call that has a grammar of its own; empty for all other calls.
+    /// The text of a call that has a special grammar. Empty for all other calls.
     #[serde(default)]
     pub form: Vec<FormPiece>,
     /// The volatility of the function.
     pub volatility: Volatility,
-    /// Whether the result is NULL, without a call, as soon as an argument is NULL.
+    /// Whether the result is NULL if any argument is NULL; the function is then not called.
     pub strict: bool,
-    /// Whether the result is never NULL when no argument is.
+    /// Whether the result is never NULL when no argument is NULL.
     pub never_null: bool,
     /// Whether a call can raise an error.
     pub raises: bool,
 }
 
-/// Hashes the name and the argument types only, which tell most functions apart.
+/// Hashes only the name and the argument types, since these tell most functions apart.
 impl Hash for FuncSig {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
@@ -86,7 +86,8 @@ impl Hash for FuncSig {
 }
 
 impl FuncSig {
-    /// Makes a comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises.
+    /// Makes a comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises an
+    /// error.
     pub fn comparison(op: &str, left: Type, right: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
@@ -103,7 +104,7 @@ impl FuncSig {
         })
     }
 
-    /// Makes an immutable, strict operator that can raise, such as `+`.
+    /// Makes an immutable, strict operator that can raise an error, such as `+`.
     pub fn operator(op: &str, args: Vec<Type>, ret: Type) -> Arc<FuncSig> {
         Arc::new(FuncSig {
             schema: None,
@@ -120,7 +121,8 @@ impl FuncSig {
         })
     }
 
-    /// Makes the signature that returns field `name`, of type `ret`, of a composite value of type `of`.
+    /// Makes the signature that returns a field of a composite value. The value has type `of`, and its field
+    /// `name` has type `ret`.
     pub fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
         let kind = FuncKind::Field;
         let sig = FuncSig::unknown(None, name, vec![of], ret);
@@ -136,7 +138,8 @@ impl FuncSig {
         Arc::new(FuncSig { kind, columns, volatility, never_null: true, raises: false, ..sig })
     }
 
-    /// Makes the signature of a function of which only the types are known: volatile, not strict, can raise.
+    /// Makes the signature of a function of which only the types are known: volatile, not strict, can raise
+    /// an error.
     pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
         FuncSig {
             schema: schema.map(Arc::from),
@@ -153,12 +156,12 @@ impl FuncSig {
         }
     }
 
-    /// Whether a call of the function is written with a symbol.
+    /// Whether the function is written as a symbol.
     pub fn is_operator(&self) -> bool {
         self.kind == FuncKind::Operator
     }
 
-    /// Whether the function is one of the engine's own comparison operators.
+    /// Whether the function is a comparison operator that is built into the engine.
     pub fn is_comparison(&self) -> bool {
         let symbol = matches!(&*self.name, "=" | "<>" | "<" | "<=" | ">" | ">=");
         symbol && self.is_operator() && self.args.len() == 2 && self.schema.is_none()

@@ -1,7 +1,8 @@
-//! Images: the way in which a value is written, for types whose equal values may be written differently.
+//! Images of values, for types whose equal values may have different images. The image of a value is how it
+//! is written, byte for byte.
 //!
-//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the value that is stored. Rows are
-//! therefore told apart by image, and keys of groups, joins and DISTINCT by equality.
+//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL outputs the stored value. Rows are
+//! therefore distinguished by image, but keys of groups, joins and DISTINCT by equality.
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};
@@ -9,18 +10,18 @@ use crate::types::{Datum, Numeric, Type, WRITTEN};
 use std::cmp::Ordering;
 
 impl Expr {
-    /// Whether equal values of the expression are always written alike.
+    /// Whether equal values of the expression always have the same image.
     pub fn is_exact(&self) -> bool {
         self.ty().is_exact() || self.fixed_scale().is_some()
     }
 
-    /// Returns an expression that differs between equal values that are written differently, and that is
-    /// never NULL. Returns `None` if equal values are always written alike.
+    /// Returns an expression that has different values for equal values with different images, and that is
+    /// never NULL. Returns `None` if equal values always have the same image.
     ///
-    /// For numerics the image is the scale, which is cheap to compute and to hash. Equal finite values of one
-    /// scale have equal digits. NaN and the infinities have no scale, and each of them is written in one way
-    /// only. Values of `bpchar` differ in the number of trailing blanks. For every other type the image is
-    /// the text.
+    /// For numerics the image is the scale, which is cheap to compute and to hash. Equal finite values of the
+    /// same scale have equal digits. NaN and the infinities have no scale, and each of them is written in
+    /// only one way. Equal values of `bpchar` differ in the number of trailing blanks. For every other type
+    /// the image is the text.
     pub fn image(&self) -> Option<Expr> {
         if self.is_exact() {
             return None;
@@ -41,8 +42,8 @@ impl Expr {
         Some(Expr::new(ExprKind::Coalesce(vec![image, none]), ty))
     }
 
-    /// Returns, for a number whose equal values may be written differently, a number of the same type that
-    /// has the same order as the images.
+    /// Returns an expression of the same type that has the same order as the images. The argument is a number
+    /// whose equal values may have different images.
     pub(crate) fn rank(&self) -> Option<Expr> {
         let number = |x: f64| Expr::literal(Datum::Float(x), self.ty().clone());
         match self.ty() {
@@ -57,8 +58,8 @@ impl Expr {
         }
     }
 
-    /// Whether the expression has equal values for equal values of its columns, in whichever way these are
-    /// written. Sums and comparisons have this property, casts to `text` do not.
+    /// Whether the expression has equal values for equal values of its columns, whatever their images are.
+    /// Sums and comparisons have this property; casts to `text` do not.
     pub fn respects_equality(&self) -> bool {
         let mut exact = true;
         self.visit(&mut |e| exact &= e.as_column().is_none() || e.is_exact());
@@ -80,8 +81,8 @@ impl Expr {
     }
 }
 
-/// Compares the images of two equal values. Of equal values in a group, the value with the least image is
-/// shown.
+/// Compares the images of two equal values. Where a group has several equal values, the result has the value
+/// with the least image.
 pub(crate) fn compare_images(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         _ if ty.is_exact() => Ordering::Equal,
@@ -107,8 +108,8 @@ mod tests {
         Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
     }
 
-    /// Each class has equal values of one type, each written differently, so the images in a class must
-    /// differ.
+    /// Each class has equal values of one type, each written differently. The images in a class must
+    /// therefore differ.
     #[test]
     fn images_tell_apart_what_equality_does_not() {
         let day = |days, micros| Datum::Interval(Interval { months: 0, days, micros });

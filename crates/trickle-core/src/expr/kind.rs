@@ -15,11 +15,11 @@ pub enum ExprKind {
     Clock(Moment),
     /// A function or operator applied to arguments.
     Call(Arc<FuncSig>, Vec<Expr>),
-    /// `CAST(e AS type)`; the target type is the type of the expression.
+    /// `CAST(e AS type)`. The target type is the type of this expression.
     Cast(Expr),
-    /// Three-valued conjunction of at least two terms; evaluated left to right.
+    /// Three-valued conjunction of at least two terms, which are evaluated from left to right.
     And(Vec<Expr>),
-    /// Three-valued disjunction of at least two terms; evaluated left to right.
+    /// Three-valued disjunction of at least two terms, which are evaluated from left to right.
     Or(Vec<Expr>),
     /// Three-valued negation.
     Not(Expr),
@@ -32,13 +32,13 @@ pub enum ExprKind {
         /// Whether the test is `IS NOT`.
         negated: bool,
     },
-    /// `l IS [NOT] DISTINCT FROM r`: equality under which NULL equals NULL.
+    /// `l IS [NOT] DISTINCT FROM r`: equality in which NULL equals NULL.
     Distinct {
-        /// Left side.
+        /// The left operand.
         left: Expr,
-        /// Right side.
+        /// The right operand.
         right: Expr,
-        /// Whether the comparison is `IS NOT DISTINCT FROM`, which is true where the sides are the same.
+        /// Whether the comparison is `IS NOT DISTINCT FROM`, which is true where the operands are the same.
         negated: bool,
     },
     /// `CASE WHEN c THEN v … ELSE e END`; a missing ELSE is a NULL literal.
@@ -48,9 +48,9 @@ pub enum ExprKind {
         /// The value if no condition is true.
         otherwise: Expr,
     },
-    /// `COALESCE(…)`: the first argument that is not NULL; later arguments are not evaluated.
+    /// `COALESCE(…)`: the first argument that is not NULL. Later arguments are not evaluated.
     Coalesce(Vec<Expr>),
-    /// `GREATEST(…)`, or `LEAST(…)`; NULLs are ignored.
+    /// `GREATEST(…)` or `LEAST(…)`. Arguments that are NULL are ignored.
     Extreme {
         /// Whether the function is `GREATEST`.
         greatest: bool,
@@ -61,7 +61,7 @@ pub enum ExprKind {
     Quantified {
         /// The operator, a signature of two arguments.
         op: Arc<FuncSig>,
-        /// Left side.
+        /// The left operand.
         arg: Expr,
         /// The array.
         array: Expr,
@@ -84,7 +84,7 @@ pub enum ExprKind {
     ManyRows,
 }
 
-/// The right side of `IS`.
+/// The test after `IS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IsTest {
     /// `IS NULL`
@@ -100,7 +100,7 @@ pub enum IsTest {
 pub enum Subscript<T = Expr> {
     /// `[i]`
     Index(T),
-    /// `[l:u]`; a bound that is left out is the bound of the array.
+    /// `[l:u]`. A bound that is left out is the bound of the array.
     Slice(Option<T>, Option<T>),
 }
 
@@ -140,7 +140,7 @@ pub struct SortKey {
     pub expr: Expr,
     /// Whether the order is `DESC`.
     pub descending: bool,
-    /// Whether NULLs come first. By PostgreSQL's default, NULLs are last for ASC and first for DESC.
+    /// Whether NULLs come first. By default in PostgreSQL, NULLs are last for ASC and first for DESC.
     pub nulls_first: bool,
 }
 

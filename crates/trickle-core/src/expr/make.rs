@@ -30,7 +30,7 @@ impl Expr {
         let ty = sig.ret.clone();
         Expr::new(ExprKind::Call(sig, args), ty)
     }
-    /// Casts to `ty`; adds no cast to an expression that is of type `ty` already.
+    /// Casts to `ty`. If the expression has type `ty` already, no cast is added.
     #[must_use]
     pub fn cast(self, ty: Type) -> Expr {
         if *self.ty() == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
@@ -85,13 +85,13 @@ impl Expr {
     pub fn is_not_false(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::False, negated: true }, Type::Bool)
     }
-    /// Makes `self = other`, SQL's equality, which is NULL if a side is NULL.
+    /// Makes `self = other`, SQL's equality, which is NULL if an operand is NULL.
     #[must_use]
     pub fn equals(self, other: Expr) -> Expr {
         let sig = FuncSig::comparison("=", self.ty().clone(), other.ty().clone());
         Expr::call(sig, vec![self, other])
     }
-    /// Makes `self IS NOT DISTINCT FROM other`, the equality under which rows are the same row.
+    /// Makes `self IS NOT DISTINCT FROM other`, the equality that decides whether two rows are the same row.
     #[must_use]
     pub fn same_as(self, other: Expr) -> Expr {
         Expr::new(ExprKind::Distinct { left: self, right: other, negated: true }, Type::Bool)

@@ -1,6 +1,6 @@
 //! Typed scalar expressions over the columns of one input row.
 //!
-//! Columns are positions. Every node knows its type. No expression is raw SQL text: an unknown function is an
+//! Columns are positions. Every node knows its type. No expression is raw SQL text. An unknown function is an
 //! [`ExprKind::Call`] with typed arguments, a volatility and a strictness, like any other function.
 
 mod clock;
@@ -36,8 +36,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Expr(Arc<Form>);
 
-/// The contents of an expression. Properties that are often needed are derived once, from the properties of
-/// the operands.
+/// The contents of an expression. Frequently needed properties are derived once, from the properties of the
+/// operands.
 struct Form {
     kind: ExprKind,
     ty: Type,
@@ -71,8 +71,8 @@ impl fmt::Debug for Expr {
 }
 
 impl Expr {
-    /// Makes an expression of the given form and type. The caller must make sure that an expression of this
-    /// form has type `ty`.
+    /// Makes an expression of the given form and type. The caller must ensure that an expression of this form
+    /// has type `ty`.
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
@@ -114,7 +114,7 @@ impl Expr {
         Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock, size }))
     }
     /// Returns the number of nodes of the expression. Operands may be shared, but every walk or print of an
-    /// expression meets an operand once for each occurrence. The size of `n` nested NULLIFs is therefore
+    /// expression visits an operand once for each occurrence. The size of `n` nested NULLIFs is therefore
     /// about 2ⁿ.
     pub fn size(&self) -> usize {
         self.0.size as usize
@@ -129,7 +129,7 @@ impl Expr {
     }
 
     /// Returns the terms of a top-level conjunction. Any other expression is its own only term, and TRUE has
-    /// none.
+    /// no terms.
     pub fn terms(&self) -> &[Expr] {
         match self.kind() {
             ExprKind::And(terms) => terms,

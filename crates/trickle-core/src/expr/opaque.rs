@@ -1,6 +1,6 @@
 //! Values for functions that the evaluator does not know. The value is a seeded hash of the function's name
-//! and arguments, as a value of the result type. Equal arguments give equal results, and a law about plans
-//! may use no other property of the value.
+//! and arguments, as a value of the result type. Equal arguments give equal results. A law about plans may
+//! rely on no other property of the value.
 
 use super::{FuncKind, FuncSig};
 use crate::types::{Datum, Interval, Numeric, Type};

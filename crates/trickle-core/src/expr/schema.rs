@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// A column of a relation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// The name of the column for people who read plans and SQL. The name identifies no column: columns are
-    /// positions.
+    /// The name of the column for people who read plans and SQL. The name does not identify the column, since
+    /// columns are positions.
     pub label: Arc<str>,
     /// The type of the column's values.
     pub ty: Type,
-    /// Whether the column may have NULLs.
+    /// Whether the column may contain NULL.
     pub nullable: bool,
 }
 
@@ -31,7 +31,7 @@ impl Schema {
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
-    /// Returns the column at position `index`; `None` where the schema has fewer columns.
+    /// Returns the column at position `index`. Returns `None` where the schema has fewer columns.
     pub fn column(&self, index: usize) -> Option<&Column> {
         self.columns.get(index)
     }
@@ -66,11 +66,11 @@ impl Schema {
     pub fn identity(&self) -> Vec<Expr> {
         (0..self.len()).map(|i| self.expr(i)).collect()
     }
-    /// Whether both schemas have the same types in the same order. Labels and nullability do not count.
+    /// Whether both schemas have the same types in the same order. Labels and nullability are ignored.
     pub fn same_types(&self, other: &Schema) -> bool {
         self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
     }
-    /// Whether equal rows of this schema are always written alike.
+    /// Whether equal rows of this schema always have the same image.
     pub fn is_exact(&self) -> bool {
         self.columns.iter().all(|c| c.ty.is_exact())
     }

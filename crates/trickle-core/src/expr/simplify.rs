@@ -7,7 +7,7 @@ use crate::types::{Datum, Type};
 impl Expr {
     /// Returns an expression that has the same value on every row of `input`. A NULL test of a value that is
     /// never NULL becomes a constant. Parts that a constant condition makes unreachable are dropped. No part
-    /// that can raise is dropped or moved.
+    /// that can raise an error is dropped or moved.
     #[must_use]
     pub fn simplified(&self, input: &Schema) -> Expr {
         if !self.is_logical() {
@@ -60,7 +60,7 @@ fn is(e: &Expr, value: bool) -> bool {
     e.as_literal() == Some(&Datum::Bool(value))
 }
 
-/// Drops the arms of a CASE that are never evaluated.
+/// Drops the branches of a CASE that are never evaluated.
 fn case(whens: &[(Expr, Expr)], otherwise: &Expr, ty: &Type) -> Expr {
     let mut kept = Vec::new();
     let mut last = otherwise;

@@ -98,7 +98,7 @@ impl Expr {
         if by == 0 { self.clone() } else { self.map_columns(|i| i + by) }
     }
 
-    /// Replaces each column `i` by `exprs[i]`, which composes two maps.
+    /// Replaces each column `i` by `exprs[i]`. This composes two maps.
     #[must_use]
     pub fn substitute(&self, exprs: &[Expr]) -> Expr {
         self.rewrite(&mut |e| match e.kind() {

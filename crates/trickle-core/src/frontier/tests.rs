@@ -1,5 +1,5 @@
-//! The algebra against explicit sets, and a simulation of PostgreSQL's transactions against "exactly one
-//! window".
+//! Tests that compare the algebra of frontiers with explicit sets. A simulation of PostgreSQL's transactions
+//! also tests that each row is in exactly one window.
 
 use super::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn taken() -> impl Strategy<Value = Frontier> {
     (snapshots(), owns()).prop_map(|(s, own)| Frontier::new(7, 5, &s, own))
 }
 
-/// Generates frontiers; a join of two has several partly counted transactions.
+/// Generates frontiers. A join of two frontiers has several partly counted transactions.
 fn frontiers() -> impl Strategy<Value = Frontier> {
     (taken(), prop::option::of(taken())).prop_map(|(a, b)| match b {
         Some(b) => a.join(&b).unwrap(),
@@ -95,7 +95,8 @@ proptest! {
 
 #[test]
 fn own_transaction_is_tested_before_visibility() {
-    // PostgreSQL gives '770:772:' to transaction 770 itself: it looks visible although it has not ended.
+    // PostgreSQL gives the snapshot '770:772:' to transaction 770 itself. In it, the transaction looks
+    // visible although it has not ended.
     let s: Snapshot = "770:772:".parse().unwrap();
     let f = Frontier::new(1, 1, &s, Some((770, 4)));
     assert!(f.contains(770, 4) && !f.contains(770, 5) && f.contains(771, 9));
@@ -139,12 +140,13 @@ fn another_database_does_not_match() {
     assert_eq!(a.partial_cmp(&b), None);
 }
 
-/// A model of PostgreSQL's transactions: ids in order of first write, snapshots as it builds them.
+/// A model of PostgreSQL's transactions. Ids are given in the order of first writes, and snapshots are built
+/// as in PostgreSQL.
 #[derive(Default)]
 struct Server {
     next: Xid,
     running: BTreeSet<Xid>,
-    /// Rows captured: transaction, command, and whether the transaction has committed.
+    /// Captured rows: transaction, command, and whether the transaction has committed.
     rows: Vec<(Xid, Command)>,
     committed: BTreeSet<Xid>,
 }
@@ -155,8 +157,8 @@ impl Server {
         self.running.insert(self.next);
         self.next
     }
-    /// Takes a snapshot as `GetSnapshotData` does: the own transaction counts for xmin but is not listed, and
-    /// may lie below xmax.
+    /// Takes a snapshot as `GetSnapshotData` does: the own transaction counts for `xmin` but is not listed,
+    /// and may be less than `xmax`.
     fn snapshot(&self, own: Option<Xid>) -> Snapshot {
         let done = self.committed.iter().next_back().copied().unwrap_or(0) + 1;
         let list: Vec<Xid> =
@@ -178,8 +180,8 @@ enum Event {
     Write(usize),
     Commit(usize),
     Abort(usize),
-    /// A refresh in a transaction of its own, which writes captured rows first, and takes its id before or
-    /// after the snapshot.
+    /// A refresh in a separate transaction. The transaction writes captured rows first, and gets its id
+    /// before or after the snapshot.
     Refresh {
         writes: u8,
         id_first: bool,
@@ -200,7 +202,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..60)
 }
 
-/// The stream table as the transactions that updated it leave it: the stored frontier and the rows applied.
+/// The state of the stream table after each transaction that updated it: the stored frontier and the applied
+/// rows.
 #[derive(Clone)]
 struct Kept {
     frontier: Frontier,
@@ -220,13 +223,13 @@ impl Kept {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// Long open transactions, commits in any order, refreshes alone and within user transactions that go on
-    /// writing: in the end every committed row was applied exactly once.
+    /// The simulation has long open transactions and commits in any order. Refreshes run alone, and within
+    /// user transactions that continue to write. In the end, every committed row was applied exactly once.
     #[test]
     fn every_committed_row_is_in_exactly_one_window(events in events()) {
         let mut server = Server { next: 100, ..Server::default() };
         let mut kept = Kept { frontier: Frontier::empty(1, 1), applied: Vec::new() };
-        // A refresh within an open transaction locks the table until that transaction ends.
+        // A refresh within a user's transaction locks the table until that transaction ends.
         let mut holder: Option<(Xid, Kept)> = None;
         let mut open: Vec<(Xid, Command)> = Vec::new();
         for event in events {

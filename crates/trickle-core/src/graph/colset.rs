@@ -7,8 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ColSet {
     first: u64,
-    /// The words of the bitmap after the first word. The last of them is not 0, so that equal sets have equal
-    /// words.
+    /// The words of the bitmap after the first word. The last word is not 0, so equal sets have equal words.
     rest: Vec<u64>,
 }
 
@@ -112,7 +111,7 @@ impl ColSet {
         }
         self.iter().map(|c| c + by).collect()
     }
-    /// Returns the set with every member mapped by `f`; `None` where `f` gives `None` for a member.
+    /// Returns the set with every member mapped by `f`. Returns `None` if `f` returns `None` for a member.
     pub fn map(&self, mut f: impl FnMut(usize) -> Option<usize>) -> Option<ColSet> {
         self.iter().map(&mut f).collect()
     }
@@ -166,8 +165,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest::proptest! {
-        /// Compares a `ColSet` with the `BTreeSet` that it stands for, with members below and above the limit
-        /// of a word.
+        /// Compares a `ColSet` with a `BTreeSet` of the same members, below and above the limit of a word.
         #[test]
         fn a_set_of_columns_is_a_set(
             a in proptest::collection::btree_set(0usize..200, 0..6),

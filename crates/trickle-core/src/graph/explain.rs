@@ -13,8 +13,8 @@ use std::fmt::Write;
 /// The form in which a plan is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// An indented tree. A node with several readers is written in full once. Its other occurrences show only
-    /// its name.
+    /// An indented tree. A node that several operators read is written in full once. At its other
+    /// occurrences, only its name is written.
     Text,
     /// A graph in Graphviz's DOT language.
     Dot,
@@ -22,7 +22,7 @@ pub enum Format {
     Mermaid,
 }
 
-/// A remark on a node, which is shown beside its operator. The empty text stands for no remark.
+/// A note on a node, which is written after the node's operator. An empty text means that there is no note.
 pub type Note<'a> = &'a dyn Fn(NodeId) -> &'static str;
 
 /// Draws the plan under `root`.
@@ -138,7 +138,7 @@ fn concat(inputs: &[&Node]) -> Schema {
     inputs.iter().fold(Schema::new([]), |s, n| s.concat(n.schema()))
 }
 
-/// Returns a comma-separated list of expressions. They read the columns of all inputs, placed side by side.
+/// Returns a comma-separated list of expressions. They read the concatenated columns of all inputs.
 pub(crate) fn describe_exprs(exprs: &[Expr], inputs: &[&Node]) -> String {
     let schema = concat(inputs);
     exprs.iter().map(|e| describe(e, &schema)).collect::<Vec<_>>().join(", ")
@@ -240,7 +240,7 @@ fn column(index: usize, schema: &Schema) -> String {
     schema.column(index).map_or_else(|| format!("#{index}"), |c| format!("{}#{index}", c.label))
 }
 
-/// Returns a call as `f(a, b)`, or in the form that SQL's grammar has for the function.
+/// Returns a call as `f(a, b)`, or in the special syntax that SQL has for the function.
 fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
     let mut args = args.iter().map(|a| describe(a, s));
     if sig.form.is_empty() {

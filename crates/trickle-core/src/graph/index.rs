@@ -1,4 +1,4 @@
-//! The index that finds the node of an operator.
+//! The index that finds the node for an operator.
 
 /// Numbers of nodes by the hash of their operator. The index is an open-addressing table that is at most half
 /// full. The nodes store the hashes, so a copy of the index copies only numbers.
@@ -16,8 +16,8 @@ impl Index {
         self.probe(hash).map(|slot| self.slots[slot]).take_while(|id| *id != FREE).find(|id| is(*id))
     }
 
-    /// Adds a number that the index does not contain yet. `hash_of` returns the hash of a number that the
-    /// index contains.
+    /// Adds a number that the index does not contain yet. `hash_of` returns the hash for a number in the
+    /// index.
     pub(super) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         if self.slots.len() < 2 * (self.used + 1) {
             let size = (2 * self.slots.len()).max(32);

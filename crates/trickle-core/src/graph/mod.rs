@@ -1,8 +1,9 @@
-//! The operator graph: an arena of hash-consed nodes, in which inputs stand before their readers.
+//! The operator graph: an arena of hash-consed nodes, in which inputs come before the operators that read
+//! them.
 //!
-//! One graph contains a query, its delta and all intermediate plans. Equal plans are the same node. No code
-//! is needed to share plans, to differentiate each plan once, or to find common sub-expressions. A walk over
-//! a plan is a loop.
+//! One graph contains a query, its delta and all intermediate plans. Equal plans are the same node. Plans are
+//! therefore shared, each plan is differentiated once, and common sub-expressions are found, all without
+//! extra code. A walk over a plan is a loop.
 
 mod colset;
 mod explain;
@@ -27,14 +28,14 @@ use index::Index;
 use std::fmt;
 use std::sync::Arc;
 
-/// The greatest number of operators in an arena. Operators that rules made and then replaced count too. A sum
-/// of n inputs counts as the n − 1 operators that would add two inputs each. Every rewrite of a plan adds
-/// nodes. This limit therefore bounds the work of lowering, differentiating and optimising for every query
+/// The greatest number of operators in an arena. Operators that a rule made and another rule replaced count
+/// too. A sum of n inputs counts as n − 1 operators that add two inputs each. Every rewrite of a plan adds
+/// nodes. This limit therefore bounds the work of lowering, differentiating and optimizing for every query
 /// text. Plans that are worth running are far smaller.
 pub const MAX_NODES: usize = 1 << 16;
 
 /// The greatest sum of the operators' numbers of columns in an arena. In a chain of joins, each join has the
-/// columns of all tables before it, so the sum grows with the square of the number of tables.
+/// columns of all earlier tables, so the sum grows with the square of the number of tables.
 pub const MAX_COLUMNS: usize = 1 << 21;
 
 /// The identifier of a node in a [`Graph`]. An operator has a greater identifier than each of its inputs.
@@ -108,9 +109,10 @@ impl Graph {
     /// properties of a new node, and checks the operator's contract.
     ///
     /// # Errors
-    /// - A broken contract, such as a column out of range, or a threshold over an input whose rows may have
-    ///   negative weights. This error is reported as a bug in the rule that built the plan.
-    /// - More than [`MAX_NODES`] operators or more than [`MAX_COLUMNS`] columns in the graph.
+    /// - Fails if the operator's contract is broken. For example, a column is out of range, or the input of a
+    ///   weight threshold may have negative weights. This error is reported as a bug in the rule that built
+    ///   the plan.
+    /// - Fails too if the graph gets more than [`MAX_NODES`] operators or more than [`MAX_COLUMNS`] columns.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
         let hash = hash_of(&rel);
@@ -147,14 +149,14 @@ impl Graph {
     /// Returns the node with this id.
     ///
     /// # Panics
-    /// Panics where the id is of another, larger graph.
+    /// Panics if the id belongs to another, larger graph.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
     /// Returns the node with this id, as a shared pointer that stays valid while the graph grows.
     ///
     /// # Panics
-    /// Panics where the id is of another, larger graph.
+    /// Panics if the id belongs to another, larger graph.
     pub fn shared(&self, id: NodeId) -> Arc<Node> {
         self.nodes[id.index()].clone()
     }
@@ -183,15 +185,17 @@ impl Graph {
         self.nodes.is_empty()
     }
 
-    /// Returns `root` and all nodes that it is computed from. Inputs stand before their readers.
+    /// Returns `root` and all nodes from which `root` is computed. Inputs come before the nodes that read
+    /// them.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
         self.reachable_from(&[root])
     }
 
-    /// Returns `roots` and all nodes that one of them is computed from. Inputs stand before their readers.
+    /// Returns `roots` and all nodes from which one of them is computed. Inputs come before the nodes that
+    /// read them.
     pub fn reachable_from(&self, roots: &[NodeId]) -> Vec<NodeId> {
-        // Every input has a smaller number than its readers. One walk from the greatest number downwards
-        // therefore marks all nodes. The marked nodes are then in order of their numbers.
+        // Every input has a smaller number than the nodes that read it. One walk from the greatest number
+        // downwards therefore marks all nodes. The marked nodes are then in order of their numbers.
         let Some(last) = roots.iter().max() else { return Vec::new() };
         let mut marked = vec![false; last.index() + 1];
         roots.iter().for_each(|r| marked[r.index()] = true);
@@ -222,8 +226,8 @@ impl Graph {
         self.add(rel)
     }
 
-    /// Rebuilds the plan under `root`, inputs before their readers. For each node, `f` gets the node's
-    /// operator over the rebuilt inputs, and returns the node that replaces the old one.
+    /// Rebuilds the plan under `root`, inputs first. For each node, `f` gets the node's operator over the
+    /// rebuilt inputs, and returns the node that replaces the old one.
     ///
     /// # Errors
     /// Errors of `f`.

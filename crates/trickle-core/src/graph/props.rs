@@ -6,7 +6,7 @@ use crate::table::TableId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The dependency `from → to`: rows that agree on `from`, with NULL equal to NULL, agree on `to`.
+/// The dependency `from → to`: rows that agree on `from` also agree on `to`. NULL is equal to NULL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionalDependency {
     /// The determining columns. The set is empty for constants.
@@ -15,8 +15,8 @@ pub struct FunctionalDependency {
     pub to: ColSet,
 }
 
-/// The properties of a relation that follow from its plan, whatever the data. Each property is a guarantee,
-/// never an estimate.
+/// The properties of a relation that follow from its plan, for all data. Each property is a guarantee, never
+/// an estimate.
 #[derive(Clone, Debug)]
 pub struct Props {
     /// Minimal keys: no two rows agree on all columns of a key. A row of weight 2 counts as two rows. There
@@ -26,21 +26,21 @@ pub struct Props {
     pub fds: Vec<FunctionalDependency>,
     /// Whether the Z-set has no negative weight, so that it denotes a state and not a change.
     pub non_negative: bool,
-    /// Whether every row that the rendered SQL returns has a weight ≥ 1. Thresholds and non-linear aggregates
-    /// need such input. A sum of signed terms has this property only after consolidation.
+    /// Whether every row that the rendered SQL returns has a weight ≥ 1. Weight thresholds and non-linear
+    /// aggregates need such input. A sum of signed terms has this property only after consolidation.
     pub positive: bool,
     /// Whether the rendered SQL returns each row once, with its whole weight, and no row of weight 0.
     pub consolidated: bool,
-    /// The sources that the relation reads, in any version. The clock is one of them.
+    /// The sources that the relation reads, in any version. The clock counts as a source.
     pub sources: Arc<BTreeSet<TableId>>,
     /// Whether one of the leaves is the change (Δ) of a table.
     pub reads_delta: bool,
     /// The greatest volatility of a function in the plan.
     pub volatility: Volatility,
-    /// Whether the relation has no rows, whatever the data.
+    /// Whether the relation has no rows for any data.
     pub empty: bool,
-    /// Whether the size of the relation is bounded by the size of the change, not of the data. The same is
-    /// true of the work to compute it through indexes.
+    /// Whether the size of the change bounds the size of the relation, whatever the size of the data. If so,
+    /// the change also bounds the work of computing the relation through indexes.
     pub bounded: bool,
 }
 
@@ -65,27 +65,28 @@ impl Props {
         }
     }
 
-    /// Whether `cols` identify a row: at most one row, of weight 1, has given values in `cols`.
+    /// Whether `cols` identify a row: for given values of `cols` there is at most one row, and its weight is
+    /// 1.
     pub fn is_key(&self, cols: &ColSet) -> bool {
         let closure = self.closure(cols);
         self.keys.iter().any(|k| k.is_subset(&closure))
     }
 
     /// Returns all columns that `cols` determine: the least superset of `cols` that is closed under the
-    /// functional dependencies. Keys take part, since operators record dependencies for them.
+    /// functional dependencies. Keys are taken into account, since operators record dependencies for them.
     pub fn closure(&self, cols: &ColSet) -> ColSet {
         closure(&self.fds, cols)
     }
 
-    /// Whether a relation without duplicates has each row once under `=` too, so that no two equal rows are
-    /// written differently. A key of the relation shows this, as does a schema whose equal rows are always
-    /// written alike.
+    /// Whether a relation without duplicates also has each row once under `=`, so that no two equal rows have
+    /// different images. This follows from a key of the relation, or from a schema whose equal rows always
+    /// have the same image.
     pub fn is_one_per_value(&self, schema: &Schema) -> bool {
         !self.keys.is_empty() || schema.is_exact()
     }
 
-    /// Adds a key, without the columns that its other columns determine. Of two keys, one of which contains
-    /// the other, only the smaller key stays.
+    /// Adds a key, without the columns that its other columns determine. If one key contains another key,
+    /// only the smaller key stays.
     pub fn add_key(&mut self, key: ColSet) {
         let mut key = key;
         if !self.fds.is_empty() {
@@ -105,8 +106,8 @@ impl Props {
         }
     }
 
-    /// Records the dependencies that hold for rows that satisfy a predicate. Under `a = b` each column
-    /// determines the other one; under `a = constant` the column is constant.
+    /// Records the dependencies that hold for rows that satisfy a predicate. Under `a = b`, each of the two
+    /// columns determines the other. Under `a = constant`, the column is constant.
     pub fn learn(&mut self, predicate: &Expr) {
         let known = self.fds.len();
         for term in predicate.terms() {
@@ -123,8 +124,8 @@ impl Props {
                 }
                 _ => continue,
             };
-            // Values of an inexact type that are equal may have different images. Keys and dependencies are
-            // about equality of values alone, so the equality counts for them.
+            // Equal values of an inexact type may have different images. Keys and dependencies concern only
+            // the equality of values, so this condition counts for them.
             match (l.as_column(), r.as_column()) {
                 (Some(a), Some(b)) => self.fds.extend([fd([a], [b]), fd([b], [a])]),
                 (Some(a), None) if r.is_constant() => self.fds.push(fd([], [a])),
@@ -162,8 +163,8 @@ impl Props {
         p
     }
 
-    /// Adds as keys all unions of a key of `left` and a key of `right`, shifted by `by`. Columns that the
-    /// dependencies imply are left out.
+    /// Adds as keys all unions of a key of `left` and a key of `right`, shifted by `by`. Columns that other
+    /// columns determine by the dependencies are left out.
     pub fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
         for l in &left.keys {
             for r in &right.keys {
@@ -185,8 +186,8 @@ impl Props {
     }
 
     /// Returns the properties of a projection of the relation. `image` has an entry for each column of the
-    /// relation: its position after the projection, or `None` where it is dropped. Where a column of a key or
-    /// dependency is dropped, equal columns take its place if there are any. Otherwise the key or dependency
+    /// relation: its position after the projection, or `None` where it is dropped. If a column of a key or
+    /// dependency is dropped, an equal column replaces it where there is one. Otherwise the key or dependency
     /// is dropped.
     #[must_use]
     pub fn project(&self, image: &[Option<usize>]) -> Props {
@@ -209,7 +210,7 @@ impl Props {
                 continue;
             }
             // If the remaining columns determine the key, they are a key themselves. This step finds a small
-            // set of them while the columns that link them to the key are still present.
+            // set of such columns. At this point, the columns that link them to the key are still present.
             let mut kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
             if !key.is_subset(&self.closure(&kept)) {
                 continue;

@@ -1,4 +1,4 @@
-//! The parts of a query's result that SQL leaves open.
+//! The parts of a query's result that SQL does not determine.
 
 use super::{ColSet, Graph, Node, NodeId, NodeMap, Schema};
 use crate::agg::{AggCall, ValueOf, facts};
@@ -6,41 +6,41 @@ use crate::expr::Expr;
 use crate::rel::Window;
 use crate::window::Order;
 
-/// The columns and rows of a query's result that SQL leaves open.
+/// The columns and rows of a query's result that SQL does not determine.
 ///
-/// - In a group, under DISTINCT and in set operations, any one of several equal values may be shown. The
-///   value of `max` may therefore be 1.0 or 1.00. A refresh chooses by [`Expr::image`]; the same query run by
-///   hand may show another of the equal values.
+/// - In groups, under DISTINCT and in set operations, PostgreSQL may return any one of several equal values.
+///   The value of `max` may therefore be 1.0 or 1.00. A refresh chooses by [`Expr::image`]. If a person runs
+///   the same query, it may return another of the equal values.
 /// - A sum of floats is rounded after each step. The last digits of the sum therefore depend on the order in
 ///   which the server reads the rows. The server chooses this order on each run.
 ///
-/// Everything else in a result is determined by the tables.
+/// The tables determine everything else in a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
-    /// Columns whose values the query determines, but not the way in which the values are written.
+    /// Columns for which the query determines the values, but not their images.
     pub written: ColSet,
-    /// Columns whose values depend on how an unsettled value is written; an example is the text of such a
+    /// Columns whose values depend on the image of an unsettled value. An example is the text of such a
     /// value.
     pub values: ColSet,
-    /// Columns with sums of floats, or with floats computed from such sums. Their values are settled except
-    /// for rounding. Other values that depend on the last digits, such as texts, and filters by these digits
-    /// are not recorded.
+    /// Columns with sums of floats, or with floats computed from such sums. Their values are determined
+    /// except for rounding. Other dependences on the last digits are not recorded, such as those of texts and
+    /// filters.
     pub rounded: ColSet,
-    /// The columns of [`Unsettled::values`] that are lists with settled elements in an unsettled order, the
-    /// order in which the server read the values.
+    /// The columns of [`Unsettled::values`] that are lists whose elements are determined, but not their
+    /// order. The order is that in which the server read the values.
     pub shuffled: ColSet,
     /// Whether the set of rows depends on an unsettled value.
     pub rows: bool,
 }
 
-/// An input of an operator, with the parts of its result that SQL leaves open.
+/// An input of an operator, with the parts of its result that SQL does not determine.
 pub struct Input<'a> {
     pub(crate) node: &'a Node,
     pub(crate) open: Unsettled,
 }
 
 impl Unsettled {
-    /// Returns the parts of the result of `root` that SQL leaves open.
+    /// Returns the parts of the result of `root` that SQL does not determine.
     pub fn of(graph: &Graph, root: NodeId) -> Unsettled {
         let mut open: NodeMap<Unsettled> = NodeMap::new();
         for id in graph.reachable(root) {
@@ -54,14 +54,14 @@ impl Unsettled {
         open.remove(root).unwrap_or_default()
     }
 
-    /// Returns all columns for which SQL leaves open which value is shown, or how it is written. Columns that
-    /// are only rounded differently are not among them.
+    /// Returns all columns for which SQL does not determine the value or its image. Columns that differ only
+    /// by rounding are not included.
     pub fn columns(&self) -> ColSet {
         self.written.union(&self.values)
     }
 
-    /// Whether the query determines the values of its result, and how often each value occurs. The query may
-    /// leave open how a value is written, and the order of a list's elements.
+    /// Whether the query determines the values of its result, and how often each value occurs. The images of
+    /// values and the order of a list's elements may still be undetermined.
     pub fn is_settled_by_value(&self) -> bool {
         self.values.is_subset(&self.shuffled) && !self.rows
     }
@@ -86,18 +86,17 @@ impl Unsettled {
         any && e.ty().is_float()
     }
 
-    /// Returns the parts that the inputs of an operator leave open, for an operator that shows rows of its
-    /// inputs.
+    /// Returns the undetermined parts of all inputs, for an operator that passes on rows of its inputs.
     pub(crate) fn of_inputs(inputs: &[Input<'_>]) -> Unsettled {
         inputs.iter().fold(Unsettled::default(), |all, input| all.plus(&input.open))
     }
 
-    /// Returns the open parts of the only input, or of the first one.
+    /// Returns the undetermined parts of the first (or only) input.
     pub(crate) fn of_first(inputs: &[Input<'_>]) -> Unsettled {
         inputs.first().map(|input| input.open.clone()).unwrap_or_default()
     }
 
-    /// Returns the parts left open by an operator that shows one of several equal rows.
+    /// Returns the undetermined parts for an operator that returns one of several equal rows.
     pub(crate) fn of_one_row_of_each(inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
         let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
         let all = Unsettled::of_inputs(inputs);
@@ -105,8 +104,8 @@ impl Unsettled {
         Unsettled { written, rows, ..all }
     }
 
-    /// Returns the open parts of the pairs of rows of two inputs, and whether a condition on the pairs
-    /// depends on them.
+    /// Returns the undetermined parts of the pairs of rows of two inputs. Also returns whether a condition on
+    /// the pairs depends on them.
     pub(crate) fn of_pairs(inputs: &[Input<'_>], on: &Expr) -> (Unsettled, bool) {
         let [left, right] = inputs else { return (Unsettled::of_inputs(inputs), true) };
         let pairs = left.open.beside(&right.open, left.node.schema().len());
@@ -131,8 +130,9 @@ impl Unsettled {
     }
 }
 
-/// Returns the unsettled columns of a window. The unsettled columns of its input are among them. A call is
-/// unsettled if it depends on an order that the query leaves open, or reads an unsettled value.
+/// Returns the unsettled columns of a window. The unsettled columns of the window's input are included. A
+/// call is unsettled if it depends on an order that the query does not determine, or reads an unsettled
+/// value.
 pub(crate) fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
@@ -155,8 +155,8 @@ pub(crate) fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettle
 }
 
 /// Returns the unsettled columns of a grouping: those among its keys and its `n` values. The function `value`
-/// gets the position of a value. It returns whether this value may be written differently, and whether it may
-/// be another value.
+/// gets the position of a value. It returns two facts: whether the image of this value is undetermined, and
+/// whether the value itself is.
 pub(crate) fn groups(
     below: &Unsettled,
     schema: &Schema,
@@ -207,8 +207,8 @@ pub(crate) fn chooses(call: &AggCall) -> bool {
     !total && call.exprs().any(|e| !e.is_exact())
 }
 
-/// Whether the value of the call depends on how equal values are written, or on which of the equal values
-/// comes first.
+/// Whether the value of the call depends on the images of equal values, or on which of the equal values comes
+/// first.
 pub(crate) fn depends(call: &AggCall, open: &Unsettled) -> bool {
     let texts = match facts(&call.sig).value {
         ValueOf::TextList | ValueOf::Texts | ValueOf::Unknown => true,

@@ -1,4 +1,4 @@
-//! The bodies of the trigger functions of IMMEDIATE stream tables: the delta of a statement is applied at
+//! The bodies of the trigger functions of IMMEDIATE stream tables. They apply the delta of a statement at
 //! once, or after the last of several statements.
 
 use super::Immediate;
@@ -16,15 +16,15 @@ use crate::table::{TableDef, TableId};
 use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of changed rows from which on a statement is planned for its own number of rows. For fewer rows
-/// the server uses one plan per session, made for [`FEW`] rows, however many rows the first statement of the
-/// session changes.
+/// The number of changed rows at which a statement begins to be planned for its own number of rows. For fewer
+/// rows, the server uses one plan per session. This plan is made for [`FEW`] rows, even if the first
+/// statement of the session changes more rows.
 const MANY: i64 = 1000;
 pub(super) const FEW: i64 = 1;
 
-/// The setting under which the plan for few rows finds rows by index, even in a table of one page. Later
-/// statements of the same transaction may find a thousand rows in the table, and the planner cannot learn
-/// this before the transaction commits.
+/// The setting that makes the plan for few rows use indexes, even for a table of one page. Later statements
+/// of the same transaction may find a thousand rows in the table, and the planner cannot learn this before
+/// the transaction commits.
 pub(super) const FOR_FEW: (&str, &str) = ("enable_seqscan", "off");
 
 pub(super) fn old() -> Ident {
@@ -38,11 +38,11 @@ pub(super) fn new() -> Ident {
 pub(super) const AT: &str = "trickle_at";
 /// The variable for the number of statements that have begun and not ended.
 pub(super) const PENDING: &str = "trickle_pending";
-/// The variable for whether changes were put aside.
+/// The variable that tells whether changes were put aside.
 pub(super) const ASIDE: &str = "trickle_aside";
-/// The variable for whether a source was truncated, so that the stream table is recomputed.
+/// The variable that tells whether a source was truncated. If so, the stream table is recomputed.
 pub(super) const ANEW: &str = "trickle_anew";
-/// The variable for the result of a statement; nothing reads it.
+/// The variable for the result of a statement. Nothing reads this variable.
 const DONE: &str = "trickle_done";
 /// The variable for the result of a function that is called for its effect.
 pub(super) const SET: &str = "trickle_set";
@@ -70,9 +70,9 @@ pub(super) fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
 }
 
-/// Lets instructions write stream tables, by a setting. An error undoes the setting together with all other
-/// changes. A SET clause of the function would be shorter, but only superusers may give a function a setting
-/// that the server does not know.
+/// Runs instructions under a setting that lets them write stream tables. An error undoes the setting together
+/// with all other changes. A SET clause of the function would be shorter, but only superusers may give a
+/// function a setting that the server does not know.
 pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     let set = |value| {
         let args = vec![Scalar::text(REFRESHING), value, Scalar::bool(true)];
@@ -80,7 +80,7 @@ pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
     };
     let now = Scalar::call("current_setting", vec![Scalar::text(REFRESHING), Scalar::bool(true)]);
     let before = Instruction::Assign(Ident::fixed(WAS), now);
-    // A setting that was never set is NULL; for NULL, `set_config` would change nothing.
+    // The value of a setting that was never set is NULL. Given NULL, `set_config` would change nothing.
     let was = Scalar::Special(SpecialCall::Coalesce, vec![variable(WAS), Scalar::text("")]);
     [before, set(Scalar::text("on"))].into_iter().chain(body).chain([set(was)]).collect()
 }
@@ -155,8 +155,8 @@ impl Immediate<'_> {
         Ok(body)
     }
 
-    /// Runs `body`, and recomputes the stream table if a delta in `body` raises an error that the query does
-    /// not raise.
+    /// Runs `body`. Recomputes the stream table if a delta in `body` raises an error that the query itself
+    /// does not raise.
     fn trying(&self, body: Vec<Instruction>) -> Result<Vec<Instruction>> {
         if !self.can_raise() {
             return Ok(body);
@@ -223,8 +223,8 @@ impl Immediate<'_> {
         }))
     }
 
-    /// Applies all changes that were put aside. Changes of other transactions are not visible, since they are
-    /// either not committed or already deleted.
+    /// Applies all changes that were put aside. Changes that other transactions put aside are not visible,
+    /// since they are either not committed or already deleted.
     fn apply_aside(&self) -> Result<Vec<Instruction>> {
         let from = self.all().into_iter().map(|id| (id, self.aside(id))).collect();
         let made = self.table.refresh_from(Refresh::Delta, &self.all(), &self.given(from, None))?;
@@ -255,8 +255,8 @@ fn for_many(statement: Statement) -> [Instruction; 2] {
     [Instruction::Assign(Ident::fixed(SET), on), Instruction::Anew(statement)]
 }
 
-/// Puts the relation that holds the changes before the other common table expressions of a statement that
-/// applies them.
+/// Adds the relation that holds the changes to a statement that applies them, before the statement's other
+/// common table expressions.
 fn beginning_with(rows: Cte, statement: Statement) -> Statement {
     match statement {
         Statement::Query(mut query) => {

@@ -1,4 +1,4 @@
-//! The writers of a stream table's sources that must wait for each other.
+//! The rule that tells which writers of a stream table's sources must wait for each other.
 
 use crate::apply::Identity;
 use crate::error::Result;
@@ -11,23 +11,23 @@ use std::collections::BTreeSet;
 /// The writers that wait for each other until their transactions end.
 ///
 /// A delta is the effect of a change on a state, so a writer that applies a delta must see this state.
-/// Uncommitted changes of other writers must have no effect on the delta. `All` is right for every query; the
-/// other variants are for queries of one table.
+/// Uncommitted changes of other writers must have no effect on the delta. `All` is correct for every query;
+/// the other variants are for queries of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// Only writers of the same row of the source. A row of the result is computed from the present row of
-    /// the table that has its key. The order in which the events of a statement are applied is therefore
-    /// irrelevant too.
+    /// Only writers of the same source row wait for each other. A row of the result is computed from the
+    /// present table row that has the same key. The order in which the events of a statement are applied is
+    /// therefore irrelevant too.
     Keys,
-    /// Writers of groups in the same bucket: the delta reads and writes only stored rows of the groups that
-    /// change.
+    /// Writers of groups in the same bucket wait for each other. The delta reads and writes only stored rows
+    /// of the groups that change.
     Groups {
         /// The node whose rows are grouped.
         of: NodeId,
         /// The columns of this node by which its rows are grouped.
         keys: Vec<usize>,
     },
-    /// All writers of the sources.
+    /// All writers of the sources wait for each other.
     All,
 }
 
@@ -62,7 +62,7 @@ fn has_key(table: &StreamTable) -> bool {
     matches!(table.layout().result.identity, Identity::Key(_)) && table.has_affected_groups()
 }
 
-/// Whether each row of the node is computed from one row of the table.
+/// Whether each row of the node is computed from exactly one row of the table.
 fn is_linear(graph: &Graph, mut at: NodeId) -> bool {
     loop {
         at = match graph.rel(at) {
@@ -74,7 +74,7 @@ fn is_linear(graph: &Graph, mut at: NodeId) -> bool {
     }
 }
 
-/// Whether the delta reads only changes and stored results, and no table.
+/// Whether the delta reads only changes and stored results, and no source table.
 fn reads_changes_alone(table: &StreamTable, source: TableId) -> Result<bool> {
     let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
     let change = |rel: &Rel| !matches!(rel, Rel::Table(t) if t.version() != Version::Delta);

@@ -1,5 +1,5 @@
-//! The guard of the triggers of an IMMEDIATE stream table: the triggers run only where everything that they
-//! need is as it was when they were made.
+//! The guard of the triggers of an IMMEDIATE stream table. The triggers run only if everything that they need
+//! is as it was when they were made.
 
 use super::body::{SET, new, old};
 use super::{Immediate, Key, Needs, modifiers};
@@ -16,9 +16,9 @@ const GUARD: &str = "trickle_guard";
 
 impl Immediate<'_> {
     /// Runs `body`, unless the stream table was dropped with DROP TABLE. After such a drop the triggers do
-    /// nothing and writers succeed, even if another table has got the name. The trigger that refuses writes
-    /// shows whether a table is the stream table. If the stream table exists under another name, the catalog
-    /// notes that its triggers stopped, and the writer's statement succeeds.
+    /// nothing and writers succeed, even if another table has got the name. A table is the stream table if it
+    /// has the trigger that refuses writes. If the stream table exists under another name, the catalog notes
+    /// that its triggers stopped, and the writer's statement succeeds.
     pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
         let (s, c, g) = (Ident::fixed("s"), Ident::fixed("c"), Ident::fixed("g"));
         let column = |of: &Ident, name| Scalar::column(of, &Ident::fixed(name));
@@ -43,11 +43,12 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        // Another role may have become the owner, without the right to leave a mark. A function of the
-        // catalog therefore notes that the triggers no longer keep the table up to date.
+        // Another role may have become the owner, and this role may lack the right to leave a mark. A
+        // function of the catalog therefore notes that the triggers no longer keep the table up to date.
         let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
-        // An older snapshot shows neither the stream table nor its trigger, so it is refused first. A
-        // snapshot that shows the row of the control table shows everything made before this row.
+        // In an older snapshot, neither the stream table nor its trigger is visible, so such a snapshot is
+        // refused first. If the control table's row is visible in a snapshot, everything made before this row
+        // is visible too.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = all_fit(&self.sources, &self.needs, self.id);
         let temporary = self.without_temporary_children();
@@ -63,16 +64,16 @@ impl Immediate<'_> {
         })
     }
 
-    /// Returns the checks that stop the triggers if the owner of the stream table lost the right to read the
-    /// sources, or if another role became the owner. The catalog notes that the triggers stopped, and writers
-    /// succeed. Changes that fire event triggers are handled before. No trigger fires, however, when a role
-    /// loses a right that it had through another role. Schemas are checked first, since a table cannot be
-    /// looked up by name without a right on its schema.
+    /// Returns the checks that stop the triggers in two cases: the owner of the stream table lost the right
+    /// to read the sources, or another role became the owner. The catalog notes that the triggers stopped,
+    /// and writers succeed. Event triggers handle changes of rights and owners before this check. No trigger
+    /// fires, however, when a role loses a right that it had through another role. Schemas are checked first,
+    /// since a table cannot be looked up by name without a right on its schema.
     fn permitted(&self) -> [Instruction; 3] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
-        // The value is NULL for a schema that was renamed; passing the name itself would raise.
+        // The value is NULL for a schema that was renamed. Passing the name itself would raise an error.
         let usage = |schema: &str| {
             let named = Scalar::call("to_regnamespace", vec![Scalar::text(&Ident::new(schema).to_string())]);
             let named = named.cast(Type::Other(Arc::new(opaque("oid"))));
@@ -85,7 +86,7 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        // The value is NULL for an object that is gone.
+        // The value is NULL for an object that no longer exists.
         let each = |function, ids: &[u32], privilege| {
             let each = ids.iter().map(|id| may(function, oid(TableId(*id)), privilege));
             each.map(|has| has.coalesce(Scalar::bool(false))).collect::<Vec<_>>()
@@ -94,8 +95,8 @@ impl Immediate<'_> {
         let schemas = each("has_schema_privilege", &self.needs.schemas, "USAGE");
         let schemas = std::iter::once(usage(self.table.state_schema())).chain(schemas);
         let remade = Scalar::or(self.as_planned().into_iter().map(Scalar::negated));
-        // A snapshot from before the plan was made may show other objects than the plan has, so an old
-        // snapshot is refused first.
+        // In a snapshot from before the plan was made, objects may differ from those in the plan. An old
+        // snapshot is therefore refused first.
         let remade = when(remade, std::iter::once(self.check()).chain(stop()).collect(), Vec::new());
         let denied = |rights: Vec<Scalar>| {
             when(Scalar::or(rights.into_iter().map(Scalar::negated)), stop(), Vec::new())
@@ -151,14 +152,14 @@ impl Immediate<'_> {
         vec![when(Scalar::call("has_schema_privilege", usage), vec![noted], Vec::new()), Instruction::Return]
     }
 
-    /// Runs `body`, unless the trigger fires on a former child or partition of the source that was altered;
-    /// for such a table, leaves a mark and returns.
+    /// Runs `body`, unless the trigger fires on an altered table that once was a child or partition of the
+    /// source. For such a table, leaves a mark and returns.
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
         let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Leaves a mark and returns if the trigger does not get the rows that the plan must see.
+    /// Leaves a mark and returns if the trigger does not get all changed rows.
     pub(super) fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
@@ -166,9 +167,9 @@ impl Immediate<'_> {
         moved.into_iter().chain(self.without_nulls(source, event)).collect()
     }
 
-    /// Leaves a mark and returns if a row has a NULL in a column that has none according to the plan. NOT
-    /// NULL can be dropped without firing a trigger. A transaction may see an older catalog, which still
-    /// shows NOT NULL, but the rows that it writes are never older.
+    /// Leaves a mark and returns if a row has a NULL in a column that is never NULL according to the plan.
+    /// NOT NULL can be dropped without firing a trigger. A transaction may see an older catalog that still
+    /// has NOT NULL. The rows themselves are therefore checked.
     fn without_nulls(&self, source: &Buffer, event: TriggerEvent) -> Option<Instruction> {
         let never = self.needs.never_null.iter().filter(|(of, _)| *of == source.table().id);
         let never: Vec<_> = never.filter_map(|(_, c)| source.table().columns.get(*c)).collect();
@@ -199,8 +200,8 @@ impl Immediate<'_> {
     }
 }
 
-/// Returns the call that gives the reason why a table has lost one of these keys; `None` if no key is of this
-/// table.
+/// Returns the call that gives the reason why a table has lost one of these keys. Returns `None` if no key
+/// belongs to this table.
 fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     let keys: Vec<&Key> = keys.iter().filter(|k| k.table == of).collect();
     let columns = |k: &&Key| {
@@ -214,9 +215,9 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
 
 /// Builds the guard of the triggers of a stream table in mode IMMEDIATE, which runs before the triggers read
 /// anything. The guard checks three conditions. All sources fit and have their keys. Row security hides no
-/// row of the sources from the owner, with whose rights the triggers run. The stream table itself is as it
-/// was made. If a condition is false, the stream table is marked and not written, and the writer's statement
-/// succeeds.
+/// row of the sources from the owner, since the triggers run with the owner's rights. The stream table itself
+/// is unaltered. If a condition is false, the stream table is marked and not written, and the writer's
+/// statement succeeds.
 fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;
@@ -243,7 +244,7 @@ fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
 }
 
-/// Builds the guard for the stream table itself, which must have the columns and the keys by which its
+/// Builds the guard for the stream table itself. The table must have the columns and keys by which its
 /// triggers write it. The mark names `told`, one of the sources.
 fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
     let (of, positions) = (own.table().id, own.columns());

@@ -1,20 +1,21 @@
 //! IMMEDIATE stream tables, which triggers update within the statements that write their sources.
 //!
-//! Triggers on the sources apply the delta of each statement as it ends. The invariants:
+//! Triggers on the sources apply the delta of each statement when the statement ends. The invariants are:
 //!
-//! - **Once, with all changes.** A statement may change several sources (writable CTEs, cascades). Each AFTER
-//!   trigger sees all of these changes already, but gets only the rows of its own table. BEFORE triggers
-//!   therefore count up and AFTER triggers count down. The changes of all triggers but the last are put
-//!   aside, and the last trigger applies all changes.
-//! - **Nobody in between.** A writer of rows that a delta reads waits until the transactions of earlier
-//!   writers of these rows have ended. The waiting writer then reads with a fresh snapshot. Where the
-//!   isolation level gives no fresh snapshot, PostgreSQL raises 40001, since the row that the writer waits
-//!   for was written meanwhile. `exclusion.rs` defines for which writers a writer waits.
-//! - **Never half.** Everything that the triggers write, count and put aside is in rows of tables, so it is
-//!   undone together with its savepoint or transaction.
-//! - **Filled and kept in one transaction.** A refresh computes the stream table in full while nobody writes
-//!   its sources, and then runs the statements of this module. From its commit on the triggers keep the table
-//!   up to date. A transaction whose snapshot is older finds no row in the control table, and gets 40001.
+//! - **The changes of a statement are applied once, all together.** A statement may change several sources
+//!   (writable CTEs, cascades). When an AFTER trigger fires, all these changes are visible, but the trigger
+//!   gets only the rows of its own table. BEFORE triggers therefore count up, and AFTER triggers count down.
+//!   All triggers but the last put their changes aside, and the last trigger applies all changes.
+//! - **No other writer comes in between.** A writer of rows that a delta reads waits until the transactions
+//!   of earlier writers of these rows have ended. The waiting writer then reads with a fresh snapshot. Where
+//!   the isolation level gives no fresh snapshot, PostgreSQL raises 40001, since an earlier writer wrote the
+//!   row for which this writer waits. `exclusion.rs` defines which writers wait for each other.
+//! - **No change is applied in part.** Everything that the triggers write, count and put aside is in rows of
+//!   tables. It is therefore undone together with its savepoint or transaction.
+//! - **The fill and the triggers are made in one transaction.** While nobody writes the sources, a refresh
+//!   computes the stream table in full, and then runs the statements of this module. From the commit of this
+//!   refresh, the triggers keep the table up to date. A transaction whose snapshot is older finds no row in
+//!   the control table, and gets 40001.
 //!
 //! | object | name |
 //! |---|---|
@@ -47,8 +48,9 @@ use exclusion::Exclusion;
 pub use modifiers::Modified;
 use std::collections::BTreeSet;
 
-/// The number of buckets into which groups are hashed. The control table has as many rows again, which count
-/// the open statements of transactions. Of the pairs of writers to different groups, one in 1024 waits.
+/// The number of buckets into which groups are hashed. The control table has the same number of additional
+/// rows, which count the open statements of transactions. Two writers of different groups wait for each other
+/// with a probability of 1 in 1024.
 const BUCKETS: i64 = 1024;
 
 /// An IMMEDIATE stream table, which triggers keep up to date.
@@ -64,17 +66,17 @@ pub struct Immediate<'t> {
 }
 
 /// The objects, other than the sources, that the triggers need. PostgreSQL fires no trigger when one of these
-/// objects is dropped or altered, so the triggers check the objects each time. If one is missing, writers
-/// succeed and the stream table is not updated.
+/// objects is dropped or altered, so the triggers check the objects each time. If one of them is missing,
+/// writers succeed and the stream table is not updated.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Functions that the query calls, by oid.
     pub functions: Vec<u32>,
-    /// Functions, among [`Needs::functions`] and those that these call, that the owner was allowed to execute
-    /// when the plan was made, by oid (`pgtrickle.rights_of`).
+    /// Functions that the owner was allowed to execute when the plan was made, by oid
+    /// (`pgtrickle.rights_of`). They are among [`Needs::functions`] and the functions that those call.
     pub callable: Vec<u32>,
-    /// Schemas of the stream table and of all objects that the query names, by oid; only those that the owner
-    /// was allowed to use when the plan was made.
+    /// Schemas of the stream table and of all objects that the query names, by oid. Only schemas that the
+    /// owner was allowed to use when the plan was made are listed.
     pub schemas: Vec<u32>,
     /// Names and bodies of [`Needs::functions`], as a fingerprint (`pgtrickle.functions_fingerprint`).
     pub bodies: String,
@@ -87,16 +89,16 @@ pub struct Needs {
     pub types: Vec<u32>,
     /// Names of [`Needs::types`], and of their enum values and attributes (`pgtrickle.type_names`).
     pub names: Vec<String>,
-    /// Schemas in which the functions of the query and the operators of its types are found. No other role
-    /// may create functions or operators in these schemas.
+    /// Schemas in which PostgreSQL finds the functions of the query and the operators of its types. No other
+    /// role may create functions or operators in these schemas.
     pub path: Vec<String>,
     /// Keys of the sources and of the stream table itself.
     pub keys: Vec<Key>,
-    /// The stream table itself, with the columns that it was made with; `None` if nobody else alters the
-    /// stream table.
+    /// The stream table itself, with its columns from the time when it was made. `None` if nobody else alters
+    /// the stream table.
     pub own: Option<Buffer>,
-    /// Columns of the sources, by position, that contain no NULL according to the plan, though a NULL may be
-    /// written to them.
+    /// Columns of the sources, by position, that contain no NULL according to the plan, although a writer
+    /// could store a NULL in them.
     pub never_null: Vec<(TableId, usize)>,
     /// Columns of the sources whose types have modifiers.
     pub modified: Vec<Modified>,
@@ -120,7 +122,7 @@ impl<'t> Immediate<'t> {
     /// were in force when the stream table was created.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn new(
         table: &'t StreamTable,
         id: i64,
@@ -132,26 +134,27 @@ impl<'t> Immediate<'t> {
         Ok(Immediate { table, id, sources, above, settings, needs, exclusion })
     }
 
-    /// Adds the objects that the triggers need beside the sources.
+    /// Adds the objects that the triggers need in addition to the sources.
     #[must_use]
     pub fn needing(self, needs: Needs) -> Immediate<'t> {
         Immediate { needs, ..self }
     }
 
     /// Adds the tables from which the sources are computed, through stream tables at any depth, except those
-    /// that are sources themselves. A writer of such a table ends up writing a source. Such writers wait at
-    /// the start of their statement, so that all writers wait in one order, by the ids of stream tables.
+    /// that are sources themselves. A writer of such a table indirectly writes a source. Such writers wait at
+    /// the start of their statement. All writers therefore wait in one order: by the ids of the stream
+    /// tables.
     #[must_use]
     pub fn below(self, above: Vec<Buffer>) -> Immediate<'t> {
         Immediate { above, ..self }
     }
 
     /// Returns the statements that make the triggers, their functions and their tables; existing triggers and
-    /// functions are replaced. Run these statements directly after the stream table was computed, under locks
-    /// that keep writers from its sources.
+    /// functions are replaced. Run these statements directly after the stream table is computed, under locks
+    /// that keep writers away from its sources.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn install(&self) -> Result<Vec<Statement>> {
         let mut made = self.tables();
         let counts = self.counts();
@@ -281,7 +284,7 @@ impl<'t> Immediate<'t> {
     }
 
     /// Makes a function that runs with the rights of the stream table's owner, under the settings of the
-    /// query. No other role may make the function fire for a table of its own.
+    /// query. No other role may attach the function to another table.
     fn function(&self, name: String, body: Vec<Instruction>) -> [Statement; 2] {
         let own = [("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
@@ -349,8 +352,8 @@ fn begin_name(source: &Buffer) -> String {
     format!("{}_begin", source.table().id)
 }
 
-/// Returns a setting of a function. The search path decides which operators the query's types get. Objects in
-/// the caller's temporary schema must not hide others, so `pg_temp` comes last.
+/// Returns a setting of a function. The search path decides which operators PostgreSQL finds for the query's
+/// types. Objects in the caller's temporary schema must not hide others, so `pg_temp` comes last.
 fn in_force(s: &Setting) -> (String, Vec<String>) {
     let temporary = "pg_temp".to_owned();
     let last = s.name == "search_path" && !s.values.contains(&temporary);

@@ -1,7 +1,7 @@
 //! The check of the type modifiers of the sources' columns, such as the length of a `varchar`.
 //!
-//! A source may get other modifiers without firing a trigger. The stream table still has columns with the
-//! former ones, so it would refuse the values of a writer, or round them.
+//! The modifiers of a source's columns can change without firing a trigger. The stream table's columns still
+//! have the former modifiers, so the stream table would refuse or round a writer's values.
 
 use crate::cdc::fit;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, TableCall};
@@ -15,12 +15,12 @@ pub struct Modified {
     pub table: TableId,
     /// The attribute number of the column.
     pub column: i16,
-    /// The modifier, as `pg_attribute.atttypmod` has it.
+    /// The modifier, as in `pg_attribute.atttypmod`.
     pub modifier: i32,
 }
 
-/// Returns the condition that all these columns have their modifiers. The condition has the snapshot of the
-/// writer's statement, or a later one.
+/// Returns the condition that all these columns still have these modifiers. The condition reads the catalog
+/// with the snapshot of the writer's statement, or with a later one.
 pub(super) fn are_as_planned(columns: &[Modified]) -> Scalar {
     let (a, w) = (Ident::fixed("a"), Ident::fixed("w"));
     let fields = ["relation", "number", "modifier"].map(Ident::fixed);

@@ -27,8 +27,8 @@ fn who_waits_for_whom_follows_from_the_plan() {
     assert!(groups(of("SELECT k, count(*) AS n, sum(v) AS s, avg(v) AS a FROM t WHERE v > 0 GROUP BY k")));
     assert!(groups(of("SELECT k, sum(v) AS s FROM t GROUP BY k HAVING count(*) > 1")));
     for all in [
-        // The queries have rows without a key, a total of all rows, a lookup of rows of the table, and more
-        // than one table.
+        // The queries cover four cases: rows without a key, a total of all rows, a lookup of the table's
+        // rows, and more than one table.
         "SELECT k FROM t",
         "SELECT count(*) AS n FROM t",
         "SELECT k, max(v) AS m FROM t GROUP BY k",
@@ -62,7 +62,7 @@ fn functions_run_under_the_settings_of_the_query() {
     }
 }
 
-/// Only a query whose own expressions raise pays for a subtransaction.
+/// Only a query whose own expressions can raise an error costs a subtransaction.
 #[test]
 fn an_attempt_is_made_where_an_expression_of_the_query_raises() {
     let attempts = |sql: &str| install(sql).iter().any(|t| t.contains("EXCEPTION WHEN data_exception"));
@@ -78,7 +78,7 @@ fn equal_arguments_give_equal_texts_and_names_are_short() {
     let made = Immediate::new(&table, i64::MAX, table.buffers(), &[]).unwrap().install().unwrap();
     for statement in made {
         if let Statement::CreateTrigger(t) = statement {
-            // The oid of a source has at most ten digits, and in this test one.
+            // The oid of a source has at most ten digits, and in this test one digit.
             assert!(t.name.as_str().len() + 9 <= 63 && t.function.name.as_str().len() + 9 <= 63, "{t:?}");
         }
     }

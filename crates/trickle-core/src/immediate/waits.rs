@@ -1,5 +1,5 @@
-//! The order of writers: the control table, which counts open statements, and the waits and errors by which a
-//! delta is applied only to a state that no other session can still change.
+//! The order of writers. The control table counts open statements. Waits and errors ensure that a delta is
+//! applied only to a state that no other session can still change.
 
 use super::body::{ANEW, ASIDE, AT, FEW, PENDING, not_found, variable, when};
 use super::exclusion::Exclusion;
@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Immediate<'_> {
-    /// Counts a statement that begins.
+    /// Counts a statement at its beginning.
     pub(super) fn begin(&self) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
-        // The first trigger of a statement ignores the flags of an earlier statement.
+        // The first trigger of a statement ignores the flags that an earlier statement left.
         let still = |name| Scalar::and([column(name), column("pending").op(">", Scalar::int4(0))]);
         let set = vec![
             (Ident::fixed("pending"), column("pending").op("+", Scalar::int4(1))),
@@ -41,9 +41,9 @@ impl Immediate<'_> {
     /// Updates the row of the control table, and reads it. The update waits until all other transactions that
     /// updated this row have ended.
     ///
-    /// Each statement of a transaction makes a version of the row. A setting of the transaction stores the
-    /// place of the last version, so that older versions need not be searched. If the stored place is wrong,
-    /// the row is searched for.
+    /// Each statement of a transaction makes a new version of the row. A transaction-local setting stores the
+    /// `ctid` of the last version, so older versions need not be searched. If the stored `ctid` is wrong, the
+    /// row is searched for.
     pub(super) fn count(&self, set: Vec<(Ident, Scalar)>) -> Vec<Instruction> {
         let c = Ident::fixed("c");
         let column = |name| Scalar::column(&c, &Ident::fixed(name));
@@ -59,7 +59,7 @@ impl Immediate<'_> {
                 alias: Some(c.clone()),
                 set: set.clone(),
                 from: Vec::new(),
-                // All roles can change the setting, so it may name the place of another row.
+                // All roles can change the setting, so it may hold the `ctid` of another row.
                 filter: at.into_iter().chain([column("bucket").equals(self.counter())]).collect(),
                 returning: returned
                     .iter()
@@ -89,7 +89,7 @@ impl Immediate<'_> {
         number.op("+", Scalar::int8(BUCKETS)).cast(Type::Int4)
     }
 
-    /// Raises the error that the stream table was computed after the writer's snapshot was taken.
+    /// Raises the error for a stream table that was computed after the writer's snapshot was taken.
     pub(super) fn too_old(&self) -> Instruction {
         Instruction::Raise {
             sqlstate: "40001",
@@ -101,7 +101,7 @@ impl Immediate<'_> {
         }
     }
 
-    /// Whether all statements that were counted as they began have ended.
+    /// Whether all statements that were counted at their beginning have ended.
     pub(super) fn is_last(&self) -> Scalar {
         variable(PENDING).equals(Scalar::int4(0))
     }
@@ -131,9 +131,9 @@ impl Immediate<'_> {
         when(none, vec![self.too_old()], Vec::new())
     }
 
-    /// Raises if the snapshot shows two rows of one key. The first was deleted by another transaction after
-    /// the snapshot; the second was written by this statement. The unique index allows both rows, and a
-    /// lookup by key may find either.
+    /// Raises an error if two rows with the same key are visible in the snapshot. Another transaction deleted
+    /// the first row after the snapshot; this statement wrote the second row. The unique index allows both
+    /// rows, and a lookup by key may find either.
     pub(super) fn check_versions(&self, source: &Buffer, event: TriggerEvent) -> Result<Instruction> {
         let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
         let rows = self.transition(source, event);
@@ -179,10 +179,10 @@ impl Immediate<'_> {
         })
     }
 
-    /// Waits for all transactions that changed a group in one of these buckets, and makes later ones wait.
-    /// Buckets are locked in order, so two statements cannot wait for each other. Writing the bucket's row
-    /// makes transactions with older snapshots fail (PostgreSQL 13.2.2). One write in a transaction is
-    /// enough. Later statements only lock the row, which ON CONFLICT does whether its condition is true or
+    /// Waits for all transactions that changed a group in one of these buckets, and makes later transactions
+    /// wait. Buckets are locked in order, so two statements cannot wait for each other. Writing the bucket's
+    /// row makes transactions with older snapshots fail (PostgreSQL 13.2.2). One write per transaction is
+    /// enough. Later statements only lock the row; ON CONFLICT locks it whether its condition is true or
     /// false.
     pub(super) fn lock_groups(&self, id: TableId, transition: Option<Cte>) -> Result<Option<Instruction>> {
         let Exclusion::Groups { of, keys } = &self.exclusion else { return Ok(None) };

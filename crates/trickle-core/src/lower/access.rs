@@ -8,7 +8,7 @@ use crate::syntax::{Access, Expr as Ast, Ident, Node, Subscript as AstSubscript}
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
-    /// Lowers subscripts and field accesses. In `t.a[1]`, the text before the first bracket, `t.a`, names the
+    /// Lowers subscripts and field accesses. In `t.a[1]`, the part before the first bracket, `t.a`, names the
     /// column.
     pub(super) fn access<'q>(
         &mut self,
@@ -61,7 +61,7 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
-    /// Returns the fields of a composite value; `None` for a value of another type.
+    /// Returns the fields of a composite value. Returns `None` for a value of another type.
     pub(super) fn fields(&self, value: &Expr) -> Option<Vec<Expr>> {
         let fields = self.catalog.fields(value.ty())?.into_iter();
         let field = |name: &str, ty| FuncSig::field(name, value.ty().clone(), ty);

@@ -1,5 +1,5 @@
-//! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses calls whose
-//! results no stream table can keep up to date.
+//! Lowers function calls: built-in functions, aggregates, functions of the catalog. Refuses a call if no
+//! stream table can keep its result up to date.
 
 use super::expr::ClauseContext;
 use super::scope::{Slot, hint, reads_outer};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The parameter names of `make_interval`.
 const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
-/// The advice for a result that depends on the transaction's time, where no delta can bring it up to date.
+/// The advice for a result that depends on the transaction's time and that no delta can bring up to date.
 const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
 /// Set-returning functions whose columns are the fields of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
@@ -36,7 +36,7 @@ pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Erro
     hint(e, name, near.into_iter())
 }
 
-/// Returns the parts of `ROW(…)`; `None` for any other call.
+/// Returns the parts of `ROW(…)`. Returns `None` for any other call.
 pub(super) fn row_constructor(call: &Call) -> Option<Vec<&Ast>> {
     let (schema, name) = call.name.qualified();
     if schema.is_some() || name != "row" || call.name.is_quoted() {
@@ -45,7 +45,7 @@ pub(super) fn row_constructor(call: &Call) -> Option<Vec<&Ast>> {
     plain_arguments(call)
 }
 
-/// Returns the arguments of a call; `None` unless all of them are plain expressions.
+/// Returns the arguments of a call. Returns `None` unless all of them are plain expressions.
 fn plain_arguments(call: &Call) -> Option<Vec<&Ast>> {
     let Arguments::List(list) = &call.args else { return None };
     list.iter().map(plain).collect()
@@ -182,8 +182,8 @@ impl Lowerer<'_> {
             .or_else(|| self.catalog.function(schema, name, types))
     }
 
-    /// Turns the signature of a function that returns a set of composite values into one that returns rows.
-    /// The result of `unnest(array)` thus has a column for each field of the array's elements.
+    /// Turns the signature of a function that returns a set of composite values into a signature that returns
+    /// rows. Thus `unnest(array)` returns one column for each field of the array's elements.
     fn by_fields(&self, sig: Arc<FuncSig>) -> Arc<FuncSig> {
         if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
             return sig;
@@ -214,9 +214,8 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops lowering at a function or operator that was not found, if the engine knows only the name of an
-    /// operand's type: PostgreSQL may have the function or operator. If no server was asked, the reason says
-    /// so.
+    /// Stops lowering at an unknown function or operator, if the engine knows only the name of an operand's
+    /// type. PostgreSQL may have this function or operator. If no server was asked, the reason says so.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
@@ -260,7 +259,7 @@ impl Lowerer<'_> {
     }
 
     /// Replaces a call of a function that returns the transaction's time, such as `now()`, by the time of the
-    /// refresh. Stores the reason to report if no delta can bring the use of the time up to date.
+    /// refresh. Stores a reason. It is reported if no delta can bring this use of the time up to date.
     fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
         let value = match unkept(name)? {
             Unkept::Time(None) => Expr::now(),
@@ -419,7 +418,7 @@ impl Lowerer<'_> {
             return Err(self.at(Error::grouping(m), e));
         }
         // The arguments of an aggregate are computed for each row, before grouping. Aggregates and subqueries
-        // in the arguments are therefore collected apart from the other ones in the clause.
+        // in the arguments are therefore collected separately from those elsewhere in the clause.
         let mut inner: ClauseContext<'q> = ClauseContext::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
@@ -456,8 +455,8 @@ impl Lowerer<'_> {
         Ok(Slot::Aggregate(at).expr(ty))
     }
 
-    /// Gives an aggregate without ORDER BY the order of FROM, if the value of the aggregate depends on the
-    /// order of its rows.
+    /// Gives the order of FROM to an aggregate without ORDER BY, if its value depends on the order of its
+    /// rows.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
         let minds = facts(&call.sig).order == OrderOf::Minded;
         if call.order_by.is_empty() && !call.distinct && minds {
@@ -544,7 +543,8 @@ impl Lowerer<'_> {
     }
 
     /// Finds the aggregate for arguments of these types. Untyped literals count as `text`. If there is no
-    /// aggregate for exactly these types, text types count as `text` and all other types as their base types.
+    /// aggregate for exactly these types, text types are replaced by `text`, and all other types lose their
+    /// modifiers.
     fn resolve_aggregate(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let typed: Vec<Type> =
             types.iter().map(|t| if *t == Type::Unknown { Type::Text } else { t.clone() }).collect();

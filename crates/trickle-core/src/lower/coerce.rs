@@ -40,8 +40,8 @@ impl Lowerer<'_> {
         Err(Error::type_mismatch(format!("cannot cast type {from} to {to}")))
     }
 
-    /// Casts the arguments to the types that the signature declares. An argument whose type differs from the
-    /// declared one only in modifiers is not cast. A text keeps its collation.
+    /// Casts the arguments to the types that the signature declares. If the type of an argument differs from
+    /// the declared type only in modifiers, the argument is not cast. A text keeps its collation.
     pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
         args.into_iter()
             .enumerate()
@@ -95,7 +95,7 @@ pub(super) fn under_collation(sig: Arc<FuncSig>, args: &[Expr]) -> Arc<FuncSig> 
 }
 
 /// Whether PostgreSQL may have a cast between these types, implicit or explicit. Texts, json, records and
-/// types that the engine does not know can be cast by way of their text form.
+/// types that the engine does not know can be cast through text.
 fn castable(from: &Type, to: &Type) -> bool {
     let timed = |t: &Type| matches!(t, Type::Date | Type::Timestamp | Type::Timestamptz);
     let open = |t: &Type| t.is_string() || matches!(t, Type::Unknown | Type::Other(_) | Type::Record(_));

@@ -15,15 +15,15 @@ fn parted(op: &str) -> (Option<&str>, &str) {
 
 impl Lowerer<'_> {
     /// Finds the operator for operands of these types. `op` may be qualified with a schema other than
-    /// `pg_catalog`. A qualified name means one of the engine's own operators only if an operand has a type
-    /// that is not built in. (The equality and the order of such a type are in the type's schema.) Otherwise
-    /// the name means the operator of that schema, even if an operator of the same name elsewhere fits
-    /// better.
+    /// `pg_catalog`. A qualified name denotes one of the engine's own operators only if an operand has a type
+    /// that is not built in. (The comparison operators of such a type are in the type's schema.) Otherwise
+    /// the name denotes the operator of that schema, even if an operator of the same name in another schema
+    /// fits better.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
         let (schema, op) = parted(op);
         let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
-        // Without a server, an operator that an extension has for its own type is preferred to a built-in
-        // operator for any type, such as `||` of arrays.
+        // Without a server, an extension's operator for its own type is preferred to a built-in operator for
+        // any type, such as `||` of arrays.
         let listed = || self.catalog.operator(schema, op, types).filter(|sig| sig.schema.is_some());
         let listed = self.catalog.doubt(op, types).filter(|_| foreign).and_then(|_| listed());
         let own = || resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
@@ -42,7 +42,7 @@ impl Lowerer<'_> {
     }
 
     /// Notes a reason for an operator whose result no delta can bring up to date. Stops lowering at an
-    /// operator that was not found, if the engine knows only the name of an operand's type.
+    /// unknown operator, if the engine knows only the name of an operand's type.
     pub(super) fn check_operator(&mut self, op: &str, types: &[Type], place: &impl Place) -> Result<()> {
         match self.operator(op, types) {
             Ok(sig) if sig.schema.is_some() => self.check_volatility(&sig, place),
@@ -58,8 +58,8 @@ impl Lowerer<'_> {
         self.call(sig, vec![l, r])
     }
 
-    /// Lowers `(l, …) op (r, …)` by SQL's three-valued rules. `=` is true where all parts are equal, and `<>`
-    /// where one part differs. The first parts that differ decide `<`, `<=`, `>` and `>=`.
+    /// Lowers `(l, …) op (r, …)` by SQL's three-valued rules. `=` is true if all parts are equal, and `<>` is
+    /// true if one part differs. For `<`, `<=`, `>` and `>=`, the first parts that differ decide.
     pub(super) fn compare_rows(&self, op: &str, left: Vec<Expr>, right: Vec<Expr>) -> Result<Expr> {
         if left.len() != right.len() {
             return Err(Error::syntax("unequal number of entries in row expressions"));
@@ -88,8 +88,8 @@ impl Lowerer<'_> {
     }
 
     /// Compares two rows lexicographically: `a₁ < b₁`, or `a₁ = b₁` and the rest of the left row is less than
-    /// the rest of the right row. The first pair that is not equal decides. The result is NULL where the
-    /// comparison of that pair is NULL.
+    /// the rest of the right row. The first pair that is not equal decides. If the comparison of that pair is
+    /// NULL, the result is NULL.
     fn lexical(&self, op: &str, pairs: Vec<(Expr, Expr)>) -> Result<Expr> {
         let strict = &op[..1];
         let mut result: Option<Expr> = None;
@@ -108,7 +108,7 @@ impl Lowerer<'_> {
 
     /// Lowers `l IS [NOT] DISTINCT FROM r`; `same` is true for `IS NOT DISTINCT FROM`.
     pub(super) fn distinct_from(&self, l: Expr, r: Expr, same: bool) -> Result<Expr> {
-        // PostgreSQL requires no equality operator where one side is the constant NULL.
+        // PostgreSQL requires no equality operator if one operand is the constant NULL.
         for (value, other) in [(&l, &r), (&r, &l)] {
             let null = *other.ty() == Type::Unknown && other.as_literal().is_some_and(Datum::is_null);
             if null && *value.ty() != Type::Unknown {

@@ -18,8 +18,8 @@ use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
 /// The greatest number of nodes in an expression. NULLIF, BETWEEN and CASE with an operand become expressions
-/// that contain an operand more than once, so each level of nesting multiplies the size of the expression. A
-/// few hundred levels would fit into no memory.
+/// that contain an operand more than once. Each level of nesting therefore multiplies the size of the
+/// expression. A few hundred levels would exhaust any memory.
 const MAX_SIZE: usize = 1 << 18;
 
 /// The context in which the expressions of one clause are lowered. It collects the calls and subqueries that
@@ -27,14 +27,14 @@ const MAX_SIZE: usize = 1 << 18;
 pub(super) struct ClauseContext<'q> {
     /// The name of the clause, for messages.
     pub(super) clause: &'static str,
-    /// Whether aggregates may stand in the clause.
+    /// Whether the clause may contain aggregates.
     pub(super) allows_aggregates: bool,
     pub(super) aggregates: Vec<AggCall>,
     pub(super) subqueries: Vec<Pending<'q>>,
     /// The columns used outside aggregates, with names and places for the error about a column that is not
     /// grouped.
     columns: Vec<(usize, String, Option<Span>)>,
-    /// Whether the expression that is being lowered may read the clock, as a condition on rows may.
+    /// Whether the expression that is being lowered may read the clock; a condition on rows may.
     allows_clock: bool,
     /// Whether comparisons inside the expressions of the clause may read the clock.
     allows_timed_conditions: bool,
@@ -42,13 +42,13 @@ pub(super) struct ClauseContext<'q> {
     pub(super) inside_aggregate: bool,
     /// The calls of GROUPING.
     pub(super) groupings: Vec<GroupingCall<'q>>,
-    /// The calls over windows in the clause.
+    /// The window function calls in the clause.
     pub(super) windows: Vec<Windowed<'q>>,
-    /// The windows of the WINDOW clause; `None` in a clause where no call over a window may stand.
+    /// The windows of the WINDOW clause. `None` in a clause that may not contain window function calls.
     named: Option<&'q [NamedWindow]>,
-    /// Whether the expression that is being lowered is inside a call over a window.
+    /// Whether the expression that is being lowered is inside a window function call.
     pub(super) inside_window: bool,
-    /// Whether set-returning functions may stand in the clause.
+    /// Whether the clause may contain set-returning functions.
     pub(super) allows_sets: bool,
     /// The calls of set-returning functions, each listed after the calls in its arguments.
     pub(super) sets: Vec<SetCall>,
@@ -77,8 +77,8 @@ impl<'q> ClauseContext<'q> {
         }
     }
 
-    /// Returns one condition that tests the guards in their order, outermost first; `None` if the expression
-    /// that is being lowered is always evaluated.
+    /// Returns one condition that tests the guards in their order, outermost first. Returns `None` if the
+    /// expression that is being lowered is always evaluated.
     pub(super) fn guard(&self) -> Option<Expr> {
         let open = self.guards.iter().map(|g| g.simplified(&Schema::new([])));
         let open: Vec<Expr> = open.filter(|g| *g != Expr::bool(true)).collect();
@@ -103,24 +103,24 @@ impl<'q> ClauseContext<'q> {
         ClauseContext { allows_timed_conditions: true, ..ClauseContext::new(clause) }
     }
 
-    /// Makes the context of a clause in which aggregates may stand.
+    /// Makes the context of a clause that may contain aggregates.
     pub(super) fn grouping(clause: &'static str) -> ClauseContext<'q> {
         ClauseContext { allows_aggregates: true, ..ClauseContext::values(clause) }
     }
 
-    /// Makes the context of the select list of `s`, in which aggregates, calls over windows and set-returning
-    /// functions may stand.
+    /// Makes the context of the select list of `s`, which may contain aggregates, window function calls and
+    /// set-returning functions.
     pub(super) fn select_list(s: &'q Select) -> ClauseContext<'q> {
         ClauseContext { named: Some(&s.windows), allows_sets: true, ..ClauseContext::grouping("SELECT") }
     }
 
-    /// Makes the context of a clause in which set-returning functions may stand.
+    /// Makes the context of a clause that may contain set-returning functions.
     pub(super) fn sets(clause: &'static str) -> ClauseContext<'q> {
         ClauseContext { allows_sets: true, ..ClauseContext::values(clause) }
     }
 
-    /// Returns the named windows that a call with OVER may refer to; `None` in a clause where no such call
-    /// may stand.
+    /// Returns the named windows that a call with OVER may refer to. Returns `None` in a clause that may not
+    /// contain such a call.
     pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindow]> {
         self.named
     }
@@ -509,7 +509,7 @@ impl Lowerer<'_> {
         self.quantified(&name, l, array, all)
     }
 
-    /// Finds a type by its name in the query.
+    /// Finds a type by the name that the query gives.
     pub(super) fn type_named(&self, ty: &TypeName) -> Result<Type> {
         ty.resolve(&|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
             let called = format!("type \"{}\"", name.to_lowercase());
@@ -535,7 +535,7 @@ impl Lowerer<'_> {
     }
 
     /// Casts to a type that is given by name. If the type is a time type with a precision, the value is
-    /// rounded to this precision, by the function that PostgreSQL uses.
+    /// rounded to this precision. The rounding function is the one that PostgreSQL uses.
     pub(super) fn cast_to(&mut self, value: Expr, ty: &TypeName, place: &impl Place) -> Result<Expr> {
         if let Some(fields) = ty.interval_fields() {
             return self.interval_of(value, fields, ty.precision, place);
@@ -595,7 +595,7 @@ impl Lowerer<'_> {
                 let checked = self.check_cast(value.ty(), ty);
                 self.located(checked, place).map(|()| value)
             }
-            // A text made of a name is under the collation of names.
+            // A text that is cast from a `name` has the collation of `name`.
             (_, text) if value.ty().is_name() && text.is_string() && text.collation().is_none() => {
                 let ty = text.collated("\"C\"", true);
                 Ok(value.cast(ty))

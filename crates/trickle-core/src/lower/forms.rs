@@ -1,4 +1,4 @@
-//! Lowers calls with a grammar of their own: SQL/JSON, SQL/XML, `IS JSON`, `IS DOCUMENT`, `IS NORMALIZED`.
+//! Lowers calls that have a special grammar: SQL/JSON, SQL/XML, `IS JSON`, `IS DOCUMENT`, `IS NORMALIZED`.
 //! Lowering derives only the type and the columns of a call, and leaves the meaning of the keywords to
 //! PostgreSQL.
 
@@ -19,7 +19,7 @@ struct Form {
     /// The type that the RETURNING clause of the call names.
     returns: Option<Type>,
     columns: Vec<(Arc<str>, Type)>,
-    /// The name of the column whose type is the next part of the call.
+    /// The name of a column, if the next part of the call is this column's type.
     column: Option<Arc<str>>,
     /// The keywords that were read last.
     last: &'static str,
@@ -29,14 +29,14 @@ impl Form {
     fn word(&mut self, words: impl Into<Arc<str>>) {
         self.pieces.push(FormPiece::Word(words.into()));
     }
-    /// Whether the next argument is the path of a `JSON_TABLE` or of one of its columns. Such a path is no
-    /// expression.
+    /// Whether the next argument is the path of a `JSON_TABLE` or of one of its columns. Such a path is not
+    /// an expression.
     fn is_path(&self) -> bool {
         matches!(self.last, "PATH" | "NESTED" | "NESTED PATH") || self.last == "," && self.args.len() == 1
     }
-    /// Whether the call names a value to return in place of an error. If the input of such a call is NULL,
-    /// PostgreSQL 17 and 18 do not return NULL. They return the value that the call returned for an error in
-    /// an earlier row, which is wrong.
+    /// Whether the call names a value to return instead of an error. If the input of such a call is NULL,
+    /// PostgreSQL 17 and 18 do not return NULL. They return, wrongly, the value that the call returned for an
+    /// error in an earlier row.
     fn minds_errors(&self, name: &str) -> bool {
         let instead = |w: &str| w.ends_with(" ERROR") && !matches!(w, "NULL ON ERROR" | "ERROR ON ERROR");
         matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS")
@@ -79,7 +79,7 @@ impl Form {
 }
 
 impl Lowerer<'_> {
-    /// Lowers a call with a grammar of its own in an expression.
+    /// Lowers a call with special grammar in an expression.
     pub(super) fn form<'q>(
         &mut self,
         written: &'q Written,
@@ -261,7 +261,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether the call has its mandatory parts: enough arguments, and something on both sides of each comma.
+/// Whether the call has its mandatory parts: enough arguments, and no empty place before or after a comma.
 fn is_whole(name: &str, parts: &[FormPart]) -> bool {
     let least = match name {
         "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" | "XMLEXISTS" | "JSON_TABLE" | "XMLTABLE" => 2,

@@ -12,7 +12,7 @@ use crate::syntax::{
 use crate::types::Type;
 use crate::window::{Bound, Units, WindowCall, WindowFrame};
 
-/// The contents of the parentheses of OVER, with named windows resolved.
+/// The specification in the parentheses of OVER, with named windows resolved.
 pub(super) struct Spec<'q> {
     pub(super) partition: &'q [Ast],
     pub(super) order: &'q [OrderItem],
@@ -40,7 +40,8 @@ impl Lowerer<'_> {
             Over::Named(name) => &find(name)?.spec,
         };
         let mut found = Spec::of(spec);
-        // A window in the WINDOW clause refers only to windows before it, so the loop meets each name once.
+        // A window in the WINDOW clause refers only to earlier windows, so the loop visits each name at most
+        // once.
         for _ in 0..=named.len() {
             let Some(base) = &spec.base else { return Ok(found) };
             let next = &find(base)?.spec;

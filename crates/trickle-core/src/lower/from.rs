@@ -17,7 +17,7 @@ use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
-/// A lowered part of FROM, with the columns `offset..offset + width` of the whole FROM.
+/// A lowered part of FROM. Its columns are the columns `offset..offset + width` of the whole FROM.
 #[derive(Clone, Debug)]
 pub(super) struct Factor {
     pub(super) node: NodeId,
@@ -25,7 +25,8 @@ pub(super) struct Factor {
     pub(super) width: usize,
 }
 
-/// The parts of FROM that are lowered so far, side by side, with the conditions that no join applies yet.
+/// The parts of FROM that are lowered so far, and the conditions that no join applies yet. The columns of the
+/// parts are concatenated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
@@ -60,7 +61,7 @@ impl Build {
 pub(super) struct Source {
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
-    /// The outer columns that the relation starts with.
+    /// The outer columns, which are the first columns of the relation.
     refs: Vec<Outer>,
     schema: Option<Arc<str>>,
     key: Option<Vec<usize>>,
@@ -77,7 +78,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Makes a source of a relation that has no key of its own and starts with the columns of a domain.
+    /// Makes a source from a relation that has no declared key and whose first columns are those of a domain.
     pub(super) fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
         Source {
             node: relation.node,
@@ -108,8 +109,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Returns the keys by which the rows of FROM are ordered, for a construct `what` that depends on that
-    /// order. If the rows of FROM lack the columns that they are ordered by, a reason is noted.
+    /// Returns the keys by which the rows of FROM are ordered. The construct `what` depends on this order. If
+    /// the rows of FROM lack the columns of this order, a reason is noted.
     pub(super) fn order_of_from(&mut self, what: &str, place: &impl Place) -> Vec<SortKey> {
         match self.frames.last().map(|f| f.order.clone()) {
             Some(RowOrder::By(keys)) => return keys,
@@ -119,11 +120,9 @@ impl Lowerer<'_> {
         Vec::new()
     }
 
-    /// Notes a construct that depends on the order of its rows, where the rows lack the columns that they are
-    /// ordered by.
+    /// Notes a construct that depends on the order of its rows, if the rows lack the columns of this order.
     pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
-        // A subquery that is only examined is lowered again later, and may then turn out not to need the
-        // order.
+        // A subquery that is only examined is lowered again later. It may then not need the order.
         if !self.probing() {
             let help =
                 "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
@@ -132,8 +131,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns the order of FROM for rows that lack the columns of the order's keys: hidden, if FROM has an
-    /// order.
+    /// Returns the order of FROM for rows that lack the columns of the order's keys. If FROM has an order,
+    /// the result is a hidden order.
     pub(super) fn unshown_order(&self) -> RowOrder<SortKey> {
         self.frames.last().map_or(RowOrder::Any, |f| f.order.map(|_| None))
     }
@@ -155,7 +154,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Combines two scopes; fails where an alias would mean two tables.
+    /// Combines two scopes. Fails where one alias would denote two tables.
     pub(super) fn side_by_side(&self, left: Scope, right: Scope, place: &impl Place) -> Result<Scope> {
         let twice = right.items.iter().find(|r| {
             left.items.iter().any(|l| l.name == r.name && (l.schema == r.schema || l.schema.is_none()))
@@ -241,8 +240,8 @@ impl Lowerer<'_> {
         Err(self.at(e, place))
     }
 
-    /// Lowers a table. A projection over the table computes its virtual columns, and casts each column that
-    /// is read as another type than its stored type.
+    /// Lowers a table. A projection over the table computes the virtual columns. It also casts each column
+    /// that is read under a type other than its stored type.
     fn table(&mut self, def: Arc<TableDef>) -> Result<Source> {
         let node = self.add(Table::new(def.clone()))?;
         let mut source = Source {
@@ -286,8 +285,8 @@ impl Lowerer<'_> {
         Ok(source)
     }
 
-    /// Returns the expression of a virtual column, over the stored columns of its table; `None` if the column
-    /// is not virtual, or if the engine cannot read the expression.
+    /// Returns the expression of a virtual column, over the stored columns of its table. Returns `None` if
+    /// the column is not virtual, or if the engine cannot read the expression.
     fn generated(&mut self, column: &ColumnDef, stored: &[Named]) -> Result<Option<Expr>> {
         let Some(Generated::Virtual(text)) = &column.generated else { return Ok(None) };
         let item = Item::of(column.name.clone(), stored.to_vec());
@@ -300,7 +299,7 @@ impl Lowerer<'_> {
         });
         let refused = self.reasons.len() > before;
         self.reasons.truncate(before);
-        // An assignment fails for a value that is too long, where an explicit cast would truncate it.
+        // For a value that is too long, an assignment fails, and an explicit cast would truncate the value.
         let cut = matches!(&column.ty, Type::Varchar(Some(_)) | Type::Bpchar(_));
         Ok(match value {
             Ok(value) if !(refused || cut && *value.ty() != column.ty) => Some(value.cast(column.ty.clone())),
@@ -318,7 +317,7 @@ impl Lowerer<'_> {
         self.expr(e, &mut ClauseContext::new("a generated column"))
     }
 
-    /// Runs `f` for a text other than the text of the current query. The query is invisible to `f`, and
+    /// Runs `f` on a text other than that of the current query. `f` does not see the current query, and
     /// errors of `f` do not point into the query's text.
     fn apart<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let frames = std::mem::take(&mut self.frames);
@@ -335,8 +334,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Expands a view. The text of the view sees neither the CTEs nor the columns of the query that reads the
-    /// view. A place in this text is no place in the query.
+    /// Expands a view. In the view's text, neither the CTEs nor the columns of the reading query are visible.
+    /// Positions in the view's text are not positions in the query.
     fn view(&mut self, schema: Option<&str>, name: &str, text: &str, place: &impl Place) -> Result<Source> {
         let full = format!("{}{name}", schema.map(|s| format!("{s}.")).unwrap_or_default());
         if self.views.contains(&full) || self.views.len() >= VIEW_DEPTH {
@@ -350,7 +349,7 @@ impl Lowerer<'_> {
         Ok(Source { schema: schema.map(Arc::from), is_view: true, ..Source::derived(relation, Vec::new()) })
     }
 
-    /// Lowers the text of a view. The result is stored for later uses of the view, also if the query that
+    /// Lowers the text of a view. The result is stored for later uses of the view, even if the query that
     /// reads the view is only being examined.
     fn expand(&mut self, full: &str, text: &str, place: &impl Place) -> Result<Relation> {
         let parsed = parse_stored(text)?;
@@ -367,8 +366,8 @@ impl Lowerer<'_> {
         Ok(relation)
     }
 
-    /// Lowers a subquery in FROM. The subquery sees the columns of enclosing queries, but not the items of
-    /// FROM beside it.
+    /// Lowers a subquery in FROM. The subquery sees the columns of enclosing queries, but not the other items
+    /// of the same FROM.
     fn derived(&mut self, query: &Query) -> Result<Source> {
         let hidden = self.take_scope();
         let source = self.derived_in(query);
@@ -386,7 +385,7 @@ impl Lowerer<'_> {
         Ok(Source::derived(relation, domain.refs))
     }
 
-    /// Returns the domain of the given outer columns, all of which are in this SELECT's own domain.
+    /// Returns the domain of the given outer columns. All these columns must be in this SELECT's own domain.
     fn outer_domain(&mut self, free: Vec<Outer>) -> Result<Domain> {
         if free.is_empty() {
             return Ok(Domain::none());
@@ -443,8 +442,8 @@ impl Lowerer<'_> {
         Ok(build.factors.iter().find(|f| holds(f)).map(|f| (f.node, f.offset)))
     }
 
-    /// Appends a relation to FROM. If the relation starts with outer columns, conditions equate these to the
-    /// same columns of FROM.
+    /// Appends a relation to FROM. If the relation starts with outer columns, conditions equate these columns
+    /// with the same columns of FROM.
     pub(super) fn append(
         &mut self,
         source: Source,

@@ -1,9 +1,9 @@
-//! Lowers functions in FROM. (Set-returning functions in select lists: [`super::lockstep`].)
+//! Lowers functions in FROM. ([`super::lockstep`] lowers set-returning functions in select lists.)
 //!
 //! A function in FROM reads the rows of the items before it, and is lowered to an [`Expand`] over these
-//! items. Under an outer join with a condition, the rows of these items are only a part of the rows that the
-//! function is joined to. A function in such a join is lowered over the distinct values that it reads, and
-//! its rows are joined back, as for a LATERAL subquery.
+//! items. Under an outer join with a condition, these items are only some of the items that the function is
+//! joined to. A function in such a join is lowered over the distinct values that it reads. Its rows are then
+//! joined back, as for a LATERAL subquery.
 //!
 
 use super::Lowerer;
@@ -29,7 +29,7 @@ struct Written<'q> {
     args: Vec<&'q Ast>,
     /// The column definition list, for a function that leaves its columns to the caller.
     definition: Vec<(Arc<str>, Type)>,
-    /// A call with a grammar of its own.
+    /// A call that has a special grammar.
     form: Option<&'q Form>,
 }
 
@@ -45,7 +45,7 @@ impl<'q> FunctionItem<'q> {
         FunctionItem { table, functions, ordinality }
     }
 
-    /// Returns the functions of an item of FROM; `None` for an item that is no call.
+    /// Returns the functions of an item of FROM. Returns `None` for an item that is no call.
     pub(super) fn of(table: &'q TableRef) -> Option<FunctionItem<'q>> {
         match &table.kind {
             TableKind::Functions { functions, ordinality } => {
@@ -55,7 +55,8 @@ impl<'q> FunctionItem<'q> {
         }
     }
 
-    /// Returns the column definitions of the alias, if the alias gives types to its columns; else none.
+    /// Returns the column definitions of the alias, if the alias gives types to its columns. Otherwise
+    /// returns no definitions.
     fn definition(&self) -> &'q [AliasColumn] {
         let columns = self.table.alias.as_ref().map_or(&[][..], |a| &a.columns);
         if columns.iter().any(|c| c.ty.is_some()) { columns } else { &[] }
@@ -67,7 +68,7 @@ struct Calls<'q> {
     /// The columns that the calls read, ascending.
     columns: Vec<usize>,
     calls: Vec<SetCall>,
-    /// The context that has the subqueries in the arguments of the calls.
+    /// The context with which the arguments were lowered; it has the subqueries in them.
     cx: ClauseContext<'q>,
     /// The names of the calls' columns.
     names: Vec<Arc<str>>,
@@ -114,15 +115,14 @@ impl Lowerer<'_> {
         self.in_place(&mut calls, build, true)
     }
 
-    /// Places the calls over the items that they read. All items from the first one that is read to the last
-    /// item of FROM are merged into one. Returns `None` if an item that is read belongs to the other operand
-    /// of an outer join.
+    /// Places the calls over the items that they read. All items of FROM from the first that the calls read
+    /// are merged into one. Returns `None` if the calls read an item in the other operand of an outer join.
     fn in_place(&mut self, calls: &mut Calls<'_>, build: &mut Build, outer: bool) -> Result<Option<Scope>> {
         let holder = |c: &usize| build.factors.iter().position(|p| p.holds(*c));
         let first = calls.columns.iter().filter_map(holder).min();
         let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
         let asks = !calls.cx.subqueries.is_empty();
-        // A subquery in an argument counts columns from the first item of FROM on.
+        // A subquery in an argument counts columns from the first item of FROM.
         if asks && build.floor > 0 {
             return Ok(None);
         }
@@ -216,7 +216,8 @@ impl Lowerer<'_> {
             names = self.alias_columns(alias, names)?;
         }
         if self.probing() {
-            // NULLs stand for the columns, whose origin does not matter while a query is only examined.
+            // NULLs replace the columns. Where the columns come from does not matter while a query is only
+            // examined.
             let known = |e: &Expr| {
                 e.rewrite(&mut |n| if n.as_column().is_some() { Expr::null(n.ty().clone()) } else { n })
             };

@@ -19,15 +19,15 @@ use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The columns of the relation after grouping. [`Grouping::apply`] translates expressions over the relation
-/// before grouping to these columns. The columns are, in order: the domain's columns, the keys, the
+/// The columns of the relation after grouping. [`Grouping::apply`] rewrites expressions over the relation
+/// before grouping to read these columns. The order of the columns is: the domain's columns, the keys, the
 /// determined columns, the aggregates, and the numbers of GROUPING.
 pub(super) struct Grouping {
     /// The number of the domain's columns.
     domain: usize,
     groups: Keys,
-    /// The columns of tables whose primary key is in every grouping set. The relation is grouped by these
-    /// columns too.
+    /// The used columns of each table whose primary key is in every grouping set. The relation is grouped by
+    /// these columns too.
     determined: Vec<usize>,
     aggregates: Vec<AggCall>,
     /// For each call of GROUPING, the positions of the keys that are its arguments.
@@ -35,9 +35,9 @@ pub(super) struct Grouping {
 }
 
 impl Grouping {
-    /// Translates `e`, an expression over the relation before grouping with placeholders for aggregates, to
-    /// one over the relation after grouping. The error is the position of the first column that is neither
-    /// grouped nor determined.
+    /// Rewrites `e` to an expression over the relation after grouping. `e` is over the relation before
+    /// grouping, with placeholders for aggregates. The error is the position of the first column that is
+    /// neither grouped nor determined.
     fn apply(&self, e: &Expr) -> Result<Expr, usize> {
         let column = |i: usize| Ok(Expr::column(i, e.ty().clone()));
         let determined = self.domain + self.groups.keys.len();
@@ -69,7 +69,7 @@ impl Grouping {
 
 impl Lowerer<'_> {
     /// Lowers the select list, over groups if the query groups. Returns the relation, the select list over
-    /// this relation, and the positions of the domain's columns in the relation.
+    /// it, and the positions of the domain's columns in the relation.
     pub(super) fn grouped(
         &mut self,
         s: &Select,
@@ -111,7 +111,7 @@ impl Lowerer<'_> {
         Ok((node, exprs, outer))
     }
 
-    /// Runs the set-returning calls that the keys contain, over the rows before they are grouped.
+    /// Runs the set-returning calls in the keys over the rows before grouping.
     fn keyed_sets(
         &mut self,
         s: &Select,
@@ -134,8 +134,8 @@ impl Lowerer<'_> {
                 *e = e.rewrite(&mut |n| if n == old { run.clone() } else { n });
             }
         }
-        // Calls that are keys are replaced by columns in the select list, so their arguments are not read any
-        // more.
+        // In the select list, columns replace the calls that are keys. The arguments of these calls are
+        // therefore not read any more.
         let (list, args) = exprs.split_at_mut(outputs);
         let open = asked(list, &sets);
         let arg = sets.iter().zip(open).take(listed).flat_map(|(s, open)| s.args.iter().map(move |_| open));
@@ -211,7 +211,7 @@ impl Lowerer<'_> {
     }
 
     /// Groups by the keys and by the columns that the keys determine, and computes the aggregates. Each
-    /// grouping set becomes a γ of its own, and the result is the sum of these γs.
+    /// grouping set becomes a separate γ, and the result is the sum of these γs.
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &mut self,
@@ -227,14 +227,14 @@ impl Lowerer<'_> {
         let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
         used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
         let determined = self.determined(&groups, &used);
-        // A column without equality cannot be a key of the plan, though each group has only one value of this
-        // column.
+        // A column whose type has no equality cannot be a key of the plan, though each group has only one
+        // value of this column.
         let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
         if determined.iter().any(incomparable) {
             return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
         }
-        // Keys that are not plain columns are computed first, behind the columns of the input, which keep
-        // their positions.
+        // Keys that are not plain columns are computed first, and are appended to the columns of the input.
+        // The input's columns keep their positions.
         let computed: Vec<&Expr> = groups.keys.iter().filter(|k| k.as_column().is_none()).collect();
         let mut all = schema.identity();
         all.extend(computed.into_iter().cloned());
@@ -361,8 +361,8 @@ impl Lowerer<'_> {
         out
     }
 
-    /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before they are
-    /// grouped. The other subqueries stay pending.
+    /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before grouping. The
+    /// other subqueries stay pending.
     fn before_grouping(
         &mut self,
         s: &Select,
@@ -428,8 +428,8 @@ fn subqueries(e: &Expr) -> Vec<usize> {
     e.columns().iter().filter_map(slot).collect()
 }
 
-/// Adds the subqueries that a wanted subquery contains in its left side or its guard. A subquery comes after
-/// the subqueries that it contains, so one pass from the last to the first finds all.
+/// Adds the subqueries that a wanted subquery contains in its left operand or its guard. A subquery comes
+/// after the subqueries that it contains. One pass from the last to the first therefore finds all.
 fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<usize> {
     for (i, p) in all.iter().enumerate().rev() {
         if wanted.contains(&i) {
@@ -447,8 +447,8 @@ fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
     })
 }
 
-/// Returns the equality of two columns, with NULL equal to NULL; plain `=` if one of the columns is never
-/// NULL.
+/// Returns the equality of two columns, where NULL is equal to NULL. The result is plain `=` if one of the
+/// columns is never NULL.
 pub(super) fn same(
     l: Expr,
     r: Expr,

@@ -21,11 +21,11 @@ const MAX_CUBE: usize = 12;
 /// PostgreSQL's limit for the number of arguments of GROUPING.
 const MAX_ARGUMENTS: usize = 31;
 
-/// The greatest number of grouping sets that are maintained. Each set is an aggregate with a stored result of
-/// its own, and one statement brings all these results up to date.
+/// The greatest number of grouping sets that are maintained. Each set is an aggregate with a separate stored
+/// result, and one statement brings all these results up to date.
 const MAX_MAINTAINED: usize = 64;
 
-/// The clause GROUP BY, in the form in which it is written.
+/// The clause GROUP BY, as it is written.
 pub(super) struct Clause<'q> {
     /// The keys as they are written; a key may occur several times.
     keys: Vec<&'q Ast>,
@@ -191,15 +191,15 @@ impl Lowerer<'_> {
         self.kept(s, clause, &keys)?;
         let several = |k: usize| places.iter().filter(|place| **place == k).count() > 1;
         let shown = |k: usize| exprs.iter().filter(|e| **e == keys.keys[k]).count() > 1;
-        // PostgreSQL may count a column that is shown twice as two keys, one for each place in the select
-        // list. The text that PostgreSQL gives of the query does not show how many keys it counts.
+        // If a column occurs twice in the select list, PostgreSQL may count it as two keys, one for each
+        // place. The text that PostgreSQL prints for the query does not reveal how many keys it counts.
         if clause.sets.len() > 1 && (0..keys.keys.len()).any(|k| several(k) && shown(k)) {
             return Err(self.stop(s, "a column that is shown twice and is several keys of grouping sets"));
         }
         Ok((node, keys))
     }
 
-    /// Stops at grouping sets that are not maintained.
+    /// Stops lowering at grouping sets that a stream table cannot maintain.
     fn kept(&mut self, s: &Select, clause: &Clause<'_>, keys: &Keys) -> Result<()> {
         let place = |i: usize| clause.keys.get(i).copied();
         if keys.sets.len() > MAX_MAINTAINED {
@@ -212,8 +212,8 @@ impl Lowerer<'_> {
             return Err(Error::internal("lowering stopped at too many grouping sets"));
         }
         let common: Vec<&Expr> = keys.common().collect();
-        // If a key is a constant, PostgreSQL treats some equal constants in the select list as the key, and
-        // others not.
+        // If a key is a constant, PostgreSQL treats some equal constants in the select list as the key, but
+        // not all.
         let constant = |k: &&Expr| k.is_constant() && k.volatility() == Volatility::Immutable;
         if !self.probing() && keys.keys.iter().any(|k| constant(&k) && !common.contains(&k)) {
             return Err(self.stop(s, "a constant as key of some grouping sets"));
@@ -221,8 +221,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Returns the output that a key names: by position, by an alias that is no column, or by the same
-    /// expression.
+    /// Returns the output that a key names: by position, by an alias that is not also a column of FROM, or by
+    /// the same expression.
     fn key_output(
         &mut self,
         item: &Ast,
@@ -244,8 +244,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Returns the output with that name; `None` for a name with a qualifier, or if a column of FROM has the
-    /// name.
+    /// Returns the output with that name. Returns `None` if the name has a qualifier, or if it is also the
+    /// name of a column of FROM.
     fn output_alias(&self, name: &[Ident], outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
         let [name] = name else { return None };
         let folded = name.folded();
@@ -274,8 +274,9 @@ impl Lowerer<'_> {
         Err(self.at(refused, place))
     }
 
-    /// Lowers `GROUPING(a, b)` to a placeholder for a number with one bit for each argument, the last
-    /// argument lowest. The bit is set in a row whose grouping set does not contain the argument.
+    /// Lowers `GROUPING(a, b)` to a placeholder for a number with one bit for each argument. The last
+    /// argument has the lowest bit. In a row whose grouping set does not contain an argument, the argument's
+    /// bit is set.
     pub(super) fn grouping<'q>(
         &mut self,
         f: &Call,
@@ -325,15 +326,15 @@ impl Lowerer<'_> {
     }
 }
 
-/// Returns the output that is written exactly as the key. In its text of a query, PostgreSQL writes a key
-/// that was given by position as the expression of the output. A subquery in such a key is the subquery of
-/// the output.
+/// Returns the output that is written exactly as the key. If a key was given by position, PostgreSQL prints
+/// the output's expression as the key in its text of the query. A subquery in such a key is the same as the
+/// output's subquery.
 fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
     outputs.iter().position(|o| matches!(o, Output::Text(text) if text.bare() == item))
 }
 
-/// Whether a key is written like an entry of the select list. A cast around a constant key does not count,
-/// since PostgreSQL adds the type to such a key in its text of a query.
+/// Whether a key is written like an entry of the select list. A cast around a constant key is ignored, since
+/// PostgreSQL adds the type to such a key when it prints a query.
 pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
     let (entry, key) = (entry.bare(), key.bare());
     let constant = match &key.node {

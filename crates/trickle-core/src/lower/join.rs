@@ -22,8 +22,8 @@ struct Start {
     factor: usize,
     conjunct: usize,
     later: usize,
-    /// Whether the left operand took in items before the join, since a LATERAL subquery or a condition uses
-    /// these items.
+    /// Whether the left operand also contains items from before the join, because a LATERAL subquery or a
+    /// condition uses them.
     absorbed: bool,
 }
 
@@ -41,8 +41,8 @@ struct On {
 }
 
 impl Start {
-    /// Moves the start to the last of `factors` factors, if the factor at the start was merged into this last
-    /// one.
+    /// Moves the start to the last of the `factors` factors, if the factor at the start was merged into that
+    /// last factor.
     fn reach(&mut self, factors: usize) {
         if let Some(last) = factors.checked_sub(1).filter(|last| *last < self.factor) {
             *self = Start { factor: last, conjunct: 0, absorbed: true, ..*self };
@@ -122,7 +122,7 @@ impl Lowerer<'_> {
         build.floor = floor;
         if build.factors.len() <= middle.0 {
             // The items that the right operand uses were merged into one factor. A LATERAL subquery is the
-            // factor behind the merged one, and a function is part of the merged one.
+            // next factor after the merged factor. A function is part of the merged factor.
             let own = usize::from(build.links > 0);
             middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
             start.reach(middle.0);
@@ -138,7 +138,7 @@ impl Lowerer<'_> {
         Ok(scope)
     }
 
-    /// Lowers the right operand. LATERAL sees the left operand and the items before the join.
+    /// Lowers the right operand. Inside LATERAL, the left operand and the items before the join are visible.
     fn right_operand(&mut self, t: &TableRef, left: &Scope, side: Side, build: &mut Build) -> Result<Scope> {
         let lateral = match &t.kind {
             TableKind::Named { .. } => false,
@@ -155,9 +155,9 @@ impl Lowerer<'_> {
         right
     }
 
-    /// Returns the condition and scope of a join on columns of equal name. The merged column is the left one.
-    /// In a RIGHT JOIN, the merged column is the right one. In a FULL JOIN, the merged column is the first of
-    /// the two that is not NULL. Merged columns come first under `*`.
+    /// Returns the condition and scope of a join on columns of equal name. The merged column is the left
+    /// column; in a RIGHT JOIN it is the right column. In a FULL JOIN the merged value is the first of the
+    /// two values that is not NULL. Merged columns come first in `*`.
     fn merged(
         &mut self,
         side: Side,
@@ -210,12 +210,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Replaces the factors from `start` on by one factor, an outer join. The factors from `middle` on are
-    /// the right operand of this join.
+    /// Replaces the factors from `start` to the end by one factor, an outer join. The factors from `middle`
+    /// to the end are its right operand.
     ///
-    /// A condition on the padded operand moves into ON, and a condition on the kept operand moves above the
-    /// join. Neither move changes the result. The left operand of a LEFT JOIN may take in items that stand
-    /// before the operand: `X × (L ⟕ R) = (X × L) ⟕ R`.
+    /// A condition on the operand that is padded with NULLs moves into ON. A condition on the other operand
+    /// moves above the join. Neither move changes the result. The left operand of a LEFT JOIN may also absorb
+    /// the items before the operand: `X × (L ⟕ R) = (X × L) ⟕ R`.
     fn outer_join(
         &mut self,
         side: Side,
@@ -274,8 +274,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Joins the factors of one operand into one relation. Returns the relation, with the conditions and
-    /// terms that also read columns outside the operand.
+    /// Joins the factors of one operand into one relation. Returns the relation, and the conditions and terms
+    /// that also read columns outside the operand.
     fn operand(
         &mut self,
         factors: &[Factor],
@@ -294,8 +294,8 @@ impl Lowerer<'_> {
         Ok((Operand { node, offset: first.offset, width }, rest, open))
     }
 
-    /// Makes the outer join of two operands on terms over the columns of FROM. The output has the columns of
-    /// the left operand, then the columns of the right one.
+    /// Makes the outer join of two operands. The terms of its condition are over the columns of FROM. The
+    /// output has the columns of the left operand, then those of the right operand.
     fn outer_join_of(
         &mut self,
         side: Side,
@@ -317,8 +317,8 @@ impl Lowerer<'_> {
                 _ => placed.push(self.place_later(term, &mut operands)?),
             }
         }
-        // A term that reads the padded operand alone can filter this operand. A term that reads the clock
-        // must do so, since a join cannot read the clock.
+        // A term that reads only the padded operand can filter this operand. A term that reads the clock must
+        // do so, since a join cannot read the clock.
         let mut terms = terms;
         if let Some(o) = padded.map(|p| &mut operands[p]) {
             let own = |e: &Expr| e.reads_clock() && e.columns().iter().all(|c| o.holds(*c));
@@ -365,7 +365,7 @@ impl Lowerer<'_> {
         self.stop(place, construct)
     }
 
-    /// Joins the factors from `first` on into one.
+    /// Joins all factors from `first` to the end into one.
     pub(super) fn merge(&mut self, build: &mut Build, first: usize) -> Result<()> {
         let factors = build.factors.split_off(first);
         let Some(offset) = factors.first().map(|f| f.offset) else { return Ok(()) };
@@ -383,9 +383,9 @@ impl Lowerer<'_> {
     }
 
     /// Joins neighbouring factors. A condition on one factor filters this factor. Any other condition is
-    /// applied by the first join that has all its columns. A factor that a condition links to the factors
-    /// joined so far is joined before others. Columns keep their order. Conditions that read columns of no
-    /// factor in the list are returned.
+    /// applied by the first join that has all its columns. A factor is joined before others if a condition
+    /// links it to the factors joined so far. Columns keep their order. Returns the conditions that read
+    /// columns outside the list.
     pub(super) fn join_all(
         &mut self,
         factors: &[Factor],
@@ -485,8 +485,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Returns the first factor that a condition links to the factors joined so far. This factor is the only
-    /// one that the condition still lacks.
+    /// Returns the first factor that a condition links to the factors joined so far. The condition must read
+    /// no other factor that is still to be joined.
     fn linked(&self, done: &[bool]) -> Option<usize> {
         let missing = |t: &[usize]| -> Option<usize> {
             let mut open = t.iter().filter(|i| !done[**i]);

@@ -1,4 +1,5 @@
-//! Lowers constants: numbers by their size, texts by the type that the context gives them.
+//! Lowers constants. The size of a number decides its type; the context of an untyped literal decides its
+//! type.
 
 use crate::error::{Error, Result};
 use crate::expr::Expr;
@@ -116,7 +117,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether a date or time literal, such as `now`, means another moment each time it is read.
+/// Whether a date or time literal, such as `now`, denotes another moment each time it is read.
 pub(super) fn is_clock(text: &str, to: &Type) -> bool {
     let timed = matches!(to, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz);
     let word = text.trim().to_ascii_lowercase();

@@ -1,8 +1,8 @@
 //! Lowers set-returning functions in select lists.
 //!
-//! The calls run side by side over each row that results from grouping and windows. The calls that contain no
+//! The calls run in lockstep over each row that results from grouping and windows. Calls that contain no
 //! other call run first, then the calls over their results. Calls that GROUP BY names run over the rows
-//! before they are grouped.
+//! before grouping.
 
 use super::Lowerer;
 use super::coerce::under_collation;
@@ -46,7 +46,7 @@ impl Lowerer<'_> {
             );
         }
         let call = SetCall { sig, args, defined: false };
-        // Equal calls that run side by side return the same rows.
+        // Equal calls that run in lockstep return the same rows.
         let at = cx.sets.iter().position(|s| *s == call).unwrap_or_else(|| {
             cx.sets.push(call);
             cx.sets.len() - 1
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
         Ok(Slot::Set(at, 0).expr(ty))
     }
 
-    /// Fails where a set-returning call stands inside a construct that evaluates its parts conditionally.
+    /// Fails if a set-returning call is inside a construct that evaluates its parts conditionally.
     pub(super) fn no_sets(&self, before: usize, cx: &ClauseContext<'_>, construct: &str) -> Result<()> {
         if cx.sets.len() > before {
             let m = format!("set-returning functions are not allowed in {construct}");
@@ -75,7 +75,7 @@ impl Lowerer<'_> {
     }
 
     /// Runs the set-returning calls in `exprs` over `node`, beginning with the calls that contain no other
-    /// call. Returns the resulting node, and `exprs` as expressions over its columns.
+    /// call. Returns the resulting node, and `exprs` rewritten over its columns.
     pub(super) fn in_lockstep(
         &mut self,
         mut node: NodeId,

@@ -18,7 +18,7 @@ use crate::syntax::{
 use crate::types::Type;
 
 impl Lowerer<'_> {
-    /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation of one of these.
+    /// Whether a conjunct is EXISTS, or IN, ANY or ALL with a subquery, or the negation of one of these.
     pub(super) fn is_membership(&self, e: &Ast) -> bool {
         // A subquery that is examined is lowered only to find the columns that it uses, so no semi-joins are
         // needed.
@@ -83,8 +83,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a subquery, and returns its conditions on outer columns apart. Returns `None` if outer columns
-    /// occur anywhere but in top-level conjuncts of its WHERE and in its outputs.
+    /// Lowers a subquery, and returns its conditions on outer columns separately. Returns `None` if outer
+    /// columns occur elsewhere than in its outputs and in top-level conjuncts of its WHERE.
     fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
         let Body::Select(s) = &q.body else { return Ok(None) };
         let grouped = !s.group_by.is_absent();
@@ -146,13 +146,14 @@ impl Lowerer<'_> {
         if placed || (outputs && !cx.subqueries.is_empty()) {
             return Err(self.fail_direct());
         }
-        // Obstacles are found before nested subqueries are lowered, so that no work is done twice.
+        // Obstacles to the direct form are found before nested subqueries are lowered, so no work is done
+        // twice.
         for (term, lowered) in &later {
             self.check_local(term, lowered.as_ref())?;
         }
         let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
         // In the direct form a condition on outer columns is a join condition, which cannot read the clock.
-        // Over a domain the condition is a filter, which can.
+        // Over a domain, the condition is a filter, and a filter can read the clock.
         if outer.iter().any(Expr::reads_clock) {
             return Err(self.fail_direct());
         }
@@ -200,7 +201,7 @@ impl Lowerer<'_> {
 }
 
 /// Whether an item of FROM may occur in a direct subquery. Outer columns inside the item prevent the direct
-/// form too, but only lowering the item finds them.
+/// form too, but they are found only when the item is lowered.
 fn only_tables(t: &FromItem) -> bool {
     let plain = |t: &TableRef| match &t.kind {
         TableKind::Named { .. } | TableKind::Functions { .. } => true,
@@ -263,7 +264,7 @@ impl<'q> Membership<'q> {
     }
 }
 
-/// Returns `e IS NOT FALSE`; `e` alone if `e` is never NULL.
+/// Returns `e IS NOT FALSE`, or only `e` if `e` is never NULL.
 fn not_false(e: Expr, schema: &Schema) -> Expr {
     if e.nullable(schema) { e.is_not_false() } else { e }
 }

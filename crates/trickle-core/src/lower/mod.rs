@@ -2,8 +2,8 @@
 //! and every construct becomes operators or a [`Reason`].
 //!
 //! A subquery that uses columns of an enclosing query is lowered over a *domain*. The domain has the distinct
-//! values of those columns, and is the first item of the subquery's FROM. The result of the subquery starts
-//! with the domain's columns. A join on these columns (NULL equal to NULL) brings the result back to the
+//! values of these outer columns, and is the first item of the subquery's FROM. The result of the subquery
+//! starts with the domain's columns. A join on these columns (NULL equal to NULL) attaches the result to the
 //! outer rows. Thus no operator depends on a single row of another relation.
 
 mod access;
@@ -74,8 +74,8 @@ pub enum Lowered {
 /// Lowers one query text.
 ///
 /// # Errors
-/// The errors that PostgreSQL would report too: syntax errors, unknown and ambiguous names, types that do not
-/// fit, ungrouped columns. These errors have a place and a hint.
+/// Fails where PostgreSQL would fail too: syntax errors, unknown and ambiguous names, types that do not
+/// match, ungrouped columns. These errors have a position and a hint.
 pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
     lower_parsed(&parse_query(sql)?, catalog)
 }
@@ -83,15 +83,15 @@ pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
 /// Lowers a parsed query; see [`lower`].
 ///
 /// # Errors
-/// The errors of [`lower`].
+/// Fails as [`lower`] does.
 pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
     parsed.deep(|| {
         let mut lowerer = Lowerer::new(catalog, parsed.source());
         match lowerer.top(parsed) {
             Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),
             Ok((root, columns)) => Ok(Lowered::Query(Query { graph: lowerer.graph, root, columns })),
-            // An error after a construct that has no plan, such as an error about the type of its value, need
-            // not be an error of the query.
+            // After a construct that has no plan, an error need not be an error of the query: for example,
+            // the type of the construct's value is not known.
             Err(e) if !lowerer.reasons.is_empty() && !is_name_error(&e) => {
                 Ok(Lowered::Unsupported(lowerer.reasons))
             }
@@ -103,8 +103,7 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
     })
 }
 
-/// Returns a reason in place of an error about an object that was not found, where no server was asked and
-/// the object may exist.
+/// Replaces the error about an unknown object by a reason, if no server was asked and the object may exist.
 fn undecided(e: &Error) -> Option<Reason> {
     let doubt = e.doubt()?;
     let help = match e.hint_text().filter(|h| h.starts_with("Did you mean")) {
@@ -122,7 +121,7 @@ fn is_name_error(e: &Error) -> bool {
 /// The general advice, for a construct without more specific advice.
 const WITHOUT: &str = "Write the query without it, or leave it to full refreshes.";
 
-/// The greatest depth of views expanded inside each other.
+/// The greatest depth of nested views.
 const VIEW_DEPTH: usize = 32;
 
 /// The state of one lowering.
@@ -136,14 +135,14 @@ struct Lowerer<'a> {
     frames: Vec<Frame>,
     /// The CTEs in scope, innermost last.
     ctes: Vec<Cte>,
-    /// The number of recursive queries lowered so far, by which the leaves for their own rows get distinct
-    /// numbers.
+    /// The number of recursive queries lowered so far. It gives distinct numbers to the leaves that stand for
+    /// the rows of the recursive queries.
     recursions: u32,
     /// The subqueries that are only being examined for the outer columns that they use.
     probes: Vec<Probe>,
     /// The aggregate calls whose arguments are being lowered, innermost last.
     levels: Vec<Level>,
-    /// The reason to report if no delta can bring the last use of the clock up to date.
+    /// The reason that is reported if no delta can bring the last use of the clock up to date.
     timed: Option<Reason>,
     /// The names of the views being expanded, outermost first.
     views: Vec<String>,
@@ -151,17 +150,18 @@ struct Lowerer<'a> {
     expanded: HashMap<String, relation::Relation>,
 }
 
-/// The columns of frames below `base` that a subquery uses, collected while the subquery is examined.
+/// The columns of frames below `base` that a subquery uses. They are collected while the subquery is
+/// examined.
 struct Probe {
     base: usize,
     free: Vec<Outer>,
 }
 
-/// The query that an aggregate call belongs to: the innermost query of which the call reads a column.
+/// The query to which an aggregate call belongs: the innermost query whose columns the call reads.
 struct Level {
-    /// The frame of the SELECT in which the call stands.
+    /// The frame of the SELECT that contains the call.
     frame: usize,
-    /// The innermost frame, up to `frame`, of which the call reads a column.
+    /// The innermost frame, up to `frame`, whose columns the call reads.
     read: Option<usize>,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Lowerer<'a> {
     fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = self.with_conditions_shown(rel.into())?;
         self.graph.add(rel).map_err(|e| match self.timed.clone() {
-            // A condition that reads the clock became another operator than a filter.
+            // A condition that reads the clock became an operator other than a filter.
             Some(reason) if e.is_timed() => {
                 self.note(reason);
                 Error::internal("lowering stopped at the clock")
@@ -297,14 +297,14 @@ impl<'a> Lowerer<'a> {
         Error::internal("lowering stopped at an unknown construct")
     }
 
-    /// Notes in an error that the server may know a common type of these types, if no server was asked.
+    /// Adds a note to an error if no server was asked: the server may know a common type of these types.
     fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
         e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))
     }
 
-    /// Notes a table's name that is used as a value, the table's whole row. Returns the error that ends
-    /// lowering.
+    /// Notes that a table's name is used as a value, which is the table's whole row. Returns the error that
+    /// ends lowering.
     fn whole_row(&mut self, node: &impl Place) -> Error {
         let help = "Name the columns; to count rows, count one that is never NULL.";
         self.reason(ReasonKind::NotYet, node, "a whole row as a value", help);

@@ -8,8 +8,8 @@ pub(super) fn column_name(e: &Expr) -> String {
     figure(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-/// Returns the name of an output expression, and whether this name comes from the innermost expression rather
-/// than from a cast or a construct around it.
+/// Returns the name of an output expression. Also returns whether the name comes from the innermost
+/// expression, and not from a cast or a construct around it.
 fn figure(e: &Expr) -> Option<(String, bool)> {
     let own = |s: &str| Some((s.to_owned(), true));
     let weak = |s: &str| Some((s.to_owned(), false));

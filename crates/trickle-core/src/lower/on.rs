@@ -1,8 +1,8 @@
 //! Lowers subqueries in the conditions of joins.
 //!
-//! A term in the ON of an inner join moves to WHERE. The names in the term keep the meaning that they have in
-//! ON. A term of an outer join that reads the padded operand alone filters that operand. Any other subquery
-//! in the ON of an outer join becomes a column, computed beside the operand whose columns the subquery uses.
+//! A term in the ON of an inner join moves to WHERE. The names in the term keep their meaning from ON. If a
+//! term of an outer join reads only the padded operand, the term filters that operand. Any other subquery in
+//! the ON of an outer join becomes an additional column of the operand whose columns the subquery uses.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -36,8 +36,8 @@ impl DeferredTerm {
     }
 }
 
-/// An operand of an outer join: columns `offset..offset + width` of FROM, followed by the columns of placed
-/// subqueries.
+/// An operand of an outer join. It has the columns `offset..offset + width` of FROM, then the columns of
+/// placed subqueries.
 pub(super) struct Operand {
     pub(super) node: NodeId,
     pub(super) offset: usize,
@@ -51,8 +51,8 @@ impl Operand {
 }
 
 impl Lowerer<'_> {
-    /// Lowers a join condition, which sees only the two operands and enclosing queries. Returns the terms
-    /// without subqueries, and the terms with subqueries.
+    /// Lowers a join condition, in which only the two operands and enclosing queries are visible. Returns the
+    /// terms without subqueries, and the terms with subqueries.
     pub(super) fn on(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<DeferredTerm>)> {
         let visible = self.take_scope();
         self.set_scope(both.clone());
@@ -111,9 +111,9 @@ impl Lowerer<'_> {
         self.filter(node, condition, cx)
     }
 
-    /// Places each subquery of a deferred term beside the operand whose columns the subquery uses. Returns
-    /// the term with placeholders. For each placeholder it returns the operand (0 or 1), and the value over
-    /// this operand's columns.
+    /// Joins each subquery of a deferred term to the operand whose columns the subquery uses. Returns the
+    /// term with placeholders. For each placeholder, returns the operand (0 or 1), and the value over this
+    /// operand's columns.
     pub(super) fn place_later(
         &mut self,
         later: &DeferredTerm,

@@ -10,11 +10,11 @@ use crate::window::{Order, OrderKey, Units};
 use std::collections::BTreeSet;
 
 impl Lowerer<'_> {
-    /// Returns the order keys of a call over a window. If ORDER BY leaves an order open that the call sees,
-    /// keys that tell the rows apart are added. The added keys are a key of the rows, or else all columns
-    /// that the query reads. Without ORDER BY, the order of FROM is added before these keys. For a call that
-    /// also sees where a group of peers ends, further keys would change the peers, so a reason is noted
-    /// instead.
+    /// Returns the order keys of a window function call. If the call depends on an order that ORDER BY leaves
+    /// undetermined, keys that tell the rows apart are added. The added keys are a key of the rows, or else
+    /// all columns that the query reads. Without ORDER BY, the order of FROM is added before these keys. If
+    /// the call also depends on where a group of peers ends, further keys would change the peers. In that
+    /// case a reason is noted instead.
     pub(super) fn settled_order(
         &mut self,
         node: NodeId,
@@ -33,7 +33,7 @@ impl Lowerer<'_> {
         }
         if sees == Order::Both {
             // Peers that agree in all columns that the call reads are interchangeable. If the frame counts
-            // rows, the call has a value of its own for each peer, so interchangeable peers must agree in all
+            // rows, the call has a separate value for each peer. Interchangeable peers must then agree in all
             // columns that the query reads.
             let read: BTreeSet<usize> = match w.call.frame.units {
                 Units::Rows => used.clone(),
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The columns of a relation, and expressions computed beside them.
+/// The columns of a relation, and additional computed expressions.
 pub(super) struct Columns {
     schema: Schema,
     all: Vec<Expr>,

@@ -109,7 +109,7 @@ impl Lowerer<'_> {
     }
 
     /// Returns the column names that an alias gives. The column list of the alias may be shorter than
-    /// `names`; further columns keep their names.
+    /// `names`; the remaining columns keep their names.
     pub(super) fn alias_columns(&self, alias: &Alias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
         if alias.columns.len() > names.len() {
             let e = Error::missing_columns(format!(

@@ -1,8 +1,8 @@
-//! Lowers WITH RECURSIVE: a query over its own rows.
+//! Lowers WITH RECURSIVE: a query that reads its own rows.
 //!
 //! The recursive term is lowered like any query, over a leaf that stands for the rows of the previous round.
-//! The lowered term is then taken apart into a [`Step`]: expressions over pairs. A pair is a row of the
-//! previous round and a row of the other relations that the term reads.
+//! The lowered term is then taken apart into a [`Step`], which consists of expressions over pairs. A pair is
+//! a row of the previous round and a row of the other relations that the term reads.
 
 mod apart;
 mod tracks;
@@ -152,7 +152,7 @@ impl Lowerer<'_> {
     }
 
     /// Casts the columns of the recursive term to the types of the non-recursive term. Fails if the common
-    /// type of a column in both terms is not the type of the column in the non-recursive term.
+    /// type of both terms' columns differs from the type in the non-recursive term.
     fn as_rows(&self, name: &str, exprs: Vec<Expr>, rows: &Schema, terms: &Terms<'_>) -> Result<Vec<Expr>> {
         let mut all = Vec::new();
         for (i, (e, c)) in exprs.into_iter().zip(rows.columns()).enumerate() {
@@ -174,7 +174,8 @@ impl Lowerer<'_> {
     fn own(&mut self, name: &str, names: &[Arc<str>], rows: &Schema) -> Result<NodeId> {
         let columns = names.iter().zip(rows.columns());
         let columns = columns.map(|(n, c)| ColumnDef::new(n.clone(), c.ty.clone(), true)).collect();
-        // The numbers of these leaves begin at the greatest number, which no table of a server has.
+        // The numbers of these leaves begin at the greatest number, since no table of a server has such a
+        // number.
         let id = TableId(u32::MAX - self.recursions);
         self.recursions += 1;
         self.add(Table::new(Arc::new(TableDef::new(id, "", name, columns))))

@@ -11,10 +11,10 @@ use crate::syntax::Place;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The order of rows that a query asks for and PostgreSQL delivers. If another query reads these rows, SQL
-/// gives the order no meaning. Users, however, rely on the order where the rows are the whole of FROM: in
-/// LIMIT, and in windows and aggregates without an ORDER BY of their own. If PostgreSQL sorts the rows again
-/// for other clauses, the order is lost, since that sort is not stable.
+/// The order in which a query wants its rows, and in which PostgreSQL delivers them. If another query reads
+/// these rows, the order has no meaning in SQL. Users, however, rely on it where the rows are the whole FROM:
+/// in LIMIT, and in windows and aggregates without ORDER BY. If PostgreSQL sorts the rows again for other
+/// clauses, the order is lost, since that sort is not stable.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RowOrder<Key> {
     /// No order.
@@ -26,7 +26,7 @@ pub(super) enum RowOrder<Key> {
     Hidden,
 }
 
-/// A column by which rows are ordered: an output, or a column behind the outputs that is not shown.
+/// A column by which rows are ordered: an output column, or a hidden column after the output columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowKey {
     pub(super) output: usize,
@@ -51,8 +51,8 @@ impl<Key> RowOrder<Key> {
     }
 }
 
-/// A finished relation: the domain's columns, one column per name, and then the columns by which its rows are
-/// ordered.
+/// A finished relation: the domain's columns, then one column per name, then the columns by which its rows
+/// are ordered.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     pub(super) node: NodeId,
@@ -67,7 +67,7 @@ impl Relation {
     }
 }
 
-/// A relation whose last projection is still open, since a UNION around the query may still decide the type
+/// A relation whose last projection is not made yet, since a UNION around the query may still decide the type
 /// of a literal.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
@@ -97,7 +97,7 @@ impl Open {
         }
     }
 
-    /// Sets an order by expressions. An expression that is no output is added to `hidden`.
+    /// Sets an order by expressions. An expression that is not an output is added to `hidden`.
     pub(super) fn ordered(mut self, order: &RowOrder<SortKey>) -> Open {
         let (exprs, mut hidden) = (&self.exprs, Vec::new());
         self.order = order.map(|key| {
@@ -114,7 +114,7 @@ impl Open {
 }
 
 impl Lowerer<'_> {
-    /// Closes the projection of an open relation. Untyped literals become text.
+    /// Makes the last projection of an open relation. Untyped literals become text.
     pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
         let types: Vec<Type> = open.exprs.iter().map(settled).collect();
         self.close_as(open, &types)
@@ -131,7 +131,7 @@ impl Lowerer<'_> {
         Ok(Relation { order, ..relation })
     }
 
-    /// Closes the projection of an open relation, with these column types.
+    /// Makes the last projection of an open relation, with these column types.
     pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
         let Open { node, mut domain, exprs, names, distinct, order, hidden: _ } = open;
         let (k, shown) = (domain.len(), exprs.len());
@@ -164,13 +164,13 @@ impl Lowerer<'_> {
         self.add(Map::new(node, exprs).labelled(labels))
     }
 
-    /// Adds a δ; fails where a column cannot be compared.
+    /// Adds a δ. Fails where a column's type has no equality.
     pub(super) fn distinct(&mut self, node: NodeId) -> Result<NodeId> {
         self.comparable(node)?;
         self.once(Distinct::new(node))
     }
 
-    /// Adds the δ, or returns the input of the δ if a key shows that each row occurs once.
+    /// Adds the δ, or returns the input of the δ if a key proves that each row occurs once.
     pub(super) fn once(&mut self, distinct: Distinct) -> Result<NodeId> {
         match self.graph.props(distinct.input()).keys.is_empty() {
             true => self.add(distinct),
@@ -187,8 +187,8 @@ impl Lowerer<'_> {
     }
 
     /// Makes the error that values of a type have no equality; `what` names the value that would have to be
-    /// compared. For a composite value, the comparison is noted as a construct that is not supported yet,
-    /// since PostgreSQL compares the fields. For any other type without equality, PostgreSQL fails too.
+    /// compared. PostgreSQL compares composite values by their fields, so for these the comparison is noted
+    /// as not supported yet. For any other type without equality, PostgreSQL fails too.
     pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
         match self.catalog.fields(ty) {
             Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),
@@ -221,7 +221,7 @@ impl Lowerer<'_> {
         self.add(Map::columns(node, &schema, &all))
     }
 
-    /// Adds a place to an error that has none.
+    /// Adds a text position to an error that has none.
     pub(super) fn located<T>(&self, result: Result<T>, node: &impl Place) -> Result<T> {
         result.map_err(|e| if e.is_internal() { e } else { self.at(e, node) })
     }

@@ -12,13 +12,13 @@ use crate::types::Type;
 use std::sync::Arc;
 
 /// The bit of a column position that stands for an aggregate call. Such a position is a placeholder for a
-/// value that is placed later.
+/// value that is joined later.
 const AGGREGATE: usize = 1 << (usize::BITS - 2);
 /// The bit of a position that stands for a subquery.
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
 /// The bit of a position that stands for a column of the enclosing query.
 const OUTER: usize = 1 << (usize::BITS - 4);
-/// The bit of a position that stands for a call over a window.
+/// The bit of a position that stands for a window function call.
 const WINDOW: usize = 1 << (usize::BITS - 5);
 /// The bit of a position that stands for a call of GROUPING.
 const GROUPING: usize = 1 << (usize::BITS - 6);
@@ -38,7 +38,7 @@ pub(super) enum Slot {
     Subquery(usize),
     /// A column of the enclosing query's relation.
     Outer(usize),
-    /// The n-th call over a window of the clause.
+    /// The n-th window function call of the clause.
     Window(usize),
     /// The n-th GROUPING of the clause.
     Grouping(usize),
@@ -113,8 +113,7 @@ pub(super) struct Item {
     pub(super) present: Option<Arc<str>>,
     /// The schema and name of the table whose rows the item has.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
-    /// The column names of a row of the item that is used as a value, if these names differ from the names in
-    /// `columns`.
+    /// The column names of an item's row that is used as a value, if they differ from the names in `columns`.
     pub(super) fields: Option<Vec<Arc<str>>>,
     /// The names of virtual columns whose expressions the engine cannot read.
     pub(super) unread: Vec<Arc<str>>,
@@ -134,7 +133,7 @@ impl Scope {
         Scope { star: item.columns.clone(), items: vec![item] }
     }
 
-    /// Puts both scopes side by side.
+    /// Combines both scopes into one that has the names of both.
     pub(super) fn and(mut self, other: Scope) -> Scope {
         self.star.extend(other.star);
         self.items.extend(other.items);
@@ -143,7 +142,7 @@ impl Scope {
 }
 
 impl Scope {
-    /// Returns the same names over columns that stand `by` positions further left.
+    /// Returns the same names over columns whose positions are smaller by `by`.
     pub(super) fn moved(&self, by: usize) -> Scope {
         let by = -(by as isize);
         let named = |n: &Named| Named { name: n.name.clone(), expr: shift(&n.expr, by) };
@@ -177,7 +176,7 @@ impl Outer {
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub(super) refs: Vec<Outer>,
-    /// The relation of these values, with one column per reference; `None` if `refs` is empty.
+    /// The relation of these values, with one column per reference. `None` if `refs` is empty.
     pub(super) node: Option<NodeId>,
 }
 
@@ -220,7 +219,7 @@ pub(super) struct Cte {
     pub(super) name: String,
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
-    /// The outer columns that the CTE's relation starts with.
+    /// The outer columns, which are the first columns of the CTE's relation.
     pub(super) refs: Vec<Outer>,
     /// The columns of the CTE that no query can read.
     pub(super) unread: Vec<Arc<str>>,
@@ -312,7 +311,7 @@ impl Lowerer<'_> {
         Err(self.at_idents(e, idents))
     }
 
-    /// Returns the item that a name means, and the depth of the SELECT whose FROM has the item.
+    /// Returns the item that a name denotes, and the depth of the SELECT whose FROM has the item.
     fn item(&self, qualifier: &[String]) -> Option<(usize, Item)> {
         let here = |depth: usize| {
             let item = self.frames[depth].scope.items.iter().find(|i| i.is(qualifier));
@@ -321,7 +320,7 @@ impl Lowerer<'_> {
         (0..self.frames.len()).rev().find_map(here)
     }
 
-    /// Returns a value over the columns of a SELECT, in the form in which the innermost SELECT reads it.
+    /// Returns the expression by which the innermost SELECT reads a value over the columns of another SELECT.
     fn seen(&mut self, depth: usize, e: &Expr) -> Result<Expr> {
         for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
             level.read = level.read.max(Some(depth));
@@ -339,8 +338,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers `t` or `t.*` as a value. A row that an outer join padded is NULL as a value. A column that is
-    /// NULL only in padded rows tells which rows are padded.
+    /// Lowers `t` or `t.*` as a value. A row that an outer join padded is NULL as a value. Padded rows are
+    /// recognized by a column that is NULL only in them.
     pub(super) fn row_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Expr> {
         let Some((depth, item)) = self.item(qualifier) else { return Err(self.whole_row(place)) };
         let alone = self.frames[depth].scope.items.len() == 1;
@@ -403,7 +402,7 @@ impl Lowerer<'_> {
         hint(e, name, near.map(|n| &*n.name))
     }
 
-    /// Returns a value over the columns of an enclosing SELECT, in the form in which this SELECT reads it.
+    /// Returns the expression by which this SELECT reads a value over the columns of an enclosing SELECT.
     fn outer(&mut self, frame: usize, e: &Expr) -> Result<Expr> {
         let mut failed = None;
         let out = e.rewrite(&mut |node| match node.kind() {
@@ -451,7 +450,7 @@ impl Lowerer<'_> {
         Err(Error::internal("an outer column is not at hand"))
     }
 
-    /// Returns the value, over the FROM of this SELECT, of a column of an enclosing SELECT or of this one.
+    /// Returns a column of an enclosing SELECT or of this SELECT, as a value over the FROM of this SELECT.
     pub(super) fn here(&mut self, outer: &Outer) -> Result<Expr> {
         let value = self.value_here(outer)?;
         match value.image() {

@@ -14,11 +14,11 @@ use crate::syntax::{
 };
 use std::sync::Arc;
 
-/// The greatest length of a select list, PostgreSQL's own limit. The work on a select list may grow with the
-/// square of its length.
+/// The greatest length of a select list, which is PostgreSQL's limit. The work on a select list may grow with
+/// the square of its length.
 pub(super) const MAX_OUTPUTS: usize = 1_664;
 
-/// An entry of the select list: an expression that is still to be lowered, or a column from `*`.
+/// An entry of the select list: an expression that must still be lowered, or a column from `*`.
 pub(super) enum Output<'q> {
     Text(&'q Ast),
     Column(Expr),
@@ -32,7 +32,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Lowers a part of a query that has a FROM of its own. `domain` has the outer columns that this part can
+    /// Lowers a part of a query that has its own FROM. `domain` has the outer columns that this part can
     /// read.
     pub(super) fn in_frame<R>(
         &mut self,
@@ -90,8 +90,8 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Joins the items of FROM and filters them by WHERE. A conjunct is applied at the lowest join that has
-    /// all columns of the conjunct. Conjuncts with subqueries are applied after all joins.
+    /// Joins the items of FROM and filters them by WHERE. Each conjunct is applied at the lowest join that
+    /// has all columns of the conjunct. Conjuncts with subqueries are applied after all joins.
     fn filtered(&mut self, mut build: Build, selection: Option<&Ast>) -> Result<NodeId> {
         let mut later = Vec::new();
         for term in selection.map(conjuncts).unwrap_or_default() {

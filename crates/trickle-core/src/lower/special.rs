@@ -1,4 +1,4 @@
-//! Lowers expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and others. Such an
+//! Lowers expressions that have a special syntax: LIKE, EXTRACT, TRIM, typed literals and others. Such an
 //! expression becomes a call of the function by which PostgreSQL evaluates it.
 
 use super::Lowerer;
@@ -118,7 +118,7 @@ impl Lowerer<'_> {
         self.interval_of(text, (first, last), i.digits, place)
     }
 
-    /// Casts to an interval that keeps the fields from the first to the last one. Larger fields stay, too.
+    /// Casts to an interval that keeps the fields from the first to the last. Larger fields stay, too.
     /// `digits` is the number of fractional digits of the seconds.
     pub(super) fn interval_of(
         &mut self,
@@ -132,7 +132,7 @@ impl Lowerer<'_> {
         };
         let value = match (value.as_literal(), value.ty()) {
             // A bare number is in the unit of the last field. PostgreSQL reads `1:30` as minutes and seconds
-            // for MINUTE TO SECOND alone.
+            // only for MINUTE TO SECOND.
             (Some(Datum::Text(text)), Type::Unknown) if text.trim().parse().is_ok_and(f64::is_finite) => {
                 literal::untyped(&format!("{} {last}", text.trim()))
             }
@@ -169,7 +169,7 @@ const INTERVAL_FIELDS: [(&str, i64); 6] = [
     ("second", 1 << 12),
 ];
 
-/// Returns the bits of the fields from the first to the last one.
+/// Returns the bits of the fields from `first` to `last`.
 fn fields_mask(first: &str, last: &str) -> Option<i64> {
     let place = |name| INTERVAL_FIELDS.iter().position(|(field, _)| *field == name);
     let fields = INTERVAL_FIELDS.get(place(first)?..=place(last)?)?;

@@ -1,9 +1,9 @@
 //! Lowers subqueries in expressions.
 //!
 //! As conjuncts of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]).
-//! Anywhere else a subquery becomes a column joined to the outer rows. The value of the column is the
-//! subquery's only value, or whether the subquery has rows, or the three-valued result of a comparison with
-//! all its rows.
+//! Anywhere else, a subquery becomes a column that is joined to the outer rows. For a scalar subquery, the
+//! column has the subquery's only value. For EXISTS, it says whether the subquery has rows. For a comparison
+//! with all rows, it has the three-valued result.
 
 use super::Lowerer;
 use super::expr::ClauseContext;
@@ -36,16 +36,16 @@ pub(super) enum SubqueryForm {
     },
 }
 
-/// A subquery that is still to be placed.
+/// A subquery that must still be joined to the outer rows.
 #[derive(Clone, Debug)]
 pub(super) struct Pending<'q> {
     pub(super) query: &'q Query,
     pub(super) kind: SubqueryForm,
     /// The outer columns that the subquery uses.
     pub(super) free: Vec<Outer>,
-    /// The condition under which the value of the subquery is needed; `None` if the value is always needed,
-    /// or if nothing in the subquery can raise. CASE, COALESCE, AND and OR skip the parts that they do not
-    /// need, and a skipped part must not raise.
+    /// The condition under which the value of the subquery is needed. `None` if the value is always needed,
+    /// or if nothing in the subquery can raise an error. CASE, COALESCE, AND and OR skip the parts that they
+    /// do not need, and a skipped part must not raise an error.
     pub(super) guard: Option<Expr>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Examined {
 }
 
 impl Pending<'_> {
-    /// Returns the expressions of the subquery over the outer relation: the left side of a comparison, and
+    /// Returns the expressions of the subquery over the outer relation: the left operand of a comparison, and
     /// the guard.
     pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
         let lhs = match &self.kind {
@@ -89,8 +89,8 @@ impl Pending<'_> {
     }
 }
 
-/// A subquery that can be joined. Its `values` are the outer values that it reads, over the relation to which
-/// it is joined.
+/// A subquery that can be joined. The field `values` has the outer values that the subquery reads, as
+/// expressions over the relation to which it is joined.
 pub(super) struct Ready<'q> {
     pub(super) pending: Pending<'q>,
     pub(super) values: Vec<Expr>,
@@ -219,10 +219,10 @@ impl Lowerer<'_> {
         Ok(Ready { pending, values })
     }
 
-    /// Joins subqueries one after the other. The value of each is an expression over the result.
+    /// Joins subqueries one after the other. The value of each subquery is an expression over the result.
     ///
-    /// Each join keeps the rows and columns of `node`, so a subquery reads them from `node` itself. Only a
-    /// subquery that uses the value of an earlier subquery is computed over the result of the earlier joins.
+    /// Each join keeps the rows and columns of `node`, so a subquery can read them from `node` itself. If a
+    /// subquery uses the value of an earlier subquery, it is computed over the result of the earlier joins.
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
         let (first, width) = (node, self.graph.schema(node).len());
         let (mut node, mut values) = (node, Vec::new());
@@ -268,9 +268,9 @@ impl Lowerer<'_> {
                 Ok((node, Expr::column(width + k, Type::Bool).is_not_null()))
             }
             SubqueryForm::Compare { lhs, op, all } => {
-                // Each distinct left side is joined to those rows of the subquery for which the comparison is
-                // not false (for ALL: not true). A left side without such rows has the value false (for ALL:
-                // true).
+                // Each distinct left operand is joined to those rows of the subquery for which the comparison
+                // is not false (for ALL: not true). A left operand without such rows has the value false (for
+                // ALL: true).
                 let n = lhs.len();
                 let lhs: Vec<Expr> = lhs.into_iter().map(|e| only_where(pending.guard.as_ref(), e)).collect();
                 let keys = values.iter().cloned().chain(lhs.iter().cloned()).collect::<Vec<_>>();
@@ -306,7 +306,7 @@ impl Lowerer<'_> {
     }
 
     /// Joins the only row of a subquery to the outer rows. If the subquery has several rows for an outer row,
-    /// the expression that reads the value raises.
+    /// the expression that reads the value raises an error.
     fn scalar(&mut self, node: NodeId, rows: NodeId, values: &[Expr]) -> Result<(NodeId, Expr)> {
         let (width, k) = (self.graph.schema(node).len(), values.len());
         let ty = self.graph.schema(rows).column(k).map_or(Type::Unknown, |c| c.ty.clone());
@@ -334,8 +334,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a subquery over the distinct values that it uses from `node`. A subquery that uses no values
-    /// but has a guard is lowered under the condition that `node` has a row.
+    /// Lowers a subquery over the distinct values that it uses from `node`. If the subquery uses no values
+    /// but has a guard, it is lowered under the condition that `node` has a row.
     pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<Relation> {
         let mut domain = Domain::none();
         if !values.is_empty() {
@@ -376,7 +376,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Returns an expression that is `e` where the guard is true, and NULL elsewhere.
+/// Returns an expression whose value is that of `e` where the guard is true, and NULL elsewhere.
 fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
     match guard.filter(|_| e.can_raise()) {
         Some(guard) => {
@@ -387,12 +387,12 @@ fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
     }
 }
 
-/// Returns the parts of a row value, or the value alone.
+/// Returns the parts of a row value. For any other value, returns the value itself.
 pub(super) fn row(e: &Ast) -> Vec<&Ast> {
     row_constructor(e).unwrap_or_else(|| vec![e])
 }
 
-/// Returns the parts of an expression that is written as a row; `None` for any other expression.
+/// Returns the parts of an expression that is written as a row. Returns `None` for any other expression.
 pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
     match &e.node {
         Node::Nested(inner) => row_constructor(inner),

@@ -25,7 +25,7 @@ struct Key<'q> {
     place: Option<&'q Ast>,
 }
 
-/// Whether ORDER BY has keys, and each key is a column or the number of an output.
+/// Whether ORDER BY has keys, and all of them are columns or numbers of outputs.
 pub(super) fn by_columns(order: &[OrderItem]) -> bool {
     let column = |key: &OrderItem| {
         let named = matches!(key.expr.bare().node, Node::Name(_) | Node::Literal(Literal::Number(_)));
@@ -39,7 +39,7 @@ fn unlisted() -> Error {
 }
 
 impl Lowerer<'_> {
-    /// Returns which rows LIMIT, OFFSET and FETCH select; `None` for all rows.
+    /// Returns the slice of rows that LIMIT, OFFSET and FETCH select, or `None` for all rows.
     pub(super) fn slice(&mut self, q: &Query) -> Result<Option<Slice>> {
         let mut slice = Slice { offset: 0, limit: None, ties: false };
         if let Some(limit) = &q.limit {
@@ -69,7 +69,7 @@ impl Lowerer<'_> {
         order.iter().flat_map(|key| calls(&key.expr)).any(set)
     }
 
-    /// Reads a constant number of rows; `None` for NULL and ALL.
+    /// Reads a constant number of rows. Returns `None` for NULL and ALL.
     fn count(&mut self, e: Option<&Ast>, clause: &'static str) -> Result<Option<u64>> {
         let Some(e) = e else { return Ok(None) };
         let mut cx = ClauseContext::new(clause);
@@ -231,7 +231,7 @@ impl Lowerer<'_> {
         SYSTEM_COLUMNS.contains(&name.as_str()) || items.iter().any(|item| item.hides(&name))
     }
 
-    /// Sets the order of a query's rows: by the query's ORDER BY, or else by the order of its body.
+    /// Sets the order of a query's rows: that of the query's ORDER BY, or else that of the query's body.
     pub(super) fn in_order_of(&mut self, q: &Query, open: Open) -> Result<Open> {
         if q.order_by.is_empty() {
             return Ok(open);
@@ -259,8 +259,8 @@ impl Lowerer<'_> {
                 continue;
             }
             let named = self.named_output(&key.expr, &open.names)?;
-            // A `*` stands for several outputs, so behind it an entry of the list and its output have
-            // different positions.
+            // A `*` stands for several outputs. After it, an entry of the select list and the entry's output
+            // have different positions.
             let entry = || listed.iter().position(|item| same(item, &key.expr));
             let entry = || entry().filter(|_| listed.len() == open.exprs.len());
             let usual = key.sort != Sort::Using;
@@ -280,8 +280,8 @@ impl Lowerer<'_> {
         Ok(Key { row: RowKey { output, descending, nulls_first }, place: Some(&key.expr) })
     }
 
-    /// Returns the output that a sort expression means: by position, by name, or by the same expression. Any
-    /// other sort expression is added as a further output.
+    /// Returns the output that a sort expression denotes: by position, by name, or by the same expression.
+    /// Any other sort expression is added as a further output.
     fn sort_output<'q>(
         &mut self,
         e: &'q Ast,

@@ -16,7 +16,7 @@ use crate::types::Type;
 use crate::window::{self, OrderKey, Units, WindowCall};
 use std::collections::BTreeSet;
 
-/// A call over a window. The lowered clause has a placeholder for the value of the call.
+/// A window function call. The lowered clause has a placeholder for the value of the call.
 #[derive(Clone)]
 pub(super) struct Windowed<'q> {
     pub(super) place: &'q Ast,
@@ -86,8 +86,8 @@ impl Lowerer<'_> {
         Ok(Slot::Window(cx.windows.len() - 1).expr(ty))
     }
 
-    /// Lowers the parts of a call over a window. For a call that the engine does not know, notes a reason and
-    /// returns `None`.
+    /// Lowers the parts of a window function call. If the engine does not know the function, notes a reason
+    /// and returns `None`.
     fn window_parts<'q>(
         &mut self,
         f: &'q Call,
@@ -113,7 +113,7 @@ impl Lowerer<'_> {
         }
         let frame = self.frame(spec, &order, e)?;
         if frame.units == Units::Rows || frame.offsets().next().is_none() {
-            // A constant key is equal for all rows, so the key orders nothing.
+            // A constant key has the same value in all rows, so it does not order the rows.
             order.retain(|k| k.expr.as_literal().is_none());
         }
         let Some(call) = self.window_call(f, list, e, cx)? else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Lowerer<'_> {
         Ok(Some(Windowed { place: e, call, partition, order }))
     }
 
-    /// Lowers the function of a call over a window, and its arguments.
+    /// Lowers the function of a window function call, and its arguments.
     fn window_call<'q>(
         &mut self,
         f: &'q Call,
@@ -170,9 +170,9 @@ impl Lowerer<'_> {
         Ok(Some(AggCall::new(sig, args)))
     }
 
-    /// Sets the order in which rows leave the windows: the order for which PostgreSQL sorted them, if all
-    /// windows that need an order need the same one. No clause requires this order. The order only decides
-    /// which rows the LIMIT of the same SELECT selects.
+    /// Sets the order in which rows leave the windows. If all windows that need an order need the same order,
+    /// PostgreSQL sorted the rows in this order. No clause requires it; it only decides which rows the LIMIT
+    /// of the same SELECT selects.
     fn sorted_by(&mut self, windows: &[Windowed<'_>]) {
         let mut sorting = windows.iter().filter(|w| w.sorts());
         let Some(first) = sorting.next() else { return };
@@ -215,8 +215,8 @@ impl Lowerer<'_> {
         let mut table = Columns::of(self.graph.schema(node).clone());
         let mut shared: Vec<Shared> = Vec::new();
         if windows.iter().any(Windowed::sorts) && !windows.iter().all(Windowed::sorts) {
-            // A call whose window needs no sort sees the rows in the order into which PostgreSQL sorted them
-            // for another window.
+            // If the window of a call needs no sort, the call reads the rows in the order in which PostgreSQL
+            // sorted them for another window.
             self.set_order(self.unshown_order());
         }
         for (i, w) in windows.iter().enumerate() {

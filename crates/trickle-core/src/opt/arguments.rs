@@ -1,8 +1,8 @@
 //! Moves the arguments of aggregates from a map into the aggregate above it: `γ sum(e) (π … e … (R))` becomes
 //! `γ sum(e') (π … (R))`. Here `e'` reads columns of R that the map passes on.
 //!
-//! Sums can be accumulated only if the scales of their values are known. An expression shows the scales of
-//! its values, a column does not.
+//! Sums can be accumulated only if the scales of their values are known. The scales can be derived from an
+//! expression, but not from a column.
 
 use crate::agg::{AggCall, NullValue, ValueOf, facts};
 use crate::error::Result;
@@ -41,11 +41,11 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Reduce::new(map, r.keys().to_vec(), aggs)).map(Some)
 }
 
-/// Returns the argument of a sum where the scales of its values are known from the map's expression, but not
-/// from the map's column.
+/// Returns the argument of a sum if the map's expression determines the scales of the values, and the map's
+/// column does not.
 fn argument(call: &AggCall, map: &Map) -> Option<Expr> {
     let facts = facts(&call.sig);
-    // A count reads no scale.
+    // A count does not depend on the scales of the values.
     let totals = facts.value == ValueOf::Total && facts.null == NullValue::WithoutValues && !call.distinct;
     let [arg] = call.args.as_slice() else { return None };
     if !totals || *arg.ty() != Type::Numeric(None) || arg.scales().is_some() {

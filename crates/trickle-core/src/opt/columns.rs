@@ -13,7 +13,7 @@ use crate::window::OrderKey;
 /// A node that was pruned, in place of an old node.
 struct Pruned {
     node: NodeId,
-    /// The columns of the old node that the pruned node has, in the same order.
+    /// Those columns of the old node that the pruned node keeps, in the same order.
     kept: ColSet,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let width = graph.schema(*id).len();
         let mut mine = std::mem::take(needs.entry(*id));
         if mine.is_empty() && width > 0 {
-            // A relation whose rows are only counted keeps one column.
+            // If the rows of a relation are only counted, the relation keeps one column.
             mine = ColSet::all(1);
         }
         whole &= mine.len() == width;
@@ -100,8 +100,8 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
         Rel::Recursion(r) => of_recursion(graph, id, r, need),
         Rel::Revise(r) => need(r.input(), &read(r.reads(&r.shown(mine)))),
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
-        // All columns are needed: thresholds compare whole rows, keys are computed from whole changed rows,
-        // and a Consolidate may serve either of these.
+        // All columns are needed. Weight thresholds compare whole rows, and keys are computed from whole
+        // changed rows. A Consolidate may be the input of either.
         Rel::Table(_)
         | Rel::Values(_)
         | Rel::State(_)
@@ -124,7 +124,8 @@ fn read<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> ColSet {
     used
 }
 
-/// Calls `need` for the sides of a join, whose columns are those of the left side, then those of the right.
+/// Calls `need` for both inputs of a join. The columns of the join are those of the left input, then those of
+/// the right.
 fn of_sides(
     graph: &Graph,
     (left, right): (NodeId, NodeId),
@@ -138,8 +139,8 @@ fn of_sides(
     need(right, &used.iter().filter(|c| *c >= width).map(|c| c - width).collect());
 }
 
-/// Calls `need` for the inputs of a recursion. All inputs but the side have rows of the result, whose columns
-/// are all needed.
+/// Calls `need` for the inputs of a recursion. All inputs but the side contain rows of the result. All
+/// columns of these inputs are needed.
 fn of_recursion(graph: &Graph, id: NodeId, r: &Recursion, mut need: impl FnMut(NodeId, &ColSet)) {
     let width = graph.schema(r.base()).len();
     let used = read(r.exprs());
@@ -160,7 +161,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     let (rel, inputs) = (node.rel(), node.inputs());
     let width = graph.schema(id).len();
     let stays = |i: &NodeId| done.get_ref(*i).is_some_and(|p| p.node == *i);
-    // In most plans only some nodes are pruned.
+    // In most plans, pruning changes only some nodes.
     if mine.len() == width && inputs.iter().all(stays) {
         return Ok(Pruned { node: id, kept: ColSet::all(width) });
     }
@@ -224,8 +225,8 @@ fn map(graph: &mut Graph, m: &Map, schema: &Schema, mine: &ColSet, input: &Prune
     Ok(Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, kept: mine.clone() })
 }
 
-/// Keeps all calls of the operator, since the number of rows depends on every call. The ordinality has no
-/// influence on the number of rows.
+/// Keeps all calls of the operator, since the number of rows depends on every call. The ordinality column
+/// does not influence the number of rows.
 fn expand(graph: &mut Graph, e: &Expand, width: usize, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
     let old = graph.schema(e.input()).len();
     let numbered = e.has_ordinality() && mine.contains(width - 1);

@@ -5,7 +5,7 @@ use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
 
 /// Drops each Consolidate whose merge no reader needs, or whose input is merged already. A Consolidate that
-/// is itself a root stays: it is computed anyway, so reading its result costs its readers the least.
+/// is a root stays. It is computed anyway, so its result is the cheapest relation for its readers.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
     let mut needed = NodeMap::new();
@@ -33,8 +33,8 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
 }
 
 /// Whether the rows of the `i`-th input of `id` must be merged. One reason is that the operator of `id` needs
-/// merged rows. The other is that readers of `id` need merged or positive rows (`inherits`), and `id` has
-/// such rows only if this input has them.
+/// merged rows. The other reason is that readers of `id` need merged or positive rows (`inherits`), and `id`
+/// has such rows only if this input has them.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
         Rel::Reduce(_)
@@ -47,13 +47,13 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
         rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),
-        // Of the equal keys of a group, the shown key must belong to a present row. Rows that cancel must
-        // therefore be merged first.
+        // Where a group has several equal keys, the output key must be that of a present row. Rows that
+        // cancel must therefore be merged first.
         rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
         // These operators merge the rows of their input themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
-        // The result may contain keys of rows that cancel, so a change is not merged only to compute its
-        // keys.
+        // The result may contain keys of rows that cancel. A change is therefore not merged just to compute
+        // its keys.
         Rel::Keys(_) => false,
         Rel::Table(_)
         | Rel::Values(_)

@@ -1,4 +1,4 @@
-//! Replaces relations that never have rows, whatever the data is, by constant relations without rows.
+//! Replaces a relation by a constant relation without rows, if it has no rows for any data.
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};

@@ -58,8 +58,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     if f.predicate().volatility() == Volatility::Volatile {
         return Ok(None);
     }
-    // A filter whose condition can raise is not moved. Further down, or joined to another condition, the
-    // condition would see rows that are dropped before they reach its present place.
+    // A filter whose condition can raise is not moved. In its present place, the condition is not evaluated
+    // for rows that are dropped below. Further down, or joined to another condition, it would be.
     let moves = !f.predicate().can_raise();
     let input = graph.shared(f.input());
     match input.rel() {
@@ -95,8 +95,9 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
 }
 
-/// Moves each conjunct that reads one side of the join to this side, and the other conjuncts into the join
-/// condition. Conjuncts that read the clock stay above the join, since a join must not read the clock.
+/// Moves each conjunct that reads only one input of the join to this input. Moves the other conjuncts into
+/// the join condition. Conjuncts that read the clock stay above the join, since a join must not read the
+/// clock.
 fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
     let (mut left, mut right, mut both, mut above) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -120,8 +121,8 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     if above.is_empty() { Ok(joined) } else { graph.add(Filter::new(joined, Expr::and(above))) }
 }
 
-/// Moves the conjuncts that read partition columns only below the window. Such a conjunct keeps or drops
-/// whole partitions.
+/// Moves a conjunct below the window if it reads only partition columns. Such a conjunct keeps or drops whole
+/// partitions.
 fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<NodeId>> {
     let (below, above): (Vec<Expr>, Vec<Expr>) = f
         .predicate()
@@ -139,8 +140,8 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
     }
 }
 
-/// Moves the conjuncts that read only columns of the input below the expansion. Such a conjunct keeps or
-/// drops all rows that one input row gives.
+/// Moves a conjunct below the expansion if it reads only columns of the input. Such a conjunct keeps or drops
+/// all output rows of an input row together.
 fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<NodeId>> {
     let width = graph.schema(e.input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =
@@ -156,8 +157,8 @@ fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<Node
     }
 }
 
-/// Moves the conjuncts that read only the kept side of a left join to this side. A row that fails such a
-/// conjunct has no output row in either plan.
+/// Moves the conjuncts that read only the left input of a left join to this input. An input row that fails
+/// such a conjunct has no output row in either plan.
 fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
     let width = graph.schema(o.left_input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =

@@ -20,7 +20,7 @@ use crate::rel::Rel;
 pub struct Rule {
     /// The name of the rule.
     pub name: &'static str,
-    /// The benefit for which the rule is worth its cost.
+    /// The benefit that justifies the rule's cost.
     pub reason: &'static str,
     apply: Apply,
 }
@@ -33,8 +33,8 @@ enum Apply {
     Plans(MayApply, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
-/// A cheap test whether a rule may apply to a node, which looks at the node alone. If it returns false, the
-/// rule does not apply.
+/// A cheap test whether a rule may apply to a node. The test looks at the node alone. If it returns false,
+/// the rule does not apply.
 type MayApply = fn(&Node) -> bool;
 
 /// All rules, in the order in which they are applied.
@@ -103,9 +103,9 @@ pub const RULES: &[Rule] = &[
 /// before.
 const PASSES: usize = 4;
 
-/// An optimizer for the plans of one graph. The optimizer remembers the result of each rule for each node.
-/// Plans that share parts, and plans that are optimised again after a small change, therefore cost only as
-/// much as their new parts.
+/// An optimizer for the plans of one graph. The optimizer remembers the result of each rule for each node. If
+/// plans share parts, or a plan is optimized again after a small change, only the new parts therefore cost
+/// time.
 pub struct Optimizer {
     /// The results of each rule, in the order of [`RULES`].
     done: Vec<Done>,
@@ -131,7 +131,7 @@ impl Optimizer {
     /// must pass the same graph.
     ///
     /// # Errors
-    /// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
+    /// Fails if a rule breaks an operator's contract, which is a bug in the rule.
     pub fn optimize(&mut self, graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         let mut roots = roots.to_vec();
         let mut order = graph.reachable_from(&roots);
@@ -168,7 +168,7 @@ impl Optimizer {
     /// Returns a plan that equals `root` (see [`Optimizer::optimize`]).
     ///
     /// # Errors
-    /// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
+    /// Fails if a rule breaks an operator's contract, which is a bug in the rule.
     pub fn optimize_one(&mut self, graph: &mut Graph, root: NodeId) -> Result<NodeId> {
         let mut made = self.optimize(graph, &[root])?;
         made.pop().ok_or_else(|| crate::error::Error::internal("an optimised plan has no root"))
@@ -178,14 +178,14 @@ impl Optimizer {
 /// Returns a plan that equals `root`.
 ///
 /// # Errors
-/// An error where a rule breaks an operator's contract. Such an error is a bug in the rule.
+/// Fails if a rule breaks an operator's contract, which is a bug in the rule.
 pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     Optimizer::default().optimize_one(graph, root)
 }
 
-/// Records in `done` the node that replaces `id`. The replacements of its inputs must be in `done` already.
-/// The rule is applied to its own result until the result stays the same, since one rewrite may enable
-/// another. The number of repetitions is bounded, so that a faulty rule does not loop for ever.
+/// Records in `done` the node that replaces `id`. The replacements of the inputs of `id` must be in `done`
+/// already. The rule is applied again to its own result until the result stays the same, since one rewrite
+/// may enable another. The number of repetitions is bounded, so that a faulty rule does not loop for ever.
 fn apply(
     graph: &mut Graph,
     id: NodeId,

@@ -1,7 +1,7 @@
 //! Limits the input of a window whose row number is compared with a bound: `σ number ≤ k (windows(R)) = σ
 //! number ≤ k (windows(top k (R)))`.
 //!
-//! The number and the rank of a row depend only on the rows before it, and the limit keeps these rows too.
+//! The number and the rank of a row depend only on the rows before this row. The limit keeps those rows too.
 
 use crate::error::Result;
 use crate::expr::evaluate;
@@ -29,7 +29,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Filter::new(windows, f.predicate().clone())).map(Some)
 }
 
-/// Returns the slice of rows for which a condition on a row number or a rank can be true.
+/// Returns the slice that contains all rows for which a condition on a row number or a rank can be true.
 fn most(term: &Expr, w: &Window, width: usize) -> Option<Slice> {
     let ExprKind::Call(sig, args) = term.kind() else { return None };
     let ([column, bound], None) = (args.as_slice(), &sig.schema) else { return None };

@@ -1,7 +1,8 @@
 //! Moves restrictions to touched keys towards the leaves.
 //!
-//! The identity `op(R) ⋉ K = op(R ⋉ K)` holds for a linear operator on columns that it passes on, and for a
-//! join on columns of one side. The identity also holds for a per-key operator, on the columns of its key.
+//! The identity `op(R) ⋉ K = op(R ⋉ K)` holds in three cases. For a linear operator, the columns of K are
+//! columns that the operator passes on. For a join they are columns of one input, and for a per-key operator
+//! they are columns of its key.
 
 use crate::error::Result;
 use crate::expr::Expr;
@@ -12,7 +13,7 @@ use crate::rel::{
     join_keys,
 };
 
-/// Moves the restriction of `L ⋉ K` down if the size of K is bounded by the change and the size of L is not.
+/// Moves the restriction of `L ⋉ K` down if the change bounds the size of K, but not the size of L.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let semi = graph.shared(id);
     let Rel::SemiJoin(s) = semi.rel() else { return Ok(None) };
@@ -26,8 +27,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     push(graph, s.left(), &keys, s.right())
 }
 
-/// Returns `node ⋉ K` with the restriction moved down as far as possible; `None` where it cannot be moved at
-/// all.
+/// Returns `node ⋉ K` with the restriction moved down as far as possible. Returns `None` where it cannot be
+/// moved at all.
 fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(node);
     stacker::maybe_grow(64 * 1024, 1024 * 1024, || match node.rel() {
@@ -87,9 +88,9 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
 }
 
 /// Returns `node ⋉ K`. The restriction is moved below `node` where possible; otherwise it stays above. The
-/// restriction also stays above if the size of `node` is bounded by the size of the change, since `node` is
-/// then computed once for all its readers. A copy of `node` with the restriction below would be one more plan
-/// of this size, at every level of a nested query.
+/// restriction also stays above if the size of the change bounds the size of `node`. In this case `node` is
+/// computed once for all its readers. Moving the restriction below would copy `node`. At every level of a
+/// nested query, this would add one more plan of this size.
 fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
     let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
     match below {
@@ -107,13 +108,14 @@ fn on_top(graph: &Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> SemiJoin 
     SemiJoin::semi(node, by, Expr::and(on))
 }
 
-/// Returns the keys with each left column replaced by its image; `None` where a column has no image.
+/// Returns the keys with each left column replaced by its image. Returns `None` where a column has no image.
 fn through(keys: &JoinKeys, image: impl Fn(usize) -> Option<usize>) -> Option<JoinKeys> {
     let left = keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
     Some(JoinKeys { left, ..keys.clone() })
 }
 
-/// Returns the pairs whose left column is in `range`. The left columns are counted from the start of `range`.
+/// Returns the pairs whose left column is in `range`. In the result, left columns are counted from the start
+/// of `range`.
 fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
     JoinKeys {
@@ -124,15 +126,15 @@ fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
     }
 }
 
-/// Restricts the inputs of a join. If all key columns belong to one side, this side is restricted. If they
-/// belong to both sides, the left side is restricted by its columns, and the pairs are then restricted by all
-/// key columns.
+/// Restricts the inputs of a join. If all key columns belong to one input, this input is restricted. If they
+/// belong to both inputs, the left input is restricted by its own key columns. The pairs are then restricted
+/// by all key columns.
 fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
     let (l, r) = (graph.schema(j.left()).len(), graph.schema(j.right()).len());
     let (left, right) = (part(keys, 0..l), part(keys, l..l + r));
     let (mut a, mut b) = (j.left(), j.right());
-    // The right side is then not restricted. The join condition may carry the restriction from one side to
-    // the other.
+    // The right input is not restricted here. The join condition may carry the restriction over from the left
+    // input.
     let whole = left.left.is_empty() || right.left.is_empty();
     if !left.left.is_empty() {
         if graph.props(a).bounded {
@@ -170,7 +172,8 @@ fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<
 }
 
 /// Rewrites `small ⋈ big` to `small ⋈ (big ⋉ keys(small))`. The operator may also be ⋉, ▷ or ⟕, if `big` is
-/// its right side. Requires that `big` is more than joined tables, so that PostgreSQL would compute it whole.
+/// its right input. Requires that `big` contains more than joined tables, so that PostgreSQL would compute
+/// the whole of `big`.
 pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
     let rel = node.rel();
@@ -198,9 +201,9 @@ pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> 
     Ok(None)
 }
 
-/// Returns the values of the columns `cols` in the rows of `small`. In a query these values must be exact,
-/// since the delta subtracts the values before the change from the values after it. In a delta, more values
-/// than these are allowed, since they restrict both sides of a difference.
+/// Returns the values of the columns `cols` in the rows of `small`. In a query the set of values must be
+/// exact, since its delta subtracts the set before the change from the set after the change. In a delta the
+/// set may contain more values, since the set restricts both operands of a subtraction.
 fn keys_of(graph: &mut Graph, small: NodeId, cols: &[usize]) -> Result<NodeId> {
     if graph.props(small).reads_delta || !graph.props(small).non_negative {
         return graph.add(Keys::new(small, cols.to_vec()));
@@ -227,7 +230,7 @@ fn restricted(
 }
 
 /// Whether `node` contains operators other than leaves, filters, joins and selections of columns. PostgreSQL
-/// would then compute it whole before it joins.
+/// would then compute the whole of `node` before the join.
 fn computed(graph: &Graph, node: NodeId) -> bool {
     let plain = |rel: &Rel| {
         matches!(rel, Rel::Table(_) | Rel::State(_) | Rel::Values(_) | Rel::Filter(_) | Rel::Join(_))

@@ -5,7 +5,7 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId};
 use crate::rel::{Map, Rel};
 
-/// Drops a Single whose input has at most one row for each key. Without a key, the input must have exactly
+/// Drops a `Single` if its input has at most one row for each key. Without a key, the input must have exactly
 /// one row.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Rel::Single(s) = graph.rel(id) else { return Ok(None) };
@@ -19,8 +19,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Map::new(input, exprs).labelled(labels)).map(Some)
 }
 
-/// Whether the relation has exactly one row whatever the data, as an aggregate without GROUP BY has. The
-/// relation may be a map over such an aggregate.
+/// Whether the relation has exactly one row for all data. It is then an aggregate without GROUP BY, or a map
+/// over such an aggregate.
 fn exactly_one(graph: &Graph, node: NodeId) -> bool {
     match graph.rel(node) {
         Rel::Reduce(r) => r.keys().is_empty(),

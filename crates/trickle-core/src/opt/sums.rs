@@ -34,7 +34,7 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
                 }
                 Rel::Map(m) if !matches!(graph.rel(m.input()), Rel::Negate(_)) => Ok(None),
                 Rel::Map(m) => {
-                    // The rule here is −π(−x) = π(x).
+                    // This case applies the rule −π(−x) = π(x).
                     let inner = graph.inputs(m.input())[0];
                     let made = crate::rel::Relational::with_inputs(m, &[inner]);
                     graph.add(made).map(Some)

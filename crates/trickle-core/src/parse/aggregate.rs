@@ -5,7 +5,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
-/// The parts of CREATE AGGREGATE that a catalog needs (PostgreSQL manual, VI.I).
+/// The parts of CREATE AGGREGATE that a catalog of relations and functions needs (PostgreSQL manual, VI.I).
 pub(super) struct CreateAggregate {
     pub(super) name: ObjectName,
     /// The argument types. In an ordered-set aggregate, the types of direct arguments come first, then the

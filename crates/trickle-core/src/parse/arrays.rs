@@ -1,8 +1,9 @@
 //! Rewrites two forms in the syntax tree: `ARRAY(SELECT …)` becomes a call of an aggregate, and `t.*` as an
 //! argument becomes a row value.
 //!
-//! `ARRAY(SELECT v … [ORDER BY k])` becomes `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)),
-//! '{}')`. The `t.*` of `f(t.*)` becomes the expression that the parser makes of `t.*` in other places.
+//! `ARRAY(SELECT v … [ORDER BY k])` becomes
+//! `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`. The `t.*` of `f(t.*)` becomes the
+//! expression that the parser makes for `t.*` elsewhere.
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -16,7 +17,7 @@ use std::ops::ControlFlow;
 
 /// The alias of the query whose rows become an array.
 const ARRAY: &str = "\0array";
-/// The name of the query's column that has the values. The sort keys have the names of `key`.
+/// The name of the query's column that has the values. The names of the sort keys come from `key`.
 const VALUE: &str = "\0value";
 
 fn key(i: usize) -> String {
@@ -88,7 +89,8 @@ pub(super) fn is_array_of_query(f: &Function) -> bool {
     alias.name.value == ARRAY
 }
 
-/// Returns the expression for `ARRAY(SELECT …)`; `None` if the ORDER BY of the query cannot be rewritten.
+/// Returns the expression for `ARRAY(SELECT …)`. Returns `None` if the ORDER BY of the query cannot be
+/// rewritten.
 fn array(f: &Function) -> Option<Expr> {
     let FunctionArguments::Subquery(inner) = &f.args else { return None };
     if !is_array(f) {
@@ -153,7 +155,7 @@ fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
     Some(keys)
 }
 
-/// Whether a sort key means the only output, by number, name or expression. `None` if the query cannot be
+/// Whether a sort key denotes the only output, by number, name or expression. `None` if the query cannot be
 /// rewritten: it has several outputs, or DISTINCT forbids the key as a further column.
 fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
     if matches!(key, Expr::Value(v) if matches!(v.value, Value::Number(..))) {

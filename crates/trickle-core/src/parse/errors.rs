@@ -1,4 +1,4 @@
-//! Converts the parser's errors to errors of this crate, with place, offending token and expected token.
+//! Converts the parser's errors to errors of this crate, with position, offending token and expected token.
 
 use super::Source;
 use crate::error::{Error, Span};
@@ -12,8 +12,8 @@ pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
     Error::syntax(lower_first(&e.message)).at(source.span(at).unwrap_or_else(|| source.end()))
 }
 
-/// Converts an error of the parser. Precondition: the stack is the one on which the parser ran, since a part
-/// of the text is parsed again.
+/// Converts an error of the parser. Precondition: this function runs on the same stack as the parser, since
+/// it parses a part of the text again.
 pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let mut e = complaint(source, e, parser);
     let Ok((tokens, _)) = super::tokens(source) else { return e };
@@ -31,9 +31,8 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
 /// The greatest number of nested expressions that are parsed again to find the real error.
 const MISREAD: usize = 20;
 
-/// Finds the real error inside the CASE, NOT or EXTRACT just before the place of `e`. If such an expression
-/// is wrong, the parser takes the word CASE, NOT or EXTRACT for a name, and reports an error at the next
-/// word.
+/// Finds the real error inside the CASE, NOT or EXTRACT just before the position of `e`. If such an
+/// expression is wrong, the parser reads its keyword as a name, and reports an error at the next word.
 fn inside(source: &Source, tokens: &[TokenWithSpan], e: &Error) -> Option<Error> {
     let at = e.span()?.start;
     let place = |t: &TokenWithSpan| source.span(t.span).map_or(0, |s| s.start);
@@ -62,7 +61,7 @@ fn opens(tokens: &[TokenWithSpan], at: usize) -> Option<Keyword> {
     }
 }
 
-/// Converts the parser's own error, without looking for an error behind it.
+/// Converts the parser's own error, without looking for a real error inside an expression.
 fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let text = match e {
         ParserError::TokenizerError(s) | ParserError::ParserError(s) => s,
@@ -104,12 +103,12 @@ fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     }
 }
 
-/// Clauses that PostgreSQL reads and the parser crate does not. Each entry has the text where the parser
+/// Clauses that PostgreSQL reads and the parser crate does not. Each entry has the text at which the parser
 /// stops, the word before that text, and the name of the clause.
 const UNREAD: &[(&str, &str, &str)] =
     &[("NO KEY", "FOR", "FOR NO KEY UPDATE"), ("KEY SHARE", "FOR", "FOR KEY SHARE")];
 
-/// Adds a hint to `e` if PostgreSQL would accept the clause where the parser stopped.
+/// Adds a hint to `e` if PostgreSQL would accept the clause at which the parser stopped.
 fn unread(source: &Source, e: Error) -> Error {
     let Some((before, after)) = e.span().and_then(|s| source.text().split_at_checked(s.start)) else {
         return e;
@@ -131,7 +130,7 @@ fn unread(source: &Source, e: Error) -> Error {
     }
 }
 
-/// Reads a place such as `3, Column: 7` as a span of one character.
+/// Reads a position such as `3, Column: 7` as a span of one character.
 fn place(source: &Source, text: &str) -> Option<Span> {
     let (line, column) = text.split_once(", Column: ")?;
     let start =

@@ -1,9 +1,9 @@
-//! Limits the depth of a syntax tree, measured on tokens before the tree exists.
+//! Limits the depth of a syntax tree. The depth is computed from the tokens, before the tree exists.
 //!
-//! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees, and every
-//! later walk of such a tree, even Drop, recurses along the left side. The depth of groups and the number of
-//! operators are limited for each path from the root. The number for a path is the sum, over the groups
-//! around the path, of the operators beside the path.
+//! A parser recurses into parentheses and prefixes. Infix chains (`1+1+1…`) make left-deep trees. Every later
+//! walk of such a tree, even Drop, recurses along the left operands. The depth of groups and the number of
+//! operators are limited for each path from the root. A path lies in nested groups; the number for the path
+//! is the sum of the operators in these groups.
 
 use super::Source;
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ impl Group {
     }
 }
 
-/// An upper bound of the depth of a tree.
+/// An upper bound for the depth of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depth {
     groups: usize,
@@ -69,9 +69,8 @@ pub(super) struct Depth {
 
 impl Depth {
     /// Returns the size of the stack, in bytes, with which a tree of this depth is parsed, walked and
-    /// dropped. A tree of no depth gets a constant size, and each level of each kind adds to the size. The
-    /// deepest tree of one kind gets more than 24 MiB. (The parser's most recursive functions grow the stack
-    /// themselves.)
+    /// dropped. The size is a constant, plus an amount for each level of each kind. The deepest tree of one
+    /// kind gets more than 24 MiB. (The parser's most recursive functions grow the stack themselves.)
     pub(super) fn stack(self) -> usize {
         (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 13)
     }
@@ -85,7 +84,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
     let mut before = &Token::EOF;
     for t in tokens {
         let Some(group) = open.last_mut() else { break };
-        // `int[][]` is an array of arrays: a bracket behind a bracket is one level more.
+        // `int[][]` is an array of arrays: a bracket directly after a bracket adds one level.
         if t.token == Token::LBracket && *before == Token::RBracket {
             group.operators += 1;
         }
@@ -127,7 +126,7 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> 
             return Err(too_deep(source, t));
         }
     }
-    // Groups that are never closed count as nested in each other.
+    // Groups that are never closed count as if nested in each other.
     while open.len() > 1 {
         close(&mut open);
     }
@@ -153,7 +152,7 @@ fn too_deep(source: &Source, token: &TokenWithSpan) -> Error {
 }
 
 fn close(open: &mut Vec<Group>) {
-    // The parser reports an unmatched closing token.
+    // An unmatched closing token is ignored here, since the parser reports it.
     if open.len() > 1
         && let (Some(inner), Some(outer)) = (open.pop(), open.last_mut())
     {

@@ -1,8 +1,8 @@
 //! Parses SQL text to the tree of `syntax`. Only this module knows the parser crate. `forms` and `arrays`
-//! rewrite syntax that the crate does not read, and `convert` makes the syntax tree of the crate's tree.
+//! rewrite syntax that the crate does not read, and `convert` turns the crate's tree into the syntax tree.
 //!
 //! No input makes the parser panic or overflow the stack. `limits` bounds the depth of a tree before the tree
-//! is built, and every walk or drop of a tree runs on a stack of matching size.
+//! is built. Every walk or drop of a tree runs on a large enough stack.
 
 mod aggregate;
 mod arrays;
@@ -34,7 +34,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-/// The syntax tree of a query, and the text of the query.
+/// The syntax tree of a query, with the text of the query.
 pub struct Parsed {
     query: Option<Box<Query>>,
     relations: Vec<(Option<String>, String)>,
@@ -51,12 +51,12 @@ impl Parsed {
     pub(crate) fn deep<T>(&self, f: impl FnOnce() -> T) -> T {
         deep(self.depth, f)
     }
-    /// Returns the names of relations in the query, as PostgreSQL folds them, each with its schema if the
-    /// query gives one. Names of CTEs are among the names. A relation may occur several times.
+    /// Returns the names of relations in the query, with case folded as by PostgreSQL. Each name comes with
+    /// its schema, if the query gives one. Names of CTEs are included. A relation may occur several times.
     pub fn relations(&self) -> Vec<(Option<String>, String)> {
         self.relations.clone()
     }
-    /// Returns the text as a [`Source`], which converts places in the tree to spans.
+    /// Returns the text as a [`Source`], which converts positions in the tree to spans.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
@@ -79,27 +79,29 @@ impl Drop for Parsed {
     }
 }
 
-/// Runs `f` with enough stack for a tree of this depth. A new stack costs more than parsing a plain query,
-/// which fits into the stack of any thread.
+/// Runs `f` with enough stack for a tree of this depth. Plain queries use the present stack: any thread's
+/// stack is large enough, and a new stack costs more than the parsing.
 fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
     let need = depth.stack();
     stacker::maybe_grow(need, 2 * need, f)
 }
 
-/// Parses one query: SELECT, VALUES, TABLE, WITH or a set operation; a final semicolon is allowed.
+/// Parses one query: SELECT, VALUES, TABLE, WITH or a set operation. A final semicolon is allowed.
 ///
 /// # Errors
-/// A syntax error with its place and the token that does not fit; an error for a text that nests too deeply.
+/// Fails with a syntax error, which has the position and the unexpected token, or if the text is nested too
+/// deeply.
 pub fn parse_query(sql: &str) -> Result<Parsed> {
     let source = Source::new(sql);
     let tokens = tokens(&source)?;
     parsed(source, tokens)
 }
 
-/// Parses a query that a catalog holds. The parser crate may have printed it, with the marks of rewriting.
+/// Parses a query that a catalog holds. The query may contain markers of the rewriting, if the parser crate
+/// printed it.
 ///
 /// # Errors
-/// Those of [`parse_query`].
+/// Fails as [`parse_query`] does.
 pub(crate) fn parse_stored(sql: &str) -> Result<Parsed> {
     let source = Source::new(sql);
     let tokens = reworded(&source)?;
@@ -145,12 +147,12 @@ fn read_tokens<T>(
     Ok((made, source, depth))
 }
 
-/// Parses those statements of a text that define objects of a catalog. Calls `f` with each statement, and
-/// with the text that contains the statement. All other statements are skipped unread, so that syntax unknown
-/// to the parser crate does no harm.
+/// Parses the statements of a text that define objects of a catalog. Calls `f` with each such statement, and
+/// with the text that contains the statement. All other statements are skipped unread, so syntax that the
+/// parser crate does not know does no harm.
 ///
 /// # Errors
-/// A syntax error, or an error of `f`.
+/// Fails with a syntax error, or with an error of `f`.
 pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Statement, &Source) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
@@ -168,7 +170,7 @@ pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Statement, &Source) -
     })
 }
 
-/// Reads a statement; `None` for a statement that defines nothing that a catalog records.
+/// Reads a statement. Returns `None` for a statement whose objects a catalog does not record.
 fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Option<Statement>> {
     parse_piece(source, piece, |p| match CreateAggregate::parse(p)? {
         Some(aggregate) => Ok(Some(convert::aggregate(&aggregate))),
@@ -190,7 +192,7 @@ fn parse_piece<T>(
 /// Parses statements separated by semicolons, and calls `f` with each statement.
 ///
 /// # Errors
-/// A syntax error, or an error of `f`.
+/// Fails with a syntax error, or with an error of `f`.
 #[cfg(feature = "testing")]
 pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
@@ -202,11 +204,11 @@ pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<
     })
 }
 
-/// Finds the place where a query renames the columns of a `JSON_TABLE` or `XMLTABLE`, by a list after the
-/// alias. `pg_get_viewdef` leaves out these names.
+/// Finds the position where a query renames the columns of a `JSON_TABLE` or `XMLTABLE` by a list after the
+/// alias. In its output, `pg_get_viewdef` leaves out these names.
 ///
 /// # Errors
-/// An unterminated string, identifier or comment.
+/// Fails if a string, identifier or comment is not terminated.
 pub fn renamed_columns(sql: &str) -> Result<Option<Span>> {
     let source = Source::new(sql);
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
@@ -218,7 +220,7 @@ pub fn renamed_columns(sql: &str) -> Result<Option<Span>> {
 /// Returns the rewritten tokens of a text that may hold no marks.
 fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     if let Some(at) = source.text().find('\0') {
-        // Names that begin with a NUL are the engine's own marks.
+        // Names that begin with a NUL are the engine's own markers.
         let e = Error::syntax("a text holds no character 0").hint("Take it out: PostgreSQL knows none.");
         return Err(e.at(source.at(at)));
     }
@@ -244,7 +246,7 @@ fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
 mod tests {
     use super::*;
 
-    /// Returns the text of the tree that the parser crate makes of a rewritten query, with `!` for marks.
+    /// Returns the text of the tree that the parser crate makes from a rewritten query, with `!` for markers.
     pub(super) fn rewritten(sql: &str) -> String {
         let read = read(sql, |query, _| Ok(query.to_string().replace('\0', "!")));
         read.unwrap_or_else(|e| panic!("{sql}: {e}")).0

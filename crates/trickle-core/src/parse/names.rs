@@ -16,12 +16,12 @@ pub(super) fn qualified(name: &sqlparser::ast::ObjectName) -> (Option<String>, S
     object_name(name).qualified()
 }
 
-/// Returns the names of relations in a query, each with its schema if one is given. Names of CTEs are among
-/// the names.
+/// Returns the names of relations in a query, each with its schema if one is given. Names of CTEs are
+/// included.
 pub(super) fn relations(query: &Query) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     let _ = visit_relations(query, |relation| {
-        // The name of a call that was rewritten, such as ROWS FROM, is a mark alone.
+        // The name of a rewritten call, such as ROWS FROM, consists of a marker alone.
         let name = object_name(relation);
         if !name.parts.is_empty() {
             found.push(name.qualified());

@@ -1,17 +1,17 @@
-//! Corrects the tokens of numbers that the tokeniser reads as other tokens.
+//! Corrects the tokens of numbers that the tokenizer does not read as numbers.
 
 use super::Source;
 use crate::error::{Error, Result};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
-/// Reads integers of other bases. The tokeniser reads `0x1F` as a bit string, and `0b11` and `0o17` as a
-/// number with an alias. Refuses any other word that touches a number, as PostgreSQL does: `1x` is not `1 AS
-/// x`.
+/// Reads integers of other bases. The tokenizer reads `0x1F` as a bit string, and `0b11` and `0o17` as a
+/// number with an alias. Refuses any other word that touches a number, as PostgreSQL does: `1x` is not
+/// `1 AS x`.
 pub(super) fn join(source: &Source, tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     let mut joined: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     for mut t in tokens {
         match &t.token {
-            // The text `0x1F` has two characters besides its digits; the bit string `X'1F'` has three.
+            // The text `0x1F` has two characters that are not digits; the bit string `X'1F'` has three.
             Token::HexStringLiteral(digits) if columns(t.span) == digits.len() + 2 => {
                 t.token = Token::Number(format!("0x{digits}"), false);
             }
@@ -38,7 +38,7 @@ fn other_base(word: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
-/// Returns the number of characters of a token; 0 if the token ends on another line than it begins.
+/// Returns the number of characters of a token. Returns 0 if the token contains a line break.
 fn columns(span: Span) -> usize {
     let same_line = span.start.line == span.end.line;
     let columns = span.end.column.saturating_sub(span.start.column);

@@ -1,5 +1,5 @@
-//! Corrects the tokens of operators. The tokeniser splits some operators of several characters, such as
-//! `@@@`, and joins some neighbours, such as `>-` in `a>-1`.
+//! Corrects the tokens of operators. The tokenizer splits some operators of several characters, such as
+//! `@@@`. It joins some neighbouring operators, such as `>-` in `a>-1`.
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
@@ -28,7 +28,7 @@ pub(super) fn join(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     joined
 }
 
-/// Returns the text of a token that has nothing but the characters of operators.
+/// Returns the text of a token that consists only of operator characters.
 fn operator(token: &Token) -> Option<String> {
     if matches!(token, Token::Whitespace(_) | Token::Word(_) | Token::Number(..) | Token::EOF) {
         return None;
@@ -37,7 +37,7 @@ fn operator(token: &Token) -> Option<String> {
     (!text.is_empty() && text.chars().all(|c| CHARACTERS.contains(c))).then_some(text)
 }
 
-/// Adds the tokens that PostgreSQL reads in a run of tokens without blanks in between.
+/// Adds the tokens that PostgreSQL reads from a run of tokens without blanks between them.
 fn end(run: &mut Vec<(TokenWithSpan, String)>, joined: &mut Vec<TokenWithSpan>) {
     let text: String = run.iter().map(|(_, text)| text.as_str()).collect();
     let pieces = pieces(&text);

@@ -1,4 +1,4 @@
-//! Splits a file of SQL statements, and finds the statements that define a query, with the place of the
+//! Splits a file of SQL statements. Finds the statements that define a query, and the position of each
 //! query's text. A statement that the parser does not know does not affect other statements.
 
 use super::{Source, tokens};
@@ -9,7 +9,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 /// One statement of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptStatement {
-    /// The place of the statement, without the final semicolon.
+    /// The position of the statement, without the final semicolon.
     pub span: Span,
     /// The comments between the previous statement and this statement, line by line, without `--`.
     pub comments: Vec<Comment>,
@@ -20,7 +20,7 @@ pub struct ScriptStatement {
 /// A one-line comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comment {
-    /// The place of the comment.
+    /// The position of the comment.
     pub span: Span,
     /// The text after `--`, trimmed.
     pub text: String,
@@ -37,18 +37,18 @@ pub enum StatementKind {
         object: Defined,
         /// Schema, if given, and name, unquoted.
         name: (Option<String>, String),
-        /// The names that the statement gives to the columns; empty if the columns keep their names in the
-        /// query.
+        /// The names that the statement gives to the columns. The list is empty if the columns keep their
+        /// names from the query.
         columns: Vec<String>,
-        /// The place of the query.
+        /// The position of the query.
         body: Span,
     },
     /// CREATE of a table, view, type, domain, collation, function, aggregate, index or extension, or ALTER
-    /// TABLE: the statements that a [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
+    /// TABLE. A [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads these statements.
     Schema,
     /// Any other statement.
     Other,
-    /// A text that is no statement of PostgreSQL, since no statement begins with the text's first word.
+    /// A text that is not a statement of PostgreSQL, since no statement begins with the text's first word.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub enum Defined {
 /// Splits a text at its semicolons. Lines for `psql` (`\connect`, `\restrict`) are skipped.
 ///
 /// # Errors
-/// An error for an unterminated string, identifier or comment, or for a text that nests too deeply.
+/// Fails if a string, identifier or comment is not terminated, or if the text is nested too deeply.
 pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
     let source = Source::new(sql);
     let (tokens, _) = tokens(&source)?;
@@ -184,8 +184,7 @@ const FIRST: &[&str] = &[
     "WITH",
 ];
 
-/// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, possibly with
-/// CASE … END inside.
+/// Whether the tokens end inside the body of a routine: BEGIN ATOMIC … END, possibly with CASE … END inside.
 fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
     let mut words = tokens.iter().filter_map(|t| keyword(t)).skip_while(|k| *k != Keyword::BEGIN).skip(1);
     if words.next() != Some(Keyword::ATOMIC) {
@@ -222,7 +221,8 @@ pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     }
 }
 
-/// Whether a text that no catalog reads may still be a statement. Its first word is then a keyword of SQL.
+/// Whether a text that no catalog reads may still be a statement. The text's first word is then a keyword of
+/// SQL.
 pub(super) fn begins(tokens: &[&TokenWithSpan]) -> bool {
     tokens.first().is_none_or(|t| keyword(t).is_some_and(|k| k != Keyword::NoKeyword))
 }
@@ -311,7 +311,7 @@ fn fold(token: &TokenWithSpan) -> Option<String> {
 /// Finds the first identifier in a text that PostgreSQL folds to `name`. Strings and comments are skipped.
 ///
 /// # Errors
-/// The errors of [`statements`].
+/// Fails as [`statements`] does.
 pub fn find_name(sql: &str, name: &str) -> Result<Option<Span>> {
     let source = Source::new(sql);
     let (tokens, _) = tokens(&source)?;

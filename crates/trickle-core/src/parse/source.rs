@@ -1,4 +1,4 @@
-//! The text of a query, and places in it.
+//! The text of a query, and positions in the text.
 
 use crate::error::Span;
 use crate::syntax::{Extent, Place, Position};
@@ -16,8 +16,7 @@ pub(super) fn extent(span: TokenSpan) -> Extent {
 pub(crate) struct Source {
     text: String,
     lines: Vec<usize>,
-    /// Whether every character is one byte, so that the byte offset of a place follows without counting
-    /// characters.
+    /// Whether every character is one byte. If so, byte offsets can be computed without counting characters.
     ascii: bool,
 }
 
@@ -48,7 +47,7 @@ impl Source {
         Span { start: byte, end: byte, line: small(line), column: small(column) }
     }
 
-    /// Returns the place of a part of the tree; `None` if the place of the part is not known.
+    /// Returns the position of a part of the tree. Returns `None` if the position is not known.
     pub(crate) fn of(&self, part: &impl Place) -> Option<Span> {
         let Extent { start: first, end: last } = part.extent();
         let start = self.byte(first)?;

@@ -6,16 +6,16 @@ use crate::error::{Error, Result};
 use sqlparser::ast::{ObjectName, ObjectNamePart, TableAlias, TableFactor, Visit, Visitor};
 use std::ops::ControlFlow;
 
-/// A replacement table: the text by which a query names the table, and the table's name without a schema.
+/// A replacement table: the text by which a query refers to the table, and the table's name without a schema.
 pub type Other = (String, String);
 
-/// Returns the query with some tables replaced by others. `now` gets the schema and the name of a table, as
-/// PostgreSQL folds them, and returns the replacement of this table. Names of columns keep their meaning. A
-/// table without an alias therefore gets its own name as the alias, if the replacement has another name. An
-/// alias that equals the replacement's name is left out. The rest of the text stays as it is.
+/// Returns the query with some tables replaced by others. `now` gets the schema and the name of a table, with
+/// case folded as by PostgreSQL, and returns the replacement of this table. The names of columns must keep
+/// their meaning. If the replacement has another name, a table without an alias therefore gets its old name
+/// as the alias. An alias that equals the replacement's name is left out. The rest of the text is unchanged.
 ///
 /// # Errors
-/// A syntax error, or an error for a name whose place the parser crate did not store.
+/// Fails with a syntax error, or if the parser crate did not store the position of a name.
 pub fn over_other_tables(
     sql: &str,
     mut now: impl FnMut(Option<&str>, &str) -> Option<Other>,

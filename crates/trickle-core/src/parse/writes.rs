@@ -1,8 +1,9 @@
-//! Reads INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that such a statement removes and adds.
+//! Reads INSERT, UPDATE, DELETE and TRUNCATE statements as queries. The queries return the rows that such a
+//! statement removes and adds.
 //!
 //! The queries are lowered and evaluated like all other queries, so their expressions and subqueries need no
-//! code of their own. These statements write in-memory data only. Defaults, conflicts and triggers exist on a
-//! server only.
+//! separate code. These statements write only in-memory data. Defaults, conflicts and triggers exist only on
+//! a server.
 
 use super::each_statement;
 use super::names::{fold, qualified};
@@ -24,8 +25,8 @@ pub(crate) struct Write {
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// One list of expressions per row, for the columns that the statement names; for all columns if the
-    /// statement names none.
+    /// One list of expressions per row. The expressions are for the columns that the statement names, or for
+    /// all columns if it names none.
     Rows {
         columns: Vec<String>,
         rows: Vec<Vec<String>>,
@@ -57,11 +58,10 @@ pub(crate) struct WriteQueries {
     pub(crate) added: Option<String>,
 }
 
-/// Reads statements separated by semicolons. Each statement reads the state that the statements before it
-/// left.
+/// Reads statements separated by semicolons. Each statement reads the state that the earlier statements left.
 ///
 /// # Errors
-/// A syntax error, or an error for a statement or clause that only a server can run.
+/// Fails with a syntax error, or if only a server can run a statement or clause.
 pub(crate) fn parse_writes(sql: &str) -> Result<Vec<Write>> {
     let mut writes = Vec::new();
     each_statement(sql, |statement| {
@@ -167,7 +167,7 @@ impl Write {
     /// Returns the queries over the table `def`, which must be the table that the write names.
     ///
     /// # Errors
-    /// An error for a column that the table does not have, or for more or fewer values than columns.
+    /// Fails if the table lacks a column, or if the numbers of values and columns differ.
     pub(crate) fn queries(&self, def: &TableDef) -> Result<WriteQueries> {
         let name = Qualified::new(&def.schema, &def.name);
         let rows = |list: &str, alias: &str, condition: &str| {

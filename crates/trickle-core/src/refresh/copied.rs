@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::table::TableId;
 use std::sync::Arc;
 
-/// The program that reads all of a source once, and writes the difference to the copy. Capture on the copy
-/// then shows the changes to readers, as capture does for any table. Readers read the copy alone, so later
-/// changes of the source do not affect them.
+/// The program that reads the whole source once, and writes the difference to the copy. Capture on the copy
+/// then gives the changes to readers, as it does for any table. Readers read only the copy, so later changes
+/// of the source do not affect them.
 #[derive(Debug)]
 pub struct Copied {
     program: Compiled,
@@ -17,11 +17,12 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// Makes the program of a copy, whose query reads its source. `materialized_view` is the source, if the
-    /// source is a materialized view. LOCK TABLE does not take a materialized view, so a REFRESH after the
-    /// snapshot can replace the view's rows, and the program would read the new rows. Once the program has
-    /// read the view, no REFRESH can replace its rows until the transaction ends. A check after the read
-    /// finds out whether a REFRESH replaced the rows before the read, in which case the refresh begins again.
+    /// Makes the program of a copy. `program` recomputes the copy's query, which reads the source.
+    /// `materialized_view` is the source, if the source is a materialized view. LOCK TABLE does not lock a
+    /// materialized view. A REFRESH after the snapshot can therefore replace the view's rows, and the program
+    /// would read the new rows. Once the program has read the view, no REFRESH can replace its rows until the
+    /// transaction ends. A check after the read finds out whether a REFRESH replaced the rows before the
+    /// read. If so, the refresh begins again.
     pub fn new(program: Compiled, materialized_view: Option<TableId>) -> Copied {
         let check = materialized_view.map(|view| {
             let text = format!(

@@ -11,13 +11,13 @@ use crate::table::TableId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The facts about one source of a member.
+/// The facts about one source of a stream table in the refresh.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
-    /// The number of change rows that the frontier does not count; `None` where changes are not captured.
+    /// The number of change rows that the frontier does not count. `None` where changes are not captured.
     pub(super) rows: Option<i64>,
-    /// The time when the first of these change rows was committed, in the form of [`Facts::now`]; `None`
-    /// where the commit time of a row is not known.
+    /// The time when the first of these change rows was committed, written like [`Facts::now`]. `None` where
+    /// the commit time of a row is not known.
     pub(super) committed: Option<Arc<str>>,
     /// The reason why the change rows do not contain all changes of the source.
     pub(super) gap: Option<Gap>,
@@ -35,8 +35,8 @@ pub(super) enum Gap {
 }
 
 impl Pending {
-    /// Returns the reason why the change rows of this source lack changes of the source; `None` if they lack
-    /// none.
+    /// Returns the reason why the change rows of this source lack changes of the source. Returns `None` if
+    /// they lack none.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
         let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {
@@ -88,8 +88,8 @@ pub(super) fn stale() -> ServerError {
         .with_hint(Some("Read the catalog again and plan the refresh anew."))
 }
 
-/// Reads the rows of [`super::decide_text`]. Fails if a member has no row, or if a name no longer leads to
-/// its table.
+/// Reads the rows of [`super::decide_text`]. Fails if a member has no row, or if a name no longer denotes its
+/// table.
 pub(super) fn read(
     rows: &[Vec<Value>],
     members: &[Member],
@@ -137,7 +137,7 @@ pub(super) fn read(
         facts.watched = watched.is_true();
         facts.now = Some(time.as_text().ok_or_else(bad)?.into());
         facts.then = then.as_text().map(Arc::from);
-        // A model that another version wrote in another form is replaced by an empty one.
+        // If another version of the program wrote the model in another format, an empty model replaces it.
         facts.model = model.as_text().and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default();
         if !held.is_true() {
             return Err(stale());
@@ -179,9 +179,9 @@ impl Now {
 }
 
 impl Facts {
-    /// Returns the reason why the refresh cannot continue from the stored frontier; `None` if it can.
+    /// Returns the reason why the refresh cannot continue from the stored frontier. Returns `None` if it can.
     /// Frontiers only advance, since the locks are taken before the snapshot. A stored frontier ahead of the
-    /// snapshot therefore comes from another past of the database.
+    /// snapshot therefore comes from another history of the database, for example before a restore.
     pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
         let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
         if !f.matches(now.system, now.database) {
@@ -190,16 +190,16 @@ impl Facts {
         self.is_ahead(now).then_some("its frontier is ahead of the database (restored to an earlier state)")
     }
 
-    /// Whether the stored frontier counts changes that the snapshot does not show.
+    /// Whether the stored frontier counts changes that are not visible in the snapshot.
     pub(super) fn is_ahead(&self, now: &Now) -> bool {
         let high = now.frontier(ALL_COMMANDS);
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
     /// Returns the strategies among `all` that this refresh may use. A watched table is replaced as a whole
-    /// only if its program cannot write the difference. Without a frontier nothing is known of the stored
-    /// rows, and a comparison with them costs more than it saves. The difference is then written only if the
-    /// table is watched.
+    /// only if its program cannot write the difference. Without a frontier, nothing is known of the stored
+    /// rows, and comparing with them costs more than it saves. In that case the difference is written only if
+    /// the table is watched.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {
@@ -215,13 +215,13 @@ impl Facts {
         self.then != self.now
     }
 
-    /// Whether no source is known to have changed.
+    /// Whether there is no source that is known to have changed.
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
     /// Returns when the first pending change was committed, if the commit times are known for all sources.
-    /// Texts of times sort as the times do.
+    /// The texts of times sort in the same order as the times.
     pub(super) fn committed(&self) -> Option<Arc<str>> {
         let told = |p: &Pending| p.committed.clone().filter(|_| p.gap.is_none());
         let pending = self.pending.values().filter(|p| p.gap.is_some() || p.rows != Some(0));
@@ -235,8 +235,8 @@ impl Facts {
         self.pending.get(&id)?.rows
     }
 
-    /// Returns a number for the sizes of the tables that a refresh reads and writes, by powers of two. At
-    /// another scale another plan of the server may be the best.
+    /// Returns a number that changes when the size of a table that a refresh reads or writes reaches another
+    /// power of two. For tables of another size, another plan of the server may be the best.
     pub(super) fn scale(&self) -> u64 {
         let sizes = self.pending.values().map(|p| p.size).chain([self.rows]);
         sizes.fold(0, |scale: u64, n| {

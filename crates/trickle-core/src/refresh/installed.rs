@@ -1,4 +1,4 @@
-//! The refresh program of a stream table that triggers on its sources keep up to date.
+//! The refresh program of a stream table in mode IMMEDIATE: triggers on its sources keep it up to date.
 
 use super::plan::{Program, ReaderView, Template, Windows};
 use super::program::Compiled;
@@ -6,8 +6,8 @@ use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// The program that computes a stream table in full, then makes the triggers that keep the table up to date
-/// after the transaction.
+/// The program that computes a stream table in full. It then makes the triggers that keep the table up to
+/// date after the transaction.
 #[derive(Debug)]
 pub struct Installed {
     program: Compiled,

@@ -1,4 +1,4 @@
-//! The memory that the sorts and hashes of a refresh get.
+//! The memory for the sorts and hash tables of a refresh.
 
 use super::Setting;
 use crate::cost::{Inputs, Strategy};
@@ -19,18 +19,17 @@ pub struct WorkMem {
 }
 
 impl WorkMem {
-    /// Makes the range from the smallest memory, which small refreshes get, to the largest, which large
-    /// refreshes get. With `least_mb` alone, all refreshes get the same memory. With `most_mb` alone, the
-    /// range begins at PostgreSQL's default. Where `most_mb` is less than `least_mb`, all refreshes get
-    /// `most_mb`.
+    /// Makes the range from the memory of small refreshes (`least_mb`) to the memory of large refreshes
+    /// (`most_mb`). With `least_mb` alone, all refreshes get the same memory. With `most_mb` alone, the range
+    /// begins at PostgreSQL's default. Where `most_mb` is less than `least_mb`, all refreshes get `most_mb`.
     pub fn between(least_mb: Option<u32>, most_mb: Option<u32>) -> Option<WorkMem> {
         let most_mb = most_mb.or(least_mb)?;
         Some(WorkMem { least_mb: least_mb.unwrap_or(DEFAULT_MB).min(most_mb), most_mb })
     }
 
-    /// Returns the memory of a refresh with these inputs, in MiB. The memory is the amount that the rows of
+    /// Returns the memory, in MiB, for a refresh with these inputs. The memory is the amount that the rows of
     /// the refresh would take, limited to the range. More rows never get less memory. A delta sorts and
-    /// hashes the changes and the rows that they join; a recompute sorts and hashes the sources and the
+    /// hashes the changes and the rows that join them. A recompute sorts and hashes the sources and the
     /// result.
     pub fn mb(&self, strategy: Strategy, inputs: &Inputs) -> u32 {
         let rows = match strategy.is_incremental() {

@@ -1,24 +1,24 @@
 //! One refresh of a set of linked stream tables over one snapshot, as a machine without I/O.
 //!
-//! A driver is asynchronous over a connection, or synchronous inside the server. The driver calls
+//! A driver works asynchronously over a connection, or synchronously inside the server. The driver calls
 //! [`Machine::step`], sends the statements that the call returns, and passes the answers to the next call.
 //! The machine decides everything else, so all drivers run the same statements in the same order:
 //!
 //! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks, then the decision query, in one round trip. Locking
-//!    takes no snapshot, so the decision query takes it. All later statements read this snapshot, S1.
-//! 2. The refresh of each stream table, sources before their readers, under the settings of its creation. A
-//!    stream table without changes is skipped; any other is refreshed by its delta under a savepoint, or by a
-//!    recompute. If a delta meets a data error (class 21, 22), the machine goes back to the savepoint and
-//!    recomputes in the same attempt.
-//! 3. One batch that ends the refresh of all stream tables of the set. It checks the lease if the refresh is
-//!    on schedule, stores S1 as the frontier, writes the history, and sends `COMMIT`.
+//!    takes no snapshot, so the decision query takes the snapshot, S1. All later statements read S1.
+//! 2. The refresh of each stream table, under the settings from the table's creation. Sources are refreshed
+//!    before their readers. A stream table without changes is skipped. Any other stream table is refreshed by
+//!    its delta under a savepoint, or by a recompute. If a delta raises a data error (class 21, 22), the
+//!    machine goes back to the savepoint and recomputes in the same attempt.
+//! 3. One batch that ends the refresh of all stream tables of the set. The batch checks the lease if the
+//!    refresh is on schedule, stores S1 as the frontier, writes history, and commits.
 //!
 //! Laws (tested against a scripted server):
 //!
 //! - Whatever error stops a refresh, at whatever step, the last statement is `ROLLBACK`.
 //! - After a serialization failure or deadlock the refresh starts again with a new snapshot, a bounded number
 //!   of times.
-//! - A frontier is stored iff everything before it succeeded.
+//! - A frontier is stored if and only if every earlier statement succeeded.
 //! - Equal answers give equal statements.
 
 mod control;
@@ -94,7 +94,7 @@ impl Value {
     }
 }
 
-/// The phase of a refresh that the time of a statement counts for.
+/// The phase of a refresh to which the time of a statement is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -117,7 +117,8 @@ pub enum Phase {
 pub enum Kind {
     /// Starts the transaction.
     Begin,
-    /// Puts a setting in force: one stored when the stream table was created, or one of every refresh.
+    /// Puts a setting in force. Some settings were stored when the stream table was created; others are the
+    /// same for every refresh.
     Setting,
     /// Locks tables.
     Lock,
@@ -128,7 +129,7 @@ pub enum Kind {
     /// Is a part of a member's refresh program.
     Program,
     /// Makes, changes or drops hidden objects and triggers, as part of the program. The statement runs as the
-    /// catalog's owner, whichever role refreshes.
+    /// catalog's owner, whichever role runs the refresh.
     Define,
     /// Releases the savepoint.
     Release,
@@ -158,21 +159,22 @@ pub struct Statement {
     pub step: usize,
     /// Purpose of the statement.
     pub kind: Kind,
-    /// Phase that the time of the statement counts for.
+    /// Phase to which the time of the statement is charged.
     pub phase: Phase,
-    /// The stream table (`pgt_id`) that the statement belongs to; `None` for a statement for all members.
+    /// The stream table (`pgt_id`) that the statement belongs to. `None` for a statement for all members.
     pub member: Option<i64>,
     /// The text; `$n` refers to `params[n − 1]`.
     pub text: Arc<str>,
     /// Bound values.
     pub params: Vec<Value>,
-    /// The sizes of the tables that the statement reads, as one number. Two numbers differ where a table's
-    /// row count has another power of two. A driver keeps a plan for one such number only.
+    /// The sizes of the tables that the statement reads, as one number. The number changes when a table's row
+    /// count reaches another power of two. A driver uses a prepared plan only for the number for which it was
+    /// made.
     pub scale: u64,
     /// Whether the driver returns the rows of the answer.
     pub fetch: bool,
-    /// Whether the statement may be sent together with the next of its batch, before its own answer arrives.
-    /// False for the last statement of a batch.
+    /// Whether the next statement of the batch may be sent before the answer to this statement arrives. False
+    /// for the last statement of a batch.
     pub pipeline: bool,
 }
 
@@ -193,7 +195,7 @@ pub struct Answer {
 pub struct Outcome {
     /// One answer per statement that succeeded.
     pub answers: Vec<Answer>,
-    /// The error of the statement that follows the last answered one.
+    /// The error of the statement after the last statement that succeeded.
     pub error: Option<ServerError>,
     /// The time that the previous call of [`Machine::step`] took, in microseconds.
     pub generate_micros: u64,
@@ -210,8 +212,7 @@ impl Outcome {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Statements to run in order up to the first error; the driver reports the outcome with
-    /// [`Machine::step`].
+    /// Statements to run in order, up to the first error. The driver passes the outcome to [`Machine::step`].
     Run(Vec<Statement>),
     /// The refresh is committed, or there was nothing to do.
     Done(Report),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A relation by name and oid; the decision query checks that the name still leads to this oid.
+/// A relation by name and oid. The decision query checks that the name still denotes this oid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relation {
     /// The relation's oid.
@@ -29,19 +29,19 @@ pub struct Source {
     pub relation: Relation,
     /// Kind of the relation, which decides whether the relation can be locked.
     pub kind: TableKind,
-    /// The relation that holds the captured changes (`pgtrickle_changes.changes_<oid>`), with columns `xid
-    /// xid8`, `w smallint` (0: a TRUNCATE, or a full buffer) and `cmin`. `None` where changes are not
-    /// captured, so that every refresh is full.
+    /// The relation that holds the captured changes (`pgtrickle_changes.changes_<oid>`), with columns
+    /// `xid xid8`, `w smallint` (0: a TRUNCATE, or a full buffer) and `cmin`. `None` where changes are not
+    /// captured; every refresh is then full.
     pub changes: Option<Relation>,
     /// Whether the relation has partitions. If a partition is added or removed during a refresh, only the
     /// later statements see the change, although all statements share a snapshot.
     pub partitioned: bool,
-    /// The reason why changes are not captured, with advice, where both are known. A full refresh reports
-    /// this text as its reason.
+    /// The reason why changes are not captured, with advice, if both are known. A full refresh reports this
+    /// text as its reason.
     pub uncaptured: Option<Arc<str>>,
 }
 
-/// The meaning of a bind parameter of a program; the machine binds the value when it hands out the statement.
+/// The meaning of a bind parameter of a program. The machine binds the value when it hands out the statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bind {
     /// Text of the `pg_snapshot` of the stored frontier.
@@ -58,12 +58,13 @@ pub enum Bind {
     Value(Value),
 }
 
-/// The meaning of a program statement's answer for the counts of rows.
+/// The way in which the answer to a program statement gives counts of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Yield {
-    /// Nothing.
+    /// The answer gives no counts.
     Nothing,
-    /// Nothing: the statement makes, changes or drops objects of trickle, as the catalog's owner.
+    /// The answer gives no counts. The statement makes, changes or drops objects of trickle, as the catalog's
+    /// owner.
     Defined,
     /// The command tag gives the number of rows inserted.
     Inserted,
@@ -92,17 +93,17 @@ impl Template {
         Template { text: text.into(), binds: Arc::new([]), result }
     }
 
-    /// Whether the best plan of the server depends on the bound values, namely on the time that passed.
+    /// Whether the server's best plan depends on a bound value: the time that has passed.
     pub fn hangs_on_values(&self) -> bool {
         self.binds.iter().any(|b| matches!(b, Bind::Clock(_)))
     }
 }
 
-/// The sources that changed, each with the expected number of its change rows. The number is `None` for
-/// change rows that were not counted, or whose number is irrelevant.
+/// The sources that changed, each with the expected number of its change rows. The number is `None` where the
+/// change rows were not counted, or where their number is irrelevant.
 pub type Windows = BTreeMap<TableId, Option<i64>>;
 
-/// The form in which a refresh of a stream table appears to the readers of this stream table.
+/// The way in which the readers of a stream table learn of its refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReaderView {
     /// The program writes the net change to the buffer, if the table has readers.
@@ -111,18 +112,19 @@ pub enum ReaderView {
     Replaced,
 }
 
-/// The compiled refresh program of one stream table. Pure: equal arguments give equal statements.
+/// The compiled refresh program of one stream table. The program has no effects: equal arguments give equal
+/// statements.
 pub trait Program: fmt::Debug {
     /// Returns the strategies by which the table can be refreshed; [`Strategy::Full`] or
     /// [`Strategy::FullDifference`] is always among them.
     fn strategies(&self) -> &[Strategy];
 
-    /// Returns the statements of one strategy for the sources that changed (for a full refresh: all sources),
-    /// planned for the given numbers of changes. The statements run in one batch. None may begin or end a
-    /// transaction, or leave a savepoint open.
+    /// Returns the statements of one strategy for the sources that changed (for a full refresh: all sources).
+    /// The statements suit the given numbers of changes. They run in one batch. No statement may begin or end
+    /// a transaction, or leave a savepoint open.
     ///
     /// # Errors
-    /// A plan that breaks a contract; the refresh fails with the error that this function returns.
+    /// Fails if a plan breaks a contract. The refresh then fails with the same error.
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>>;
 
     /// Whether the result may change with the time of the refresh alone. The statements for
@@ -131,20 +133,21 @@ pub trait Program: fmt::Debug {
         false
     }
 
-    /// Returns how a refresh by this strategy appears to readers.
+    /// Returns how readers learn of a refresh by this strategy.
     fn feed(&self, strategy: Strategy) -> ReaderView;
 }
 
-/// The sessions that must not write a stream table while it is refreshed. Sessions that read it are never
-/// kept out.
+/// The sessions that must not write a stream table while it is refreshed. Sessions that only read the table
+/// are never kept out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lock {
     /// Other refreshes: `SHARE UPDATE EXCLUSIVE`.
     #[default]
     Refreshes,
-    /// Other refreshes, and also sessions that still fill the table for a dead refresh: `SHARE ROW
-    /// EXCLUSIVE`. A stream table that was never filled needs this lock. A refresh sees and removes the rows
-    /// that a load on several connections left only if these connections have all ended before the snapshot.
+    /// Other refreshes, and also sessions that still fill the table for a refresh that died:
+    /// `SHARE ROW EXCLUSIVE`. A stream table that was never filled needs this lock. A first fill may run on
+    /// several connections. A later refresh sees and removes the rows that they left only if all these
+    /// connections end before its snapshot.
     Writers,
 }
 
@@ -161,35 +164,35 @@ pub struct Member {
     pub program: Arc<dyn Program + Send + Sync>,
     /// The strategies that the user allows.
     pub policy: Policy,
-    /// The definition that the program was made for, as `pgtrickle.definition(pgt_id)` returns it. If the
-    /// definition read under the locks differs, the stream table was altered meanwhile, and the refresh ends.
-    /// `None`: nobody else alters the stream table.
+    /// The definition for which the program was made, as returned by `pgtrickle.definition(pgt_id)`. If the
+    /// definition that is read under the locks differs, the stream table was altered meanwhile, and the
+    /// refresh ends. `None` means that nobody else alters the stream table.
     pub definition: Option<Arc<str>>,
     /// Whether sources without capture count as changed, and whether [unseen](Member::unseen) changes count.
     /// If the flag is false, a source without capture is no reason to recompute as long as no other source
     /// changed.
     pub polled: bool,
     /// The reason why the result may change while all sources stay the same (the clock, a query without a
-    /// table). A refresh reports this reason if it has no other. `None`: the result changes only with the
-    /// sources.
+    /// table). A refresh reports this reason if it has no other reason. `None` means that the result changes
+    /// only with the sources.
     pub unseen: Option<Arc<str>>,
     /// The sessions that must not write the stream table during the refresh.
     pub lock: Lock,
     /// The tables with the triggers that keep the stream table up to date, if it is in mode IMMEDIATE. No
-    /// session writes them while the stream table is recomputed.
+    /// session writes these tables while the stream table is recomputed.
     pub kept_by: Option<KeptBy>,
     /// The settings that were in force when the stream table was created; its program runs under them.
     pub settings: Vec<Setting>,
 }
 
 /// The tables whose triggers keep a stream table up to date. Such a stream table needs a refresh only if it
-/// was never computed, or was marked. The refresh reads no changes from the frontier on, so this frontier may
-/// come from another past or another system.
+/// was never computed, or was marked. The refresh reads no changes after the frontier, so this frontier may
+/// come from another history of the database or from another system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBy {
     /// The tables that have the triggers.
     pub tables: Vec<Relation>,
-    /// Whether the tables are locked from before the snapshot to the end of the refresh, so that no session
+    /// Whether the tables are locked from before the snapshot to the end of the refresh. If so, no session
     /// writes them while the stream table is recomputed. Where the tables are not locked and a recompute is
     /// needed, the refresh ends with the error of a stale plan.
     pub locked: bool,
@@ -200,7 +203,7 @@ pub struct KeptBy {
 pub struct Reader<'p> {
     /// `pgt_id`.
     pub id: i64,
-    /// The relations that the stream table reads; a relation too many does no harm.
+    /// The relations that the stream table reads. An additional relation does no harm.
     pub sources: &'p [Source],
     /// See [`Member::polled`].
     pub polled: bool,
@@ -224,15 +227,15 @@ pub struct Request {
     pub initiated_by: Initiator,
     /// Whether every member is recomputed even where nothing changed.
     pub full: bool,
-    /// Whether frontier and times are stored even if nothing changed; in that case no row is added to
+    /// Whether frontier and times are stored even if nothing changed. If nothing changed, no row is added to
     /// history.
     pub store_empty: bool,
-    /// The lease that the refresher must hold at the commit. `None` for a refresh without a lease, which no
-    /// other refresher makes on schedule.
+    /// The lease that the refresher must hold at the commit. `None` for a refresh that needs no lease, since
+    /// no other refresher makes it on schedule.
     pub lease: Option<Lease>,
     /// The milliseconds from the last check that found no changes to the start of the refresh. The changes
-    /// are no older than that check. `None`: not known, so the lag is known only where the server keeps
-    /// commit times.
+    /// are no older than that check. If the time is not known (`None`), the lag is known only where the
+    /// server keeps commit times.
     pub quiet_ms: Option<u64>,
 }
 
@@ -294,7 +297,7 @@ pub enum Transaction {
 /// A refresh of linked stream tables.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The stream tables to refresh; each stands after those members that it reads.
+    /// The stream tables to refresh. Each of them comes after the members that it reads.
     pub members: Vec<Member>,
     /// The transaction that the refresh runs in.
     pub transaction: Transaction,
@@ -302,7 +305,7 @@ pub struct Plan {
     pub work_mem: Option<WorkMem>,
     /// The origin of the refresh, and its options.
     pub request: Request,
-    /// The time when the refresh was requested, which only traces show; the machine decides nothing by this
-    /// time.
+    /// The time when the refresh was requested. Only traces show this time; no decision of the machine
+    /// depends on it.
     pub asked_at: Option<Time>,
 }

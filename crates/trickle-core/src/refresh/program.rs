@@ -11,13 +11,13 @@ use crate::table::TableId;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A part of the statement that fills a stream table; the parts can run on several connections.
+/// A part of the statement that fills a stream table. The parts can run on several connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The SQL text of the part.
     pub text: Arc<str>,
-    /// The table of which the part reads one range of row addresses. `None`: the part reads all its tables
-    /// whole.
+    /// The table from which the part reads one range of row addresses. `None` means that the part reads all
+    /// its tables whole.
     pub over: Option<TableId>,
     /// The parameters of the part, each sent as text.
     pub params: Vec<PieceParam>,
@@ -28,7 +28,7 @@ pub struct Piece {
 pub enum PieceParam {
     /// The first address of the range.
     From,
-    /// The address after the last one of the range.
+    /// The first address after the range.
     To,
     /// The time of the refresh, which is the only parameter of the statement that was split.
     Time,
@@ -40,7 +40,7 @@ pub enum PieceParam {
 pub struct Compiled {
     table: Arc<StreamTable>,
     ways: &'static [Strategy],
-    /// The texts that were printed before: under a steady stream of changes each refresh runs the same
+    /// The texts that were printed before. Under a steady stream of changes, each refresh runs the same
     /// statements.
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
@@ -67,7 +67,7 @@ impl Compiled {
         &self.table
     }
 
-    /// Returns the rows that the answer to a statement counts, where they are rows of the result.
+    /// Returns how the answer to a statement counts rows of the result. Rows of other tables do not count.
     fn result(&self, statement: &Statement) -> Yield {
         let own = &self.table.layout().result.name;
         match statement {
@@ -83,7 +83,7 @@ impl Compiled {
     /// does.
     ///
     /// # Errors
-    /// Those of [`StreamTable::load`].
+    /// The errors of [`StreamTable::load`].
     pub fn pieces(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<Piece>> {
         let piece = |(statement, over): (Statement, Option<TableId>)| {
             let printed = print(&statement);
@@ -159,10 +159,10 @@ impl Program for Compiled {
         self.table.reads_clock()
     }
 
-    /// Returns how a refresh by this strategy appears to readers. A stream table that another stream table
+    /// Returns how readers learn of a refresh by this strategy. A stream table that another stream table
     /// reads is captured like any source, so its changes are in its buffer after every refresh. A replacement
-    /// writes twice as many changes as the table has rows, and a recompute of the readers is cheaper than
-    /// their delta for these changes.
+    /// writes twice as many changes as the table has rows. For so many changes, a recompute of the readers is
+    /// cheaper than their delta.
     fn feed(&self, strategy: Strategy) -> ReaderView {
         if strategy == Strategy::Full { ReaderView::Replaced } else { ReaderView::Changes }
     }

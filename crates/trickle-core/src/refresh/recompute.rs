@@ -6,11 +6,12 @@ use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 use std::sync::Arc;
 
-/// The program that computes a query and writes all of its result, or the difference to the stored rows. The
-/// program never blocks sessions that read the stream table. The query may hold constructs that the engine
-/// cannot read, so it is stored as text. This text is the canonical one of the server (`pg_get_viewdef`),
-/// which is one complete query. The engine knows only the names of the query's columns. Rows are therefore
-/// compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6), which works for every type.
+/// The program that computes a query and writes the whole result, or only the difference from the stored
+/// rows. The program never blocks sessions that read the stream table. The query may hold constructs that the
+/// engine cannot read, so it is stored as text. The text is the server's canonical form of the query
+/// (`pg_get_viewdef`), and is one complete query. The engine knows only the names of the query's columns.
+/// Rows are therefore compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6), which works
+/// for every type.
 #[derive(Debug)]
 pub struct Recompute {
     replaced: Arc<[Template]>,
@@ -30,8 +31,8 @@ pub struct KeyColumn {
 
 impl Recompute {
     /// Makes the program that keeps `columns` of `table` equal to `query`. A unique index of the table
-    /// enforces `key`. With a key, a row that changes is updated, so triggers of the table and foreign keys
-    /// to it see one change. Without a key, such a row is deleted and inserted.
+    /// enforces `key`. With a key, a changed row is updated, so triggers on the table and foreign keys to it
+    /// see one change. Without a key, a changed row is deleted and inserted.
     pub fn new(table: &Qualified, columns: &[Ident], key: &[KeyColumn], query: &str) -> Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
@@ -57,11 +58,11 @@ impl Recompute {
     }
 }
 
-/// Builds the statement that writes the difference. The rows of both sides are sorted together by the bytes
-/// of their values. Equal rows of the two sides cancel in pairs. Of the remaining rows, a stored one and a
-/// computed one with the same key make an update. All other stored rows are deleted, and all other computed
-/// rows inserted. Rows are deleted before others are inserted, so no inserted row conflicts with the key of a
-/// deleted one.
+/// Builds the statement that writes the difference. Stored and computed rows are sorted together by the bytes
+/// of their values. A stored row and an equal computed row cancel. Among the remaining rows, a stored row and
+/// a computed row with the same key make an update. All other stored rows are deleted, and all other computed
+/// rows are inserted. Deletes come before inserts, so no inserted row conflicts with the key of a deleted
+/// row.
 fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &str) -> String {
     let own: Vec<String> = (1..=names.len()).map(|n| format!("c{n}")).collect();
     let of = |alias: &str| own.iter().map(|c| format!("{alias}.{c}")).collect::<Vec<_>>().join(", ");
@@ -83,8 +84,8 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
         of("s"),
     );
     let (gone, come) = ("w OPERATOR(pg_catalog.=) -1", "w OPERATOR(pg_catalog.=) 1");
-    // If a column of the key is not among the stored ones, the other key columns do not identify rows, so no
-    // rows are paired.
+    // If a key column is not stored, the other key columns do not identify rows. In that case no rows are
+    // paired.
     let paired: Option<Vec<String>> = key.iter().map(|k| same(k, &own)).collect();
     let paired = paired.unwrap_or_default();
     let pairs = match paired.is_empty() {

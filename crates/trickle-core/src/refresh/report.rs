@@ -108,7 +108,7 @@ impl MemberReport {
         matches!(self.action, Action::Differential | Action::Full) && self.delta_rows > 0
     }
 
-    /// Makes the report of a stream table that needs no refresh, since none of its sources changed
+    /// Makes the report for a stream table that needs no refresh because none of its sources changed
     /// ([`super::glance_text`], [`super::peek_text`]).
     pub fn no_data(id: i64, relation: &Relation) -> MemberReport {
         let inputs = Inputs::default();
@@ -122,12 +122,12 @@ impl MemberReport {
 pub struct Report {
     /// One report per member, in order.
     pub members: Vec<MemberReport>,
-    /// The new frontier of the members. `None`: the refresh stored no frontier, since it was on schedule and
-    /// found no changes.
+    /// The new frontier of the members. `None` means that the refresh stored no frontier, since it was on
+    /// schedule and found no changes.
     pub frontier: Option<Frontier>,
     /// The number of attempts, the last included.
     pub attempts: u32,
-    /// Time spent once for all members, over all attempts.
+    /// The time spent once for all members, summed over all attempts.
     pub shared: Phases,
 }
 
@@ -135,7 +135,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// A lock was not granted in time, usually since another refresh runs. The caller should try later; the
+    /// A lock was not granted in time, usually because another refresh runs. The caller should try later. The
     /// failure is not an error of the stream table.
     Busy,
     /// Serialization failures or deadlocks used up the attempts. The caller should try later.
@@ -154,7 +154,7 @@ pub enum FailureKind {
 pub struct Failure {
     /// The kind of the failure.
     pub kind: FailureKind,
-    /// The member (`pgt_id`) whose statement failed; `None` for a statement for all members.
+    /// The member (`pgt_id`) whose statement failed. `None` for a statement for all members.
     pub member: Option<i64>,
     /// The number of the statement that failed ([`Statement::step`](super::Statement::step)).
     pub step: usize,

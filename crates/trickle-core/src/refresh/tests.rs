@@ -154,7 +154,7 @@ impl Server {
         let (open, aborted, savepoint) = (false, false, false);
         Server { facts, errors: vec![], log: vec![], open, aborted, savepoint, committed: vec![] }
     }
-    /// Makes the first statement that meets the condition `on` fail, once.
+    /// Makes the first statement that satisfies the condition `on` fail, once.
     fn fails(mut self, on: impl Fn(&Statement) -> bool + 'static, sqlstate: &'static str) -> Server {
         self.errors.push((Box::new(on), sqlstate));
         self
@@ -285,10 +285,10 @@ fn upstream_first_over_one_snapshot() {
             "LOCK TABLE public.down, public.up IN SHARE UPDATE EXCLUSIVE MODE",
         ]
     );
-    // Both members have the same settings, which are put in force once.
+    // Both members have the same settings, so the settings are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
-    // The bound time decides how these statements are planned; the statements at the end of the refresh are
-    // planned once.
+    // The best plan of these statements depends on the bound time, so they are planned each time. The
+    // statements at the end of the refresh are planned once.
     let own = [
         "SET LOCAL \"TimeZone\" = 'UTC'",
         "SET LOCAL search_path = 'a', 'B c', 'pg_temp'",
@@ -305,8 +305,7 @@ fn upstream_first_over_one_snapshot() {
             "delta up 1~8",
             "Release",
             "Savepoint",
-            // `up` wrote one row inserted, two updated and three deleted, which makes 8 change rows for
-            // `down`.
+            // `up` inserted one row, updated two and deleted three. This makes 8 change rows for `down`.
             "delta down 20~8",
             "Release",
             "Frontier",
@@ -314,7 +313,8 @@ fn upstream_first_over_one_snapshot() {
             "Commit"
         ]
     );
-    // The frontier counts the refresh's own transaction 105 whole; transaction 102 was still running.
+    // The frontier counts the whole transaction 105, which is the refresh's own. Transaction 102 was still
+    // running.
     let f = r.frontier.unwrap();
     assert_eq!(f.snapshot().to_string(), "102:106:102");
     let store = server.log.iter().find(|s| s.kind == Kind::Frontier).unwrap();
@@ -379,14 +379,14 @@ fn the_first_commit_is_told_where_it_is_known_of_every_change() {
         committed(&server)
     };
     let some = |t: &str| Some(t.to_owned());
-    // A change that `down` reads from `up` counts as committed when the change that `up` applied was
-    // committed.
+    // `down` reads from `up` a change that `up` derived from a source's change. Its commit time is that of
+    // the source's change.
     assert_eq!(of([Some(early), None], 0, None), [some(early), some(early)]);
     assert_eq!(of([Some(late), None], 0, Some(early)), [some(late), some(early)]);
     assert_eq!(of([Some(early), None], 0, Some(late)), [some(early), some(early)]);
     assert_eq!(of([None, None], 0, Some(late)), [None, None]);
-    // Changes that an earlier refresh of `up` left pending were committed before this refresh, at a time not
-    // known.
+    // Changes that an earlier refresh of `up` left pending were committed before this refresh, at an unknown
+    // time.
     assert_eq!(of([Some(early), None], 3, Some(late)), [some(early), None]);
 }
 
@@ -567,8 +567,8 @@ fn work_mem_is_set_locally_for_each_member_by_its_size() {
     assert_eq!(set, [(7, local(5)), (8, local(2))]);
 }
 
-/// The query of [`super::control::peek_text`] looks once into each buffer, however many frontiers there are,
-/// and finds the buffer by halving.
+/// The query of [`super::control::peek_text`] contains one look into each buffer, however many frontiers
+/// there are. A binary search finds the buffer.
 #[test]
 fn the_second_question_grows_linearly_with_the_sources() {
     let text = |n: u32| {

@@ -12,13 +12,13 @@ use crate::graph::settled::{Input, Unsettled, groups};
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
-/// A row for each key on which some accumulator is not 0: the key columns, then `Σ w × value` of each
-/// accumulator. Without key columns the result always has exactly one row.
+/// One row for each key for which some accumulator is not 0. The row has the key columns, then `Σ w × value`
+/// for each accumulator. Without key columns the result always has exactly one row.
 ///
-/// The operator is defined on every Z-set, also on one with negative weights. Over a change it gives the
-/// amounts by which the accumulators of the state change. Each output row has weight 1. Callers put a count
-/// of rows among the accumulators. Over a state, a group without rows therefore gives no row. Where several
-/// keys are equal, the key with the least images is shown.
+/// The input may be any Z-set, also one with negative weights. Where the input is a change, the result is the
+/// amounts by which the accumulators change. Each output row has weight 1. Callers include a count of rows in
+/// the accumulators. Where the input is a state, a group without rows therefore gives no row. Where several
+/// keys are equal, the result has the key with the least images (byte-wise spellings).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accumulate {
     input: NodeId,
@@ -44,16 +44,16 @@ impl Accumulate {
     pub fn accs(&self) -> &[Acc] {
         &self.accs
     }
-    /// Returns the same accumulation for a reader that compares keys by value alone, so that PostgreSQL may
-    /// show any of several equal keys. Where equal keys are always written alike, this accumulation is
-    /// returned as it is.
+    /// Returns the same accumulation for a reader that compares keys by value alone. PostgreSQL may then
+    /// output any of several equal keys. Where equal keys always have the same image, this accumulation is
+    /// returned unchanged.
     #[must_use]
     pub fn with_any_key(self, graph: &Graph) -> Accumulate {
         let any = !graph.schema(self.input).select(&self.keys).is_exact();
         Accumulate { any, ..self }
     }
-    /// Whether any of several equal keys may be shown: the readers compare keys by value alone, or equal keys
-    /// are always written alike.
+    /// Whether the result may have any of several equal keys. This is so if the readers compare keys by value
+    /// alone, or if equal keys always have the same image.
     pub(crate) fn shows_any(&self, graph: &Graph) -> bool {
         self.any || image::identify(graph, self.input, &self.keys)
     }
@@ -192,13 +192,13 @@ impl Differentiate for Accumulate {
     /// Computes the delta in one of three ways. Let `d = accumulate(ΔR)`.
     ///
     /// - Where stored groups can be looked up, each changed group is looked up (`rel/totals.rs`).
-    /// - Where the groups are stored but cannot be looked up, `old` is the stored rows with a key of `d`, and
-    ///   `new = merge(old + d)`.
-    /// - Where the groups are not stored, `new` accumulates the touched groups again from the current rows,
-    ///   and `old = merge(new − d)`.
+    /// - Where the groups are stored but cannot be looked up, `old` is the stored rows whose key occurs in
+    ///   `d`. Then `new = merge(old + d)`.
+    /// - Where the groups are not stored, `new` accumulates the touched groups again from the current rows.
+    ///   Then `old = merge(new − d)`.
     ///
-    /// If equal values of a key may be written differently, the accumulation takes the class rule, which
-    /// reads the current rows.
+    /// If equal values of a key may have different images, the delta follows the class rule, which reads the
+    /// current rows.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.shows_any(cx.graph) {
             return Ok(None);
@@ -272,7 +272,8 @@ impl Render for Accumulate {
         let block = cx.fit(block, self.input, exprs, false);
         let grouped = !self.keys.is_empty();
         let totals: Vec<Scalar> = self.accs.iter().map(|a| accumulator(a, &block, grouped)).collect();
-        // Every group with rows has a count other than 0, so a sum that counts rows needs no HAVING.
+        // Every group with rows has a count other than 0. If an accumulator counts rows, the SQL therefore
+        // needs no HAVING.
         let counted = block.weight.is_one() && self.accs.contains(&Acc::count(None));
         let some = || Scalar::or(totals.iter().map(|t| t.clone().op("<>", Scalar::int4(0))));
         let having = if grouped && !counted { vec![some()] } else { Vec::new() };

@@ -1,5 +1,5 @@
-//! The identity on Z-sets that merges physical rows: rows of one image become one row, and rows of weight 0
-//! are dropped.
+//! The identity on Z-sets, which merges physical rows. Rows with the same image become one row, and rows of
+//! weight 0 are dropped.
 
 use super::{Class, Formula, Rel, Relational, arity};
 use crate::delta::Differentiate;
@@ -9,8 +9,8 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
-/// The same Z-set as the input. The rendered SQL gives each row once, with its whole weight. Thresholds,
-/// upserts and expressions that may raise need their rows in this form.
+/// The same Z-set as the input, whose rendered SQL gives each row once, with its whole weight. Weight
+/// thresholds, upserts and expressions that may raise an error need such rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consolidate {
     input: NodeId,
@@ -23,12 +23,13 @@ impl Consolidate {
     pub fn change(input: NodeId) -> Consolidate {
         Consolidate { input, state: false, keys: Vec::new() }
     }
-    /// Merges the rows of a signed sum. The caller knows that the sum denotes a state, such as `R′ − ΔR`.
+    /// Merges the rows of a signed sum, such as `R′ − ΔR`. The caller guarantees that the sum denotes a
+    /// state.
     pub fn state(input: NodeId) -> Consolidate {
         Consolidate { input, state: true, keys: Vec::new() }
     }
-    /// Declares these keys on the merged state. The caller knows the keys: the previous rows of a query have
-    /// the same keys as its current rows.
+    /// Declares these keys on the merged state. The caller guarantees the keys. For example, the previous
+    /// rows of a query have the same keys as its current rows.
     #[must_use]
     pub fn keyed(self, keys: Vec<ColSet>) -> Consolidate {
         Consolidate { keys, ..self }

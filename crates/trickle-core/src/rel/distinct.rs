@@ -8,8 +8,8 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// Gives the weight 1 to each row with w > 0. NULL is equal to NULL. Where several rows are equal, the row
-/// with the least images is shown.
+/// Gives the weight 1 to each row with w > 0. NULL is equal to NULL. Where several rows are equal, the result
+/// has the row with the least images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Distinct {
     input: NodeId,
@@ -21,8 +21,8 @@ impl Distinct {
     pub fn new(input: NodeId) -> Distinct {
         Distinct { input, any: false }
     }
-    /// Denotes the rows of `input`, each of them once, for a reader that compares rows by value alone.
-    /// PostgreSQL may then show any of several equal rows. Where equal rows are always written alike, the
+    /// Denotes the rows of `input`, each of them once. The readers of the result compare rows by value alone.
+    /// PostgreSQL may then output any of several equal rows. Where equal rows always have the same image, the
     /// operator is the same as [`Distinct::new`].
     pub fn unseen(graph: &Graph, input: NodeId) -> Distinct {
         Distinct { input, any: !graph.schema(input).is_exact() }

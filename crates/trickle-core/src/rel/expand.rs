@@ -1,4 +1,4 @@
-//! Set-returning functions: each input row beside the rows that the functions return for this input row.
+//! Set-returning functions: each input row is joined with the rows that the functions return for this row.
 
 use super::{Class, Formula, Rel, Relational, arity, check_expr};
 use crate::delta::Differentiate;
@@ -19,8 +19,8 @@ pub struct SetCall {
     pub sig: Arc<FuncSig>,
     /// The arguments, over the columns of the input row.
     pub args: Vec<Expr>,
-    /// Whether the columns of the call come from a column definition list beside the call. The signature
-    /// names these columns too.
+    /// Whether the columns of the call come from a column definition list after the call. The function's
+    /// signature then has these columns too.
     pub defined: bool,
 }
 
@@ -66,11 +66,11 @@ impl SetCall {
     }
 }
 
-/// Each input row beside the rows that its calls return. The first rows of all calls stand beside each other,
-/// then the second rows, and so on. A call that returned fewer rows than another is padded with NULLs. With
-/// ordinality, the last column numbers the rows of one input row from 1. An input row for which no call
-/// returns a row is dropped; with `outer` it stays, padded with NULLs. The operator is linear: `op(R + S) =
-/// op(R) + op(S)`. Its delta is therefore `op(ΔR)`.
+/// Each input row, joined with the rows that its calls return. The first rows of all calls form one output
+/// row, the second rows form the next output row, and so on. A call that returned fewer rows than another is
+/// padded with NULLs. With ordinality, the last column numbers the rows of one input row from 1. An input row
+/// for which no call returns a row is dropped; with `outer` it stays, padded with NULLs. The operator is
+/// linear: `op(R + S) = op(R) + op(S)`. The operator's delta is therefore `op(ΔR)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expand {
     input: NodeId,
@@ -168,8 +168,8 @@ impl Relational for Expand {
         p
     }
     fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
-        // A function's result, and the number of rows that it returns, may depend on how an argument is
-        // written.
+        // A function's result, and the number of rows that it returns, may depend on the image of an
+        // argument.
         let below = Unsettled::of_first(inputs);
         let open = self.exprs().any(|e| below.reads(e));
         let before = inputs.first().map_or(0, |input| input.node.schema().len());

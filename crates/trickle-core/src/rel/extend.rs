@@ -1,4 +1,5 @@
-//! Deltas of `min` and `max`: new values extend a stored extremum. An extremum that leaves is recomputed.
+//! Deltas of `min` and `max`. New values extend the stored extremum of a group. If the extremum itself
+//! leaves, the group is recomputed.
 
 use super::{
     Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image, same,
@@ -10,13 +11,13 @@ use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::types::Type;
 
-/// Whether the call is `min` or `max` of a type whose equal values are always written alike.
+/// Whether the call is `min` or `max` over a type whose equal values always have the same image.
 fn is_extremum(call: &AggCall) -> bool {
     matches!(call.upkeep(), Upkeep::Extremum { .. })
 }
 
 /// Splits a grouped reduce of linear aggregates and extrema into two reduces that are joined on the group
-/// key. One reduce has the extrema and a count of rows, in the form that [`delta`] extends. The other has the
+/// key. One reduce has the extrema and a count of rows; [`delta`] extends such a reduce. The other has the
 /// linear aggregates. Returns `None` where an aggregate is neither linear nor an extremum.
 pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
     let linear = |c: &AggCall| matches!(c.upkeep(), Upkeep::Linear(_));
@@ -71,8 +72,8 @@ pub(super) fn is_extended(reduce: &Reduce) -> bool {
 
 /// Computes the delta over stored groups: `Δ = redone + extended − old`. If a removed value reaches the
 /// stored extremum of a group, the group is redone from the current rows. Otherwise the values that came
-/// extend the stored group. Rows that came and rows that left are told apart after consolidation. A row that
-/// an update did not alter is therefore in neither set.
+/// extend the stored group. The change is consolidated before it is split into rows that came and rows that
+/// left. A row that an update did not alter is therefore in neither set.
 pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let comparable = cx.graph.schema(reduce.input()).without_equality().is_none();
     if !is_extended(reduce) || !comparable || !image::identify(cx.graph, reduce.input(), reduce.keys()) {
@@ -122,8 +123,8 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
     graph.add(Distinct::unseen(graph, keys))
 }
 
-/// Returns the union of stored groups, extrema of the values that came, and changes of the counts, merged by
-/// key. A group whose count became 0 is left out.
+/// Returns the union of three relations, merged by key: stored groups, extrema of the values that came, and
+/// changes of the counts. A group whose count became 0 is left out.
 fn extended(
     reduce: &Reduce,
     graph: &mut Graph,

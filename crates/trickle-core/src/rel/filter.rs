@@ -42,8 +42,8 @@ impl Filter {
     }
 }
 
-/// Returns the plan of `root` with the time of the server's transaction in place of the refresh's time. In
-/// the transaction of a refresh the two times are equal.
+/// Returns the plan of `root`, with the start time of the server's transaction instead of the time of the
+/// refresh. In the transaction of a refresh the two times are equal.
 ///
 /// # Errors
 /// Errors of [`Graph::add`].
@@ -111,8 +111,8 @@ impl Differentiate for Filter {
     /// cᵢ(t0) ∧ ¬cᵢ(t1)`.
     ///
     /// Proof: `p(t1) − p(t0)` telescopes into `Σᵢ oᵢ (cᵢ(t1) − cᵢ(t0))`, and `σ_p(t0)(R′) − σ_p(t0)(ΔR)` is
-    /// the previous result. Where cᵢ compares a column with a time, eᵢ and lᵢ are ranges of this column. One
-    /// of the two ranges is empty, whether t0 or t1 is the later time.
+    /// the previous result. Where cᵢ compares a column with a time, eᵢ and lᵢ are ranges of this column.
+    /// Whichever of t0 and t1 is later, one of the two ranges is empty.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.predicate.reads_clock() {
             return Ok(None);

@@ -19,7 +19,7 @@ pub(super) enum Side {
     Right,
 }
 
-/// The changed rows of the referenced table, selected by whether their key stayed or left.
+/// The changed rows of the referenced table, selected by the fate of their key.
 pub(super) struct Kept {
     /// The changed rows whose key exists both before and after the change.
     pub(super) stayed: NodeId,
@@ -27,9 +27,9 @@ pub(super) struct Kept {
     pub(super) stayed_or_left: NodeId,
 }
 
-/// Finds the side of an inner join that the other side references through a trusted foreign key. This side
-/// must be a whole table. Returns the side and the positions of its key columns. The join must compare
-/// exactly the columns of the foreign key.
+/// Finds the input of an inner join that the other input references through a trusted foreign key. The
+/// referenced input must be a whole table. Returns which input it is, and the positions of its key columns.
+/// The join must compare exactly the columns of the foreign key.
 pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Option<(Side, Vec<usize>)> {
     if !cx.trusts_foreign_keys() {
         return None;
@@ -53,7 +53,7 @@ pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Opt
     }
 }
 
-/// Whether one validated foreign key to `target` consists of exactly these pairs of columns.
+/// Whether some validated foreign key to `target` consists of exactly these pairs of columns.
 fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) -> bool {
     let Some((table, _)) = origins.first() else { return false };
     let one_table = origins.iter().all(|(t, _)| t == table);
@@ -69,8 +69,8 @@ fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) ->
         })
 }
 
-/// Returns the table and the column whose values a column of `node` shows unchanged. The nodes between may
-/// drop and repeat rows of the table.
+/// Returns the table column from which the values of a column of `node` come unchanged. The nodes between the
+/// table and `node` may drop and repeat rows of the table.
 fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, usize)> {
     let (mut node, mut column) = (node, column);
     loop {

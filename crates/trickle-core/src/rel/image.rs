@@ -1,8 +1,8 @@
-//! Groups over keys whose equal values may be written differently.
+//! Grouping by keys whose equal values may have different images.
 //!
-//! A group shows its key with the least of the images that the key has in the group's rows. If the last row
-//! with this image leaves, a count by key does not show that the image left. Rows are therefore accumulated
-//! by the image of the key, which is exact. The few images of each touched group are then merged.
+//! The result has the key of a group in the least of the images that occur in the group's rows. If the last
+//! row with this image leaves, a count by key does not reveal that the image left. Rows are therefore
+//! accumulated by the image of the key, which is exact. The few images of each touched group are then merged.
 
 use super::{Accumulate, Map, Rel};
 use crate::agg::Acc;
@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 
-/// Returns the image of a column of `node`. Returns `None` where equal values of the column are always
-/// written alike.
+/// Returns the image of a column of `node`. Returns `None` where equal values of the column always have the
+/// same image.
 pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
     if let Rel::Map(m) = graph.rel(node)
         && m.exprs().get(column).is_some_and(Expr::is_exact)
@@ -22,8 +22,8 @@ pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> 
 }
 
 /// Whether rows of `node` that agree on the columns `keys` have the same images in these columns. The images
-/// are the same if each key column is exact or has its image beside it, as in the input that [`accumulated`]
-/// makes.
+/// are the same if each key column is exact, or if another key column is its image. [`accumulated`] makes
+/// such an input.
 pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     let known = |image: &Expr| match graph.rel(node) {
         Rel::Map(m) => keys.iter().any(|k| m.exprs()[*k] == *image),
@@ -36,8 +36,8 @@ pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     })
 }
 
-/// Returns `accumulate keys; accs (R)`. The rows are first accumulated by the images of the keys that have
-/// images.
+/// Returns `accumulate keys; accs (R)`. The rows are first accumulated by the images of those keys whose
+/// equal values may have different images.
 pub(super) fn accumulated(
     graph: &mut Graph,
     input: NodeId,
@@ -56,8 +56,9 @@ pub(super) fn accumulated(
     graph.add(merging.merging(partial))
 }
 
-/// Returns a relation that has each image of a row of R once, computed by counting the rows of each image.
-/// Its `δ` equals `δ R`. Returns `None` where equal rows of R are always written alike.
+/// Returns a relation that has each image of a row of R once. The relation is computed by counting the rows
+/// of each image. The `δ` of this relation equals `δ R`. Returns `None` where equal rows of R always have the
+/// same image.
 pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId>> {
     let all: Vec<usize> = (0..graph.schema(input).len()).collect();
     let Some((imaged, wide)) = imaged(graph, input, &all)? else { return Ok(None) };
@@ -66,8 +67,8 @@ pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId
     graph.add(Map::columns(counted, &schema, &all)).map(Some)
 }
 
-/// Returns `input` with the images of `keys` behind its columns. Returns also the positions of `keys` and of
-/// the images. Returns `None` where no key has an image.
+/// Returns `input` with the images of `keys` as additional last columns, and the positions of `keys` and of
+/// the images. Returns `None` where rows that agree on `keys` always have the same images.
 fn imaged(graph: &mut Graph, input: NodeId, keys: &[usize]) -> Result<Option<(NodeId, Vec<usize>)>> {
     let images: Vec<Expr> = keys.iter().filter_map(|k| image(graph, input, *k)).collect();
     if images.is_empty() || identify(graph, input, keys) {

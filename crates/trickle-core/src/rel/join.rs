@@ -38,7 +38,8 @@ impl Join {
     }
 }
 
-/// A join condition in parts: the equalities between a column of each side, and the other conjuncts.
+/// A join condition in parts: equalities that compare a left column with a right column, and the other
+/// conjuncts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinKeys {
     /// The columns of the left side that are compared.
@@ -125,10 +126,10 @@ impl Relational for Join {
 }
 
 impl Differentiate for Join {
-    /// Computes the delta over a trusted foreign key from R to S. The key says that every row of R has its
-    /// partner in S, in every state. A key that left S therefore has no rows in R′, and a key that came to S
-    /// had none in R. In `R′ ⋈ ΔS − ΔR ⋈ ΔS`, the first term therefore needs only the keys of S that stayed.
-    /// The second term needs the keys that stayed or left.
+    /// Computes the delta over a trusted foreign key from R to S. The foreign key guarantees that in every
+    /// state, every row of R has its partner in S. A key that left S therefore has no rows in R′, and a key
+    /// that came to S had none in R. In `R′ ⋈ ΔS − ΔR ⋈ ΔS`, the first term therefore needs only the rows of
+    /// ΔS whose key stayed. The second term needs the rows of ΔS whose key stayed or left.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         let width = cx.graph.schema(self.left).len();
         let Some((side, key)) = foreign_key::referenced_side(cx, self, width) else { return Ok(None) };

@@ -8,12 +8,13 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// `keys cols (R)`: the values of `cols` in rows whose weight is not 0. Each value occurs once. Weights
-/// belong to whole rows, *before* the projection to `cols`. An update that keeps the key therefore counts as
-/// a change of the key, although the update's two rows cancel in the projection.
+/// `keys cols (R)`: the values of `cols` in rows whose weight is not 0. Each value occurs once. The weights
+/// are those of whole rows, *before* the projection to `cols`. An update that keeps the key therefore counts
+/// as a change of the key, although the update's two rows cancel in the projection.
 ///
-/// The rendered SQL may give more keys: also keys of rows whose weights cancel. Readers use the keys to
-/// restrict both sides of a difference. The rows of unchanged keys then cancel in the difference.
+/// The rendered SQL may also give keys of rows whose weights cancel. Such keys do no harm, since readers
+/// restrict both operands of a subtraction to the keys. The rows of unchanged keys then cancel in the
+/// subtraction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys {
     input: NodeId,

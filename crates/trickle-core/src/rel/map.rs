@@ -117,8 +117,8 @@ impl Relational for Map {
         }
         debug_assert_eq!(schema.len(), self.exprs.len());
         p.volatility = self.exprs.iter().map(Expr::volatility).fold(p.volatility, Ord::max);
-        // Different input rows stay different only if the map passes on every column, or a key of an input
-        // that is a state.
+        // Different input rows surely stay different in two cases only. The map passes on every column, or it
+        // passes on a key and the input is a state.
         let injective = image.iter().all(Option::is_some);
         p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
         if self.reads_clock() {
@@ -156,8 +156,8 @@ impl Differentiate for Map {
     /// conditions on the clock that f contains.
     ///
     /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`. Condition dᵢ is true where cᵢ
-    /// differs between t0 and t1 and none of c₁ … cᵢ₋₁ differs. For a row that fulfils no dᵢ, f is the same
-    /// at both times.
+    /// differs between t0 and t1 and none of c₁ … cᵢ₋₁ differs. For a row that fulfils no dᵢ, f has the same
+    /// value at both times.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.reads_clock() {
             return super::window::shown(self, cx, node);

@@ -2,8 +2,8 @@
 //!
 //! An operator implements four small traits. The trait [`Relational`] describes the operator (inputs,
 //! contract, schema, properties, class, expansion). The trait [`Evaluate`] computes the relation that the
-//! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta if
-//! a better delta exists than the class rule gives.
+//! operator denotes, and [`Render`] gives its SQL. The trait [`Differentiate`] gives the operator's delta,
+//! where a delta exists that is better than that of the class rule.
 
 mod accumulate;
 mod consolidate;
@@ -96,17 +96,18 @@ pub trait Relational {
     /// Returns the derived properties.
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props;
 
-    /// Returns the parts of the result that SQL leaves open.
+    /// Returns the parts of the result that the SQL standard leaves undetermined.
     fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled;
 
-    /// Calls `f` with each formula by which the operator computes values. The properties of an operator that
-    /// follow from its formulas, such as [`Rel::can_raise`], have one definition for all operators.
+    /// Calls `f` with each formula by which the operator computes values. Some properties of an operator
+    /// follow from its formulas alone, such as [`Rel::can_raise`]. Each such property is therefore defined
+    /// once for all operators.
     fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>));
 
     /// Returns the class of the operator, by which its delta is computed.
     fn class(&self, inputs: &[&Node]) -> Class;
 
-    /// Returns an equal plan of simpler operators, for an operator that is defined by such a plan.
+    /// Returns an equivalent plan of simpler operators, if the operator is defined by such a plan.
     ///
     /// # Errors
     /// Errors of [`Graph::add`].
@@ -166,8 +167,8 @@ pub enum Class {
     Linear,
     /// The operator is linear in each of its two inputs while the other input is fixed.
     Bilinear,
-    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values. The key consists of columns of each input and of
-    /// the output, the same number of columns in each. The delta recomputes the keys whose rows changed.
+    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values. The key consists of equally many columns in each
+    /// input and in the output. The delta recomputes the result for the keys whose rows changed.
     PerKey {
         /// For each input, the positions of the key columns.
         keys: Vec<Vec<usize>>,
@@ -220,7 +221,8 @@ operators! {
 }
 
 impl Rel {
-    /// Whether the operator computes columns of its own by a call that is no expression over one row.
+    /// Whether the operator computes columns by aggregate, window or set-returning calls, and not only by
+    /// expressions over one row.
     pub(crate) fn has_calls(&self) -> bool {
         let mut calls = false;
         self.as_operator().formulas(&mut |f| match f {
@@ -238,9 +240,9 @@ impl Rel {
     }
 }
 
-/// Fails unless every column that `expr` reads exists in `sides`, placed side by side. The column must also
-/// have the type that `expr` states. Fails too if `expr` reads the clock, since no delta of the operator
-/// would contain the changes that come with time.
+/// Fails unless every column that `expr` reads exists in the concatenated columns of `sides`. The column must
+/// also have the type that `expr` states. Fails too if `expr` reads the clock, since the operator's delta
+/// would lack the changes that time alone causes.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     if expr.reads_clock() {
         return Err(Error::timed(op));
@@ -323,7 +325,8 @@ fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) 
 }
 
 /// Returns the condition that columns `l` of `left` equal columns `r` of `right`, with NULL equal to NULL. It
-/// reads the columns of `left` and then of `right`. Columns of which one is never NULL are compared by `=`.
+/// reads the columns of `left` and then of `right`. Where one of two compared columns is never NULL, the
+/// comparison is `=`.
 fn same(left: &Schema, l: &[usize], right: &Schema, r: &[usize]) -> Expr {
     let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
     Expr::and(l.iter().zip(r).map(|(l, r)| {
@@ -338,7 +341,7 @@ fn arity<'a, const N: usize>(op: &str, inputs: &[&'a Node]) -> Result<[&'a Node;
         .map_err(|_| Error::plan(format!("{op} takes {N} inputs, not {}", inputs.len())))
 }
 
-/// Returns a readable label for a column that shows the expression.
+/// Returns a readable label for a column whose values are those of the expression.
 fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
     use crate::expr::ExprKind;
     match expr.kind() {

@@ -3,8 +3,8 @@
 //! Suppose that each call sees at most `b` rows before its own row and `a` rows after it. A changed row then
 //! changes the values of at most `a` rows before it and `b` rows after it. The calls of these rows see at
 //! most `a + b` rows before and after the changed row. For frames by RANGE the same is true of distances in
-//! the order key. Reading more rows than these is correct too. The plan therefore counts distinct values of
-//! the leading order key, and not rows: an index finds the next value.
+//! the order key. Reading more rows than necessary is correct too. The plan therefore counts distinct values
+//! of the leading order key instead of rows, since an index finds the next value.
 
 use super::{Join, Map, Reduce, Rel, Widen, Window, same};
 use crate::agg::{self, AggCall};
@@ -38,8 +38,8 @@ impl Near {
         (told && far && is_looked_up(graph, window.input(), read)).then_some(Near { value, reach })
     }
 
-    /// Returns the current rows of each partition with changed rows, from the rows near the least changed row
-    /// to those near the greatest.
+    /// Returns current rows of each partition that has changed rows. They reach from the rows near the least
+    /// changed row to the rows near the greatest changed row.
     pub(super) fn rows(&self, window: &Window, cx: &mut Differ<'_>) -> Result<NodeId> {
         let (current, change) = (cx.after(window.input())?, cx.delta(window.input())?);
         let (partition, n) = (window.partition(), window.partition().len());
@@ -56,7 +56,8 @@ impl Near {
         if values > 0 {
             let wide = Widen::new(ranges, current, partition.to_vec(), self.value, values);
             ranges = cx.graph.add(wide)?;
-            // A call over the row at the end of the widened range may look one more distance beyond this end.
+            // The frame of the last row in the widened range may reach beyond the range's end, by one more
+            // such distance.
             ranges = self.stretched(cx.graph, ranges, n)?;
         }
         let wide = cx.graph.schema(ranges).clone();
@@ -71,8 +72,8 @@ impl Near {
         cx.graph.add(Map::columns(near, &schema, &all))
     }
 
-    /// Extends ranges, whose ends are columns `n` and `n + 1`, by the greatest distance at which calls see
-    /// rows.
+    /// Extends ranges by the greatest distance at which calls read rows. The two ends of a range are columns
+    /// `n` and `n + 1`.
     fn stretched(&self, graph: &mut Graph, ranges: NodeId, n: usize) -> Result<NodeId> {
         let Some(by) = &self.reach.distance else { return Ok(ranges) };
         let schema = graph.schema(ranges);
@@ -100,8 +101,8 @@ enum Direction {
 const MILLENNIUM: i32 = 365_250;
 const MICROS_OF_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// Moves `end` by at least `by`. If the sum could raise, because `end` is near the limit of the type, the
-/// limit is taken instead.
+/// Moves `end` by at least `by`. If `end` is so near the limit of its type that the sum could raise an error,
+/// the result is this limit.
 fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     let ty = end.ty();
     let (by, [down, up]) = safe(ty, by)?;
@@ -117,10 +118,10 @@ fn moved(end: &Expr, by: &Datum, way: Direction) -> Option<Expr> {
     Some(Expr::new(ExprKind::Case { whens, otherwise: literal(limit) }, ty.clone()))
 }
 
-/// Returns an amount that is at least `by` and can be added to values of type `ty`, and two pairs of values:
-/// one for subtraction, one for addition. Each pair has the last value at which the operation cannot raise,
-/// and the limit of the type. Returns `None` where the type has no addition, or where `by` is so large that
-/// reading near rows would not pay.
+/// Returns an amount that is at least `by` and can be added to values of type `ty`. Returns also two pairs of
+/// values, one for subtraction and one for addition. Each pair consists of the last value for which the
+/// operation cannot raise an error, and of the type's limit. Returns `None` where the type has no addition,
+/// or where `by` is so large that reading near rows would save nothing.
 fn safe(ty: &Type, by: &Datum) -> Option<(Expr, [(Datum, Datum); 2])> {
     let by = match by {
         Datum::Interval(by) => Expr::literal(Datum::Interval(exact(ty, *by)?), Type::Interval),

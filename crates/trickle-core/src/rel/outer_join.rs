@@ -14,9 +14,9 @@ use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// `L ⟕on R`: the pairs for which `on` is true, and each row of L without a partner, padded with NULLs. `L
-/// ⟗on R` also has the rows of R without a partner, padded with NULLs. (A right join is a left join with
-/// exchanged sides.)
+/// `L ⟕on R`: the pairs for which `on` is true, and each row of L without a partner, padded with NULLs.
+/// `L ⟗on R` also has the rows of R without a partner, padded with NULLs. (A right join is a left join with
+/// exchanged inputs.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OuterJoin {
     left: NodeId,
@@ -59,7 +59,7 @@ impl OuterJoin {
         let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
         graph.add(Map::new(lonely, nulls(&l).chain(r.identity()).collect()).labelled(labels(&l, &r)))
     }
-    /// Whether the result also has the rows of the right side without a partner.
+    /// Whether the result also has those rows of the right input that have no partner.
     pub fn is_full(&self) -> bool {
         self.full
     }
@@ -110,8 +110,8 @@ impl Relational for OuterJoin {
         p.volatility = p.volatility.max(self.on.volatility());
         p.empty = l.props().empty && (!self.full || r.props().empty);
         p.bounded = l.props().bounded && (!self.full || r.props().bounded);
-        // Padding adds rows that are NULL in all columns of a side. A dependency between columns of this side
-        // stays true only if its determinant has a column that was never NULL.
+        // Padding adds rows that are NULL in all columns of one input. A functional dependency between
+        // columns of this input still holds only if a column of its determinant was never NULL.
         p.fds.retain(|f| {
             let inner = |c: usize| if c < by { !self.full } else { false };
             let never_null = |c: usize| {
@@ -123,7 +123,7 @@ impl Relational for OuterJoin {
         let keys = join_keys(&self.on, by);
         let one = |side: &Node, cols: &[usize]| side.props().is_key(&cols.iter().copied().collect());
         if !self.full && one(r, &keys.right) {
-            // A row of L has at most one partner, so the keys of L stay keys.
+            // Each row of L has at most one partner here, so the keys of L stay keys.
             for k in &l.props().keys {
                 let from = k.clone();
                 p.fds.push(crate::graph::FunctionalDependency {
@@ -133,8 +133,7 @@ impl Relational for OuterJoin {
                 p.add_key(k.clone());
             }
         }
-        // A padded row and a row of a side can agree on a key of this side only if all key columns can be
-        // NULL.
+        // A padded row and an input row can agree on a key of the input only if all key columns can be NULL.
         let sound = |side: &Node| {
             side.props()
                 .keys
@@ -165,9 +164,9 @@ impl Relational for OuterJoin {
         let by = inputs[0].schema().len();
         let keys = join_keys(&self.on, by);
         let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();
-        // Padded rows of the right side have their key in the columns of the right side. Other rows have it
-        // in the columns of the left side. `Class::PerKey` names one set of output columns, so only ⟕ is per
-        // key.
+        // A padded row of the right input has its key in the right input's columns. Other rows have their key
+        // in the left input's columns. `Class::PerKey` names only one set of output columns, so ⟕ is per key
+        // and ⟗ is not.
         if self.full || keys.left.is_empty() || !keys.left.iter().all(equality) {
             return Class::Global;
         }
@@ -189,9 +188,8 @@ impl Relational for OuterJoin {
 }
 
 impl Differentiate for OuterJoin {
-    /// Computes, with F the change of `[∃r]` for the rows of L,
-    /// `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL ⋈ F) × NULL`. For ⟗, `Δ(NULL × (R ▷ L))` is
-    /// added.
+    /// Computes `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL ⋈ F) × NULL`. F is the change of
+    /// `[∃r]`, which says whether a row of L has a partner. For ⟗, `Δ(NULL × (R ▷ L))` is added.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if self.full {
             let left = cx.graph.add(OuterJoin { full: false, ..self.clone() })?;

@@ -8,9 +8,9 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
-/// `max(w, 0)` for the weight w of every row. NULL is equal to NULL. Where several rows are equal and have a
-/// positive weight, the row with the least images is shown. EXCEPT ALL is the positive part of a difference,
-/// and the other set operations are derived from it.
+/// Every row of the input, with its weight w replaced by `max(w, 0)`. NULL is equal to NULL. Where several
+/// rows are equal and have a positive weight, the result has the row with the least images. EXCEPT ALL is the
+/// positive part of a difference, and the other set operations are derived from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Positive {
     input: NodeId,
@@ -86,7 +86,7 @@ impl Render for Positive {
             let block = cx.open(input, self.input);
             return Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true));
         }
-        // Weights are first summed up by image. Of the images that remain, one is then chosen for each row.
+        // Weights are first summed up by image. For each row, one of the remaining images is then chosen.
         let input = cx.consolidate(input, self.input);
         let block = cx.open(input, self.input);
         let block = cx.settled_rows(block, self.input, true);

@@ -1,4 +1,4 @@
-//! WITH RECURSIVE: a step derives rows from the rows of the previous round, again and again.
+//! WITH RECURSIVE: in each round, a step derives rows from the rows of the previous round.
 
 mod change;
 
@@ -20,7 +20,7 @@ pub enum Fixpoint {
 }
 
 /// A step `S(W) = π_exprs(W ⋈on T)`, which derives rows from the rows W of the previous round. The step reads
-/// W once. Beside W it reads a relation T, the *side*, that does not depend on W. The step is therefore
+/// W once. The step also reads a relation T, the *side*, which does not depend on W. The step is therefore
 /// linear in W and in T.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
@@ -32,8 +32,8 @@ pub struct Step {
 
 /// The rows that a step derives from a base B. With [`Fixpoint::All`] the result is `B + S(B) + S(S(B)) + …`,
 /// up to the first empty term. With [`Fixpoint::Distinct`] the result is the least set R that contains B and
-/// S(R). With *known* and *forgotten* rows, let K be the known rows that are not forgotten. The result is
-/// then the least set R that contains all rows of B and of S(R) outside K.
+/// S(R). The recursion may also have *known* and *forgotten* rows. Let K be the known rows that are not
+/// forgotten. The result is then the least set R that contains those rows of B and of S(R) that are not in K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recursion {
     base: NodeId,
@@ -59,7 +59,7 @@ impl Recursion {
     pub fn base(&self) -> NodeId {
         self.base
     }
-    /// Returns the relation that the step reads beside the rows of the previous round.
+    /// Returns the relation that the step joins with the rows of the previous round.
     pub fn side(&self) -> NodeId {
         self.side
     }
@@ -71,13 +71,14 @@ impl Recursion {
     pub fn fixpoint(&self) -> Fixpoint {
         self.fixpoint
     }
-    /// Returns the known rows and the forgotten rows. Known rows are left out, unless they are forgotten.
+    /// Returns the known rows and the forgotten rows. The result leaves out the known rows, except those that
+    /// are forgotten.
     pub fn known(&self) -> Option<(NodeId, NodeId)> {
         self.known
     }
     /// Returns the same operator with another side. Column `c` of the present side is column `place(c)` of
-    /// `side`. The first `width` columns of a pair belong to the row of the previous round, the other columns
-    /// to the side.
+    /// `side`. The first `width` columns of a pair belong to the row of the previous round. The other columns
+    /// belong to the side.
     #[must_use]
     pub fn beside(&self, width: usize, side: NodeId, place: impl Fn(usize) -> usize) -> Recursion {
         let moved = |e: &Expr| e.map_columns(|c| if c < width { c } else { width + place(c - width) });
@@ -122,13 +123,13 @@ impl Relational for Recursion {
         inputs.iter().try_for_each(|i| check_positive("Recursion", i))?;
         match self.fixpoint {
             Fixpoint::All if known.is_empty() => Ok(()),
-            // Of several equal rows, the recursion would continue with the first one only.
+            // Among several equal rows, the recursion would continue with the first row only.
             Fixpoint::Distinct if rows.is_exact() => check_keys("Recursion", 0..rows.len(), rows),
             _ => Err(Error::plan("Recursion compares rows that may be equal and written differently")),
         }
     }
-    /// A column is nullable if it is nullable in the base, or if the step's expression for it is nullable
-    /// over the nullable columns found so far.
+    /// A column is nullable in two cases. It is nullable in the base, or the step's expression for it is
+    /// nullable over the nullable columns that were found so far.
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let mut columns = inputs[0].schema().columns().to_vec();
         loop {
@@ -204,8 +205,8 @@ impl Evaluate for Recursion {
             if round.is_empty() {
                 return Ok(out);
             }
-            // Each round depends only on the round before, so after a round equal to an earlier one the
-            // rounds repeat for ever.
+            // Each round depends only on the round before. Once a round equals an earlier round, the rounds
+            // therefore repeat for ever.
             if round == earlier {
                 break;
             }
@@ -243,7 +244,7 @@ impl Recursion {
         Ok(next)
     }
 
-    /// Returns the rows with which the next round starts: some or all of the derived rows.
+    /// Returns those derived rows with which the next round starts.
     fn fresh(&self, rows: &ZSet, found: &ZSet, known: &ZSet) -> ZSet {
         match self.fixpoint {
             Fixpoint::All => rows.clone(),
@@ -263,7 +264,7 @@ impl Render for Recursion {
     }
 }
 
-/// Returns the column labels for derived rows, which a map over pairs computes.
+/// Returns the column labels for derived rows. A map over pairs computes these rows.
 pub(super) fn labels(rows: &Schema) -> Vec<std::sync::Arc<str>> {
     rows.columns().iter().map(|c: &Column| c.label.clone()).collect()
 }

@@ -12,8 +12,8 @@ use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
 /// `γ keys; aggs (R)`: for each group that has a row, the key columns and then the aggregates. Without key
 /// columns the result always has exactly one row. NULL keys are equal to each other. Where several keys are
-/// equal, the key with the least images is shown. An aggregate that picks one of several equal values picks
-/// by the same rule.
+/// equal, the result has the key with the least images. An aggregate that picks one of several equal values
+/// follows the same rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     input: NodeId,
@@ -35,7 +35,7 @@ impl Reduce {
         &self.keys
     }
     /// Whether updating the stored groups reads the `i`-th aggregate, even if no reader of the result needs
-    /// it.
+    /// the aggregate.
     pub(crate) fn upkeep_reads(&self, i: usize) -> bool {
         i == 0 && extend::is_extended(self)
     }
@@ -103,7 +103,7 @@ impl Relational for Reduce {
             let given = given.chain(self.keys.iter().copied()).collect();
             let ordered = inputs.first().is_some_and(|input| input.node.props().is_key(&given));
             if !ordered && !call.is_ordered_by_itself() {
-                // A column counts as shuffled only if the query settles the elements of its lists.
+                // A column counts as shuffled only if the query determines which elements its lists have.
                 if !open.values.contains(column) {
                     open.shuffled.insert(column);
                 }

@@ -1,4 +1,4 @@
-//! Changes as pairs of an old row and a new row, placed side by side.
+//! Changes as pairs: an old row and a new row, both computed from one input row.
 
 use super::{Class, Filter, Formula, Map, Rel, Relational, arity, check_columns, check_predicate};
 use crate::delta::Differentiate;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// For each r, the row `was(r)` leaves, and the row `is(r)` comes in its place. A pair of two identical rows
 /// adds nothing to the change.
 ///
-/// The operator is linear. If a key of the input passes through both sides unchanged, each row of the change
-/// occurs once, without a merge of rows. The change of groups, or of values computed from groups, therefore
-/// takes one pass over the groups.
+/// The operator is linear. Suppose that a key of the input passes unchanged into both the old and the new
+/// row. Then each row of the change occurs once, without a merge. The change of groups, or of values computed
+/// from groups, therefore takes one pass over the groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revise {
     input: NodeId,
@@ -26,7 +26,7 @@ pub struct Revise {
     labels: Vec<Arc<str>>,
 }
 
-/// One side of a revision: a row, and whether the row exists.
+/// The old or the new row of a revision, and whether the row exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Side {
     /// The values of the row, as expressions over the columns of the input.
@@ -66,8 +66,8 @@ fn is_cheap(e: &Expr) -> bool {
 }
 
 impl Revise {
-    /// Makes a pair of an old and a new row for each row of `input`. The rows of each side have as many
-    /// columns as there are `labels`.
+    /// Makes a pair of an old and a new row for each row of `input`. Old and new rows have as many columns as
+    /// there are `labels`.
     pub fn new(input: NodeId, was: Side, is: Side, labels: Vec<Arc<str>>) -> Revise {
         Revise { input, was, is, labels }
     }
@@ -92,14 +92,14 @@ impl Revise {
     pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.was.exprs().chain(self.is.exprs())
     }
-    /// Returns the column of the input that both sides show unchanged as their column `i`, if there is one.
+    /// Returns the column of the input that is column `i` of both the old and the new row, if there is one.
     pub(crate) fn kept(&self, i: usize) -> Option<usize> {
         let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
         column(&self.was).filter(|c| column(&self.is) == Some(*c))
     }
     /// Returns the revision that results from mapping the rows of this revision. `schema` is the schema of
     /// the map. Returns `None` where an expensive expression would be computed more than once for each row.
-    /// The values of a revision are compared with the old values, and are also shown.
+    /// The SQL of a revision uses each value twice: to compare old with new, and as output.
     pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Option<Revise> {
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
         let made = Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels };
@@ -107,20 +107,21 @@ impl Revise {
         cheap.then_some(made)
     }
     /// Returns the revision that results from filtering the rows of this revision. `input` is the schema of
-    /// this revision's input. Returns `None` where the condition is expensive, as for [`Revise::mapped`].
-    /// Returns `None` also where the condition can raise, since it would be evaluated for rows that do not
-    /// exist.
+    /// this revision's input. Returns `None` where the condition is expensive, for the reason given at
+    /// [`Revise::mapped`]. Returns `None` also where the condition can raise an error, since it would be
+    /// evaluated for rows that do not exist.
     pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Option<Revise> {
         let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
         let fits = [&was, &is].iter().all(|side| is_cheap(&side.there) && !side.there.can_raise());
         fits.then(|| Revise { was, is, ..self.clone() })
     }
-    /// Returns the columns that the revision must show if readers need only those in `read`. Columns of the
-    /// input that pass through both sides are among them, since they tell the rows apart.
+    /// Returns the columns that the revision must output if readers need only the columns `read`. Input
+    /// columns that pass unchanged into both rows are always output, since they tell the rows apart.
     pub(crate) fn shown(&self, read: &ColSet) -> ColSet {
         (0..self.is.row.len()).filter(|i| read.contains(*i) || self.kept(*i).is_some()).collect()
     }
-    /// Returns the expressions that the columns `shown` and the two conditions need.
+    /// Returns the expressions that are computed for the columns `shown` and for the two existence
+    /// conditions.
     pub(crate) fn reads(&self, shown: &ColSet) -> impl Iterator<Item = &Expr> {
         let rows = [&self.was, &self.is].into_iter().flat_map(|s| s.row.iter().enumerate());
         let rows = rows.filter(|(i, _)| shown.contains(*i)).map(|(_, e)| e);
@@ -145,7 +146,7 @@ impl Revise {
             differs(was[i].clone(), is[i].clone(), self.is.row[i].ty(), nullable)
         });
         let moved: Vec<Scalar> = moved.collect();
-        // Values are compared only where both rows exist, and hence are computed only there.
+        // Values are compared only where both rows exist. Hence they are computed only there.
         let both = Scalar::and([had.clone(), has.clone()]);
         let changes = match moved.is_empty() {
             true => both.negated(),
@@ -192,7 +193,7 @@ impl Relational for Revise {
         let [input] = arity("Revise", inputs)?;
         for side in [&self.was, &self.is] {
             check_predicate("Revise", &side.there, &[input.schema()])?;
-            // The SQL negates this condition, so NULL would be wrong.
+            // The SQL negates this condition, so the condition must never be NULL.
             if side.there.nullable(input.schema()) {
                 return Err(Error::plan("Revise does not know of some row whether it is there"));
             }

@@ -13,9 +13,9 @@ use crate::graph::settled::{Input, Unsettled};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
-/// `L ⋉on R` (EXISTS): the rows of L that have a partner, which is a row of R for which `on` is true. `L ▷on
-/// R` (NOT EXISTS): the rows of L that have no partner. The rows of L keep their weights, and L may be a
-/// change. R must be a state.
+/// `L ⋉on R` (EXISTS): the rows of L that have a partner. A partner is a row of R for which `on` is true.
+/// `L ▷on R` (NOT EXISTS): the rows of L that have no partner. The rows of L keep their weights, and L may be
+/// a change. R must be a state.
 ///
 /// NOT IN is the anti-join with the condition `(l = r) IS NOT FALSE`, as three-valued logic requires.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ impl SemiJoin {
     pub fn anti(left: NodeId, right: NodeId, on: Expr) -> SemiJoin {
         SemiJoin { left, right, on, anti: true }
     }
-    /// Makes `R ⋉ K`: the rows of `input` whose columns `cols` equal a row of `keys`, with NULL equal to
+    /// Makes `R ⋉ K`: the rows of `input` in which the columns `cols` equal a row of `keys`. NULL is equal to
     /// NULL.
     pub fn restrict(graph: &Graph, input: NodeId, cols: &[usize], keys: NodeId) -> SemiJoin {
         let (l, k) = (graph.schema(input), graph.schema(keys));
@@ -111,8 +111,9 @@ impl Relational for SemiJoin {
         }
         Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
     }
-    /// Returns `L ⋈ δ(π_keys R)` where the condition consists of column equalities. Otherwise returns `L ⋈≡
-    /// δ(π_L(δL ⋈on R))`, a join with the matching rows of L. For the anti-join, returns `L ▷ R = L − L ⋉ R`.
+    /// Returns `L ⋈ δ(π_keys R)` where the condition consists of column equalities. Otherwise returns
+    /// `L ⋈≡ δ(π_L(δL ⋈on R))`, which joins L with its own matching rows. For the anti-join, returns
+    /// `L ▷ R = L − L ⋉ R`.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let keys = join_keys(&self.on, l.len());
@@ -182,11 +183,12 @@ impl Differentiate for SemiJoin {
     }
 }
 
-/// The values of L for which the existence of a partner changes. They consist of the columns that the
-/// condition reads.
+/// The values of L for which the existence of a partner changes. Each value consists of the columns of L that
+/// the condition reads.
 pub(super) struct Flips {
     /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of `cols`: +1 where the first partner came, −1 where the last
-    /// partner left. Where the condition may tell equal values apart, it is computed for their images too.
+    /// partner left. Where the condition may tell equal values apart, the change is computed for each image
+    /// of a value.
     pub(super) node: NodeId,
     cols: Vec<usize>,
     /// The images of `cols`, as expressions over the columns of L.
@@ -249,7 +251,7 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     Ok(Some(Flips { node, cols, images }))
 }
 
-/// Returns the values that may have a changed row of R as a partner: values of columns of L, and of
+/// Returns the values that may have a changed row of R as a partner. They are values of L's columns, and of
 /// expressions over these columns. Where the condition consists of column equalities, the values are read
 /// from the changed row of R. Otherwise they are read from the rows of L that match the changed row.
 fn candidates(
@@ -317,8 +319,8 @@ impl Render for SemiJoin {
             left.filter.push(condition);
             Body::Open(left)
         } else if !self.anti && self.matches_once(cx.graph()) {
-            // A row of L has at most one partner, so each pair stands for one row of L. As a join, PostgreSQL
-            // can start from the smaller side.
+            // A row of L has at most one partner, so each pair stands for one row of L. Rendered as a join,
+            // the SQL lets PostgreSQL start from the smaller input.
             cx.join_keeping_left((left, self.left), (right, self.right), &on)
         } else {
             match crate::sql::not_in(&self.on, &left.columns, &right) {
@@ -350,7 +352,7 @@ impl SemiJoin {
         Some(cx.not_hashed(&row, right))
     }
 
-    /// Whether the columns of R in the condition's equalities contain a key of R.
+    /// Whether the columns of R that the condition equates contain a key of R.
     fn matches_once(&self, graph: &Graph) -> bool {
         let keys = join_keys(&self.on, graph.schema(self.left).len());
         graph.props(self.right).is_key(&keys.right.into_iter().collect())

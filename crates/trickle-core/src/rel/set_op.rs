@@ -22,8 +22,8 @@ pub enum SetOpKind {
 }
 
 /// With ALL the weights are `min(l, r)` or `max(l − r, 0)`. Without ALL each row of the result has weight 1.
-/// NULL is equal to NULL. An image is a value as it is written. Of equal rows of the left side, the row with
-/// the least images is shown.
+/// NULL is equal to NULL. Where rows of the left input are equal, the result has the row with the least
+/// images. The image of a value is how the value is written, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetOp {
     left: NodeId,
@@ -115,8 +115,8 @@ impl Relational for SetOp {
             SetOpKind::Intersect => {
                 let minus = graph.add(Negate::new(except))?;
                 let least = graph.add(Union::new([l, minus]))?;
-                // No row has a negative sum of weights. This step cancels equal rows that are written
-                // differently.
+                // No row has a negative sum of weights. This step cancels equal rows that have different
+                // images.
                 graph.add(Positive::new(least)).map(Some)
             }
         }

@@ -9,14 +9,14 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::{Datum, Type};
 
-/// One row for each value of the key. Its last column says whether the input has several rows with this
-/// value. If it has several, the columns outside the key are NULL; else they show the only row. Without a key
-/// there is always exactly one row, all NULL where the input has no row. The key is the first `keys` columns
-/// of the input.
+/// One row for each value of the key. The last column says whether the input has several rows with this
+/// value. If the input has several, the columns outside the key are NULL. Otherwise they have the values of
+/// the only row. Without a key there is always exactly one row, all NULL where the input has no row. The key
+/// is the first `keys` columns of the input.
 ///
 /// A scalar subquery with several rows is an error only where its value is needed. The expression that reads
 /// the value therefore raises the error ([`crate::expr::ExprKind::ManyRows`]). This operator raises no error,
-/// since it also computes keys whose value is not needed.
+/// since it also computes rows for keys whose value is not needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Single {
     input: NodeId,
@@ -73,8 +73,8 @@ impl Relational for Single {
     fn unsettled(&self, inputs: &[Input<'_>], schema: &Schema) -> Unsettled {
         Unsettled::of_one_row_of_each(inputs, schema)
     }
-    // An expression above this operator raises the error of a second row. A refresh in which it is raised
-    // becomes a recompute.
+    // If a subquery has a second row, an expression above this operator raises the error. A refresh in which
+    // this error is raised becomes a recompute.
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
     fn class(&self, _: &[&Node]) -> Class {

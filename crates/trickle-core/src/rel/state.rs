@@ -9,9 +9,9 @@ use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
-/// `State(n)` denotes n over the *previous* state of the sources: the contents of a state table until the
-/// refresh that reads the table is applied. A read of the state table equals a recompute of n, so plans that
-/// read the state table can be tested without stored tables.
+/// `State(n)` denotes the result of n over the *previous* state of the sources. A state table has this result
+/// until the refresh that reads the table is applied. Reading the table equals recomputing n, so plans that
+/// read state tables can be tested without stored tables.
 #[derive(Clone, Debug)]
 pub struct State {
     of: NodeId,

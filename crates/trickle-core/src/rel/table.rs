@@ -45,8 +45,8 @@ impl Table {
     pub fn select(&self, positions: impl Iterator<Item = usize>) -> Table {
         Table { columns: positions.filter_map(|p| self.columns.get(p)).copied().collect(), ..self.clone() }
     }
-    /// Returns the same table without names: its identity stands for the table's name, and numbers stand for
-    /// the columns' names.
+    /// Returns the same table without names. The table's identity replaces its name, and numbers replace the
+    /// names of its columns.
     #[must_use]
     pub(crate) fn unnamed(&self) -> Table {
         let mut def =
@@ -174,8 +174,8 @@ impl Render for Table {
         match self.version {
             Version::After => Ok(Fragment::open(cx.current(self), true, cx.is_consolidated())),
             Version::Delta => Ok(Fragment::open(cx.change(self)?, false, false)),
-            // PostgreSQL can look up rows in this union by an index only if the columns of its two arms have
-            // exactly the same types.
+            // PostgreSQL can use an index to look up rows in this union only if both arms have exactly the
+            // same column types.
             Version::Before => {
                 let mut minus = cx.change(self)?;
                 minus.weight = minus.weight.negated();

@@ -18,14 +18,14 @@ use crate::window::{self, OrderKey};
 pub struct Slice {
     /// The number of rows that are skipped at the beginning.
     pub offset: u64,
-    /// The number of rows that are taken after the skipped rows; `None` for all rows.
+    /// The number of rows that are taken after the skipped rows. `None` for all rows.
     pub limit: Option<u64>,
     /// Whether rows that equal the last taken row under ORDER BY are taken too (`WITH TIES`).
     pub ties: bool,
 }
 
 /// A slice of each partition of the input. The result has the columns of the input. The order must
-/// distinguish all different rows, so that exactly one result is right.
+/// distinguish all different rows, so that exactly one result is correct.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Top {
     input: NodeId,
@@ -45,7 +45,7 @@ impl Top {
     pub fn input(&self) -> NodeId {
         self.input
     }
-    /// Returns the columns by whose values rows are put into partitions.
+    /// Returns the columns by which the rows are partitioned.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }
@@ -113,12 +113,13 @@ impl Relational for Top {
 }
 
 /// Computes the delta over the stored result: `Δ = redone + extended − old`. If a stored row of a partition
-/// left, the partition is redone from the current rows. Otherwise its new result is taken from its stored
-/// rows and the rows that came. Rows that left from beyond the last stored row change nothing.
+/// left, the partition is redone from the current rows. Otherwise the partition's new result is taken from
+/// its stored rows and the rows that came. Rows that left and that were after the last stored row change
+/// nothing.
 impl Differentiate for Top {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        // Rows that came and rows that left are told apart by value. A row of which only the image changed
-        // would be in neither of the two sets.
+        // Rows that came and rows that left are compared by value. If only the image of a row changed, the
+        // row would be in neither of the two sets.
         let told = |c: &Column| c.ty.is_exact() && c.ty.has_equality();
         let told = cx.graph.schema(self.input).columns().iter().all(told);
         if self.slice.offset > 0 || self.slice.limit.is_none() || !told {
@@ -141,7 +142,7 @@ impl Differentiate for Top {
         let candidates = cx.graph.add(Union::new([old, came]))?;
         // Partitions that lost a stored row are redone; the others are extended.
         let (redone, kept) = match self.partition.as_slice() {
-            // The semi-join is above `first`, so that an index finds the first rows.
+            // The semi-join is above `first`, so that an index can find the first rows.
             [] => {
                 let first = cx.graph.add(self.with_inputs(&[current]))?;
                 let spoiled = Expr::bool(true);
@@ -164,7 +165,7 @@ impl Differentiate for Top {
     }
 }
 
-/// Returns the rows of `left` that equal a row of `old`, with NULL equal to NULL.
+/// Returns the rows of `left` that equal a row of `old`. NULL is equal to NULL.
 fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
     let on = same(graph.schema(left), &all, graph.schema(old), &all);

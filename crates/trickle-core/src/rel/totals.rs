@@ -1,4 +1,4 @@
-//! The change of stored totals: each changed group beside its stored row.
+//! The change of stored totals: each changed group is joined with its stored row.
 
 use super::{Accumulate, Map, OuterJoin, Revise, Side};
 use crate::agg::Acc;
@@ -10,14 +10,14 @@ use crate::graph::{Graph, NodeId, Schema};
 use crate::types::Datum;
 use std::sync::Arc;
 
-/// The greatest number of nullable key columns with which stored groups are looked up one by one. Each
-/// nullable key column doubles the SQL text, since `=` finds no NULL.
+/// The greatest number of nullable key columns for which stored groups are looked up one by one. Each
+/// nullable key column doubles the SQL text, since `=` does not match NULL.
 const NULLABLE: usize = 1;
 
 /// Returns the change of the accumulation `totals`, whose node is `node`. The previous totals are stored in
 /// `parts`, and `d` is the change of the totals. The returned change is `revise(d ⟕ part₁ ⟕ part₂ …)`, with
-/// `new = old + d` for each total. Returns `None` where a stored group cannot be found by equality of plain
-/// columns. Returns `None` also where a stored group cannot be told from a missing group.
+/// `new = old + d` for each total. Returns `None` where equality of plain columns cannot find a stored group.
+/// Returns `None` also where a stored group cannot be distinguished from a missing group.
 pub(super) fn beside_stored(
     totals: &Accumulate,
     graph: &mut Graph,
@@ -55,14 +55,14 @@ pub(super) fn beside_stored(
     graph.add(Revise::new(pairs, was, Side { row: is, there: has }, labels)).map(Some)
 }
 
-/// The changes of groups beside the stored rows of these groups.
+/// The changes of groups, joined with the stored rows of these groups.
 struct LookedUp {
     /// The rows: the columns of the change, then the columns of each stored part.
     rows: NodeId,
     /// Whether the group of a row is stored in one of the parts.
     had: Expr,
-    /// For each total, its column in each of the parts that store the total. If a group is stored in another
-    /// part, the total is 0 for this group.
+    /// For each total, its column in each part that stores the total. If a group is stored only in other
+    /// parts, the total is 0 for this group.
     totals: Vec<Vec<Expr>>,
 }
 
@@ -95,7 +95,7 @@ fn looked_up(
     Ok(Some(LookedUp { rows, had: Expr::or(had), totals }))
 }
 
-/// Returns a column of a part's row that is NULL exactly where the lookup found no stored row. Returns `None`
+/// Returns a column of the part that is NULL exactly where the lookup found no stored row. Returns `None`
 /// where the part has no such column, or where a key is not a plain column.
 fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     let stored = graph.schema(part.stored);

@@ -105,7 +105,7 @@ impl ColumnFact<'_> {
         }
     }
 
-    /// Whether the two facts exclude a common value of the two columns.
+    /// Whether the two facts exclude that the two columns have a value in common.
     fn differs(&self, other: &ColumnFact<'_>) -> bool {
         match (self, other) {
             (ColumnFact::Null, ColumnFact::Value(_) | ColumnFact::NotNull)
@@ -119,10 +119,10 @@ impl ColumnFact<'_> {
 /// The greatest number of summands for which a key is derived, since each pair of summands is compared.
 const COMPARED: usize = 1_000;
 
-/// Returns a key of a sum whose summands are disjoint. Each pair of summands must be told apart by some
-/// column: by different constants, or by NULL in one summand and NOT NULL in the other. These columns and a
-/// key of each summand are together a key of the sum: rows that agree on these columns come from the same
-/// summand.
+/// Returns a key of a sum whose summands are disjoint. Some column must tell each pair of summands apart. It
+/// has different constants, or is NULL in one summand and NOT NULL in the other. Rows that agree on these
+/// columns come from the same summand. These columns and a key of each summand are therefore together a key
+/// of the sum.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
     if inputs.len() > COMPARED {
         return None;

@@ -10,7 +10,8 @@ use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
-/// A bag of constant rows. The expressions in the rows read no column. Without rows it is the empty relation.
+/// A bag of constant rows. The expressions in the rows read no column. Without rows, the bag is the empty
+/// relation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Values {
     schema: Schema,

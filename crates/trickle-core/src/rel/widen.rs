@@ -1,4 +1,4 @@
-//! Ranges of order values, widened to neighbouring values, for window functions whose frames count rows.
+//! Widening of ranges of order values to neighbouring values, for window functions whose frames count rows.
 
 use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
@@ -14,11 +14,11 @@ use crate::values::compare_as;
 /// Ranges of values, one for each row of `ranges`. A row has the columns of a partition, then the least value
 /// and the greatest value. Each range is widened downwards and upwards by `by` values. The values are those
 /// in column `value` of the rows in the range's partition. Equal values count once. Where a direction has
-/// fewer than `by` values, the range is widened to the last value of this direction. Partitions are compared
-/// with NULL equal to NULL.
+/// fewer than `by` values, the range is widened to the last value in this direction. NULL is equal to NULL in
+/// the comparison of partitions.
 ///
-/// The operator counts values, not rows. The result is therefore the same for every relation `rows` that has
-/// the same values outside of the ranges.
+/// The operator counts values, not rows. The result therefore depends only on the set of values that `rows`
+/// has outside the ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Widen {
     ranges: NodeId,
@@ -49,7 +49,7 @@ impl Widen {
     pub fn rows(&self) -> NodeId {
         self.rows
     }
-    /// Returns the columns of `rows` by whose values rows are put into partitions.
+    /// Returns the columns of `rows` by which the rows are partitioned.
     pub fn partition(&self) -> &[usize] {
         &self.partition
     }

@@ -1,4 +1,4 @@
-//! Window functions: each row with values that are computed over rows of its partition.
+//! Window functions: each row gets values that are computed over rows of its partition.
 
 use super::near::Near;
 use super::{Class, Formula, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
@@ -11,12 +11,12 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Pr
 use crate::sql::{Fragment, Render, RenderContext, over};
 use crate::window::{OrderKey, WindowCall};
 
-/// The rows of the input. Behind its own columns, each row has the value of every call. A partition consists
-/// of the rows that agree on the columns `partition`, with NULL equal to NULL.
+/// The rows of the input. After the input's columns, each row has one column for the value of each call. A
+/// partition consists of the rows that agree on the columns `partition`, where NULL is equal to NULL.
 ///
-/// ORDER BY may leave the order of some rows open, although a call depends on their order
+/// ORDER BY may leave the order of some rows undetermined, although a call depends on their order
 /// ([`crate::window::Order`]). SQL allows any such order, but the result of a plan must not depend on the
-/// choice. The code that builds a window therefore adds order keys that settle the order.
+/// choice. The code that builds a window therefore adds order keys that determine the order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     input: NodeId,
@@ -26,7 +26,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Computes `calls OVER (PARTITION BY partition ORDER BY order)` beside the columns of `input`.
+    /// Appends the columns `calls OVER (PARTITION BY partition ORDER BY order)` to the columns of `input`.
     pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, calls: Vec<WindowCall>) -> Window {
         Window { input, partition, order, calls }
     }
@@ -46,7 +46,8 @@ impl Window {
     pub fn calls(&self) -> &[WindowCall] {
         &self.calls
     }
-    /// Whether a changed row affects only the values of rows near it, and an index can find these rows.
+    /// Whether a changed row affects only the values of rows near the changed row, and an index can find
+    /// these rows.
     pub fn is_local(&self, graph: &Graph) -> bool {
         Near::of(self, graph).is_some()
     }
@@ -94,7 +95,7 @@ impl Relational for Window {
         let mut p = inputs[0].props().clone();
         let width = inputs[0].schema().len();
         p.positive = true;
-        // Equal input rows may get different values, and different input rows may get equal ones.
+        // Equal input rows may get different values, and different input rows may get equal values.
         p.consolidated = !p.keys.is_empty();
         let exprs = self.calls.iter().flat_map(WindowCall::exprs);
         p.volatility = exprs.map(Expr::volatility).fold(p.volatility, Ord::max);
@@ -131,10 +132,10 @@ impl Relational for Window {
 }
 
 impl Differentiate for Window {
-    /// Computes the delta if the reach of every call is bounded. With N the rows near a change
-    /// (`rel/near.rs`), `Δ = windows(N′) − windows(N′ − ΔR)`. A row whose values change has in N all the rows
-    /// that its calls see. Rows at the edges of N may get wrong values. The rows that these values depend on
-    /// do not change, so the wrong values cancel in the difference.
+    /// Computes the delta if the reach of every call is bounded. Let N be the rows near a change
+    /// (`rel/near.rs`). Then `Δ = windows(N′) − windows(N′ − ΔR)`. For each row whose values change, N has
+    /// all the rows that its calls read. Rows at the edges of N may get wrong values. The rows that these
+    /// values depend on do not change, so the wrong values cancel in the subtraction.
     fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
         let Some(near) = Near::of(self, cx.graph) else { return Ok(None) };
         let after = near.rows(self, cx)?;
@@ -146,8 +147,8 @@ impl Differentiate for Window {
     }
 }
 
-/// Computes the delta of a stored map that shows the partition of the window below it. The map is then per
-/// key, and its own previous rows are stored. The window's rows therefore need not be stored:
+/// Computes the delta of a stored map over a window, if the map passes on the partition columns. The map is
+/// then per key, and its own previous rows are stored. The window's rows therefore need not be stored:
 /// `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
 pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let below = cx.graph.shared(map.input());
@@ -169,8 +170,8 @@ pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Opti
     cx.difference(after, before).map(Some)
 }
 
-/// Returns the columns of the map that show the window's partition; `None` where a column of the partition is
-/// not shown.
+/// Returns the columns of the map that pass on the window's partition columns. Returns `None` where the map
+/// does not pass on one of them.
 pub(crate) fn shown_partition(map: &Map, w: &Window) -> Option<Vec<usize>> {
     let place = |c: &usize| map.exprs().iter().position(|e| e.as_column() == Some(*c));
     w.partition.iter().map(place).collect()

@@ -1,6 +1,7 @@
-//! The state that a scheduler keeps between two looks. The agenda holds, for each stream table, the time when
-//! it was last refreshed or last found without changes. The agenda also holds the stream tables that are
-//! being refreshed, and those that have changes and wait for their turn.
+//! The state that a scheduler keeps between two looks. A *look* finds out which stream tables have changes.
+//! For each stream table, the agenda holds the time when it was last refreshed or last found without changes.
+//! The agenda also holds the stream tables that are being refreshed, and those that have changes and wait for
+//! their turn.
 
 use super::{Action, Options, Plan, Schedule, Status, Task, Time, decide};
 use crate::dag::Dag;
@@ -11,7 +12,7 @@ use std::time::Duration;
 /// The facts about a stream table that the catalog holds.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// The schedule of the stream table; `None` is manual.
+    /// The schedule of the stream table. `None` means a manual schedule.
     pub schedule: Option<Schedule>,
     /// See [`Task::polls`].
     pub polls: bool,
@@ -19,44 +20,45 @@ pub struct Known {
     pub suspended: bool,
     /// The number of errors since the last successful refresh.
     pub errors: u32,
-    /// The time of the last refresh of the stream table that the catalog records, whichever process made the
+    /// The time of the stream table's last refresh, as recorded in the catalog. Any process may have made the
     /// refresh.
     pub refreshed: Option<Time>,
 }
 
-/// Stream tables that are to be refreshed together now.
+/// Stream tables that must be refreshed together now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The stream tables.
     pub members: Vec<TableId>,
-    /// The members that are due, by their own schedule or for a reader in another group; the other members
+    /// The members that are due, by their own schedule or for a reader in another group. The other members
     /// are refreshed with them.
     pub asked: Vec<TableId>,
-    /// The members that are recomputed since nobody knows whether their sources changed.
+    /// The members that are recomputed because nobody knows whether their sources changed.
     pub polled: BTreeSet<TableId>,
-    /// The time since which all members are known to have no changes; `None` where there is no such time.
+    /// The time since which all members are known to have no changes. `None` where there is no such time.
     pub quiet_at: Option<Time>,
 }
 
 impl Due {
-    /// Whether this refresh considers all sources of a member, those without capture included.
+    /// Whether this refresh considers all sources of a member, including those without capture.
     fn asks(&self, id: TableId, task: &Task) -> bool {
         !task.polls || self.polled.contains(&id)
     }
 }
 
-/// The outcome of a refresh, as it matters for the schedule.
+/// The outcome of a refresh, as far as it matters for the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The refresh succeeded.
     Done,
-    /// The refresh met a lock or was cut off; the scheduler tries again before the next time of the schedule.
+    /// The refresh had to wait too long for a lock, or was interrupted. The scheduler tries again before the
+    /// next time of the schedule.
     Later,
     /// The refresh failed.
     Failed,
 }
 
-/// The stream tables that one look covers; a look finds out which stream tables have changes.
+/// The stream tables that one look covers. A look finds out which stream tables have changes.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The stream tables that are due.
@@ -66,8 +68,8 @@ pub struct Look {
     /// The longest period of the due stream tables.
     pub longest: Option<Duration>,
     /// The stream tables with a period of at most [`Look::longest`], due or not. If such a table has no
-    /// changes, its next look comes a period after this one. Otherwise a thousand stream tables with
-    /// different times would cause a thousand looks in each period.
+    /// changes, its next look comes one period after this look. Without this rule, a thousand stream tables
+    /// with different times would cause a thousand looks in each period.
     pub beside: BTreeSet<TableId>,
     /// The stream tables of [`Look::members`] and [`Look::beside`], and all stream tables that they read,
     /// sources before readers.
@@ -84,12 +86,12 @@ pub struct Seen {
 }
 
 /// A scheduler without I/O, which holds the state that the module describes. Like [`next`](super::next), the
-/// agenda is pure: the time of day is a parameter. Another parameter is the time of a monotonic clock,
-/// counted from any fixed moment, by which durations are measured. Measured by the time of day, a refresh
-/// during which the clock is set forward would seem long, and the next one would be late.
+/// agenda has no effects: the time of day is a parameter. Another parameter is the time of a monotonic clock,
+/// counted from any fixed moment. Durations are measured by this clock. By the time of day, a refresh would
+/// seem long if the clock is set forward during it, and the next refresh would be late.
 ///
-/// The caller looks at the [`unknown`](Agenda::unknown) refreshes until there are none, and
-/// [begins](Agenda::begin) the [`ready`](Agenda::ready) refreshes. The caller reports each refresh that
+/// The caller makes looks at the [`unknown`](Agenda::unknown) refreshes until there are none. It then
+/// [begins](Agenda::begin) the [`ready`](Agenda::ready) refreshes, and reports each refresh that
 /// [ended](Agenda::ended). The agenda need not outlive the process, since the database records the changes
 /// that were applied.
 #[derive(Clone, Debug)]
@@ -104,10 +106,11 @@ pub struct Agenda {
     periods: BTreeMap<TableId, Duration>,
     /// The stream tables that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
-    /// The time when each stream table was last known to have no changes: the time of a look, or the start of
-    /// the last refresh.
+    /// The time when each stream table was last known to have no changes. This is the time of a look, or the
+    /// start of the last refresh.
     quiet: BTreeMap<TableId, Time>,
-    /// The time when the running refresh of each stream table began, by the monotonic clock.
+    /// For each stream table that is being refreshed, the time when its refresh began, by the monotonic
+    /// clock.
     begun: BTreeMap<TableId, Duration>,
 }
 
@@ -125,7 +128,7 @@ impl Agenda {
         }
     }
 
-    /// Replaces the graph and the facts from the catalog; the status of refreshes stays. Returns the stream
+    /// Replaces the graph and the facts from the catalog. The status of refreshes stays. Returns the stream
     /// tables that were suspended since the last call.
     pub fn learn(&mut self, dag: Dag, known: BTreeMap<TableId, Known>, now: Time) -> Vec<TableId> {
         let mut before = std::mem::take(&mut self.tasks);
@@ -169,8 +172,8 @@ impl Agenda {
         due
     }
 
-    /// Returns the time of the next look, if no refresh ends before it. The time is `now` where a refresh is
-    /// due already; `None` where no refresh is known to become due.
+    /// Returns the time of the next look, if no refresh ends before it. The time is `now` if a refresh is due
+    /// already. Returns `None` if no refresh is known to become due.
     pub fn wake(&self, now: Time) -> Option<Time> {
         let (due, plan) = self.plan(self.options.max_concurrent, now);
         if due.is_empty() { plan.wake } else { Some(now) }
@@ -223,7 +226,7 @@ impl Agenda {
         for id in look.beside.iter().filter(|id| !look.members.contains(id) && !stale.contains(id)) {
             let Some(t) = self.tasks.get_mut(id) else { continue };
             let is_quiet = !t.polls && !t.status.running && t.status.consecutive_errors == 0;
-            // The next time of a cron schedule stays, whether or not a look finds changes before it.
+            // The next time of a cron schedule stays, even if a look before that time finds no changes.
             if is_quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
                 t.status.found_quiet(now);
             }
@@ -247,7 +250,7 @@ impl Agenda {
         }
     }
 
-    /// Records that a refresh begins; `clock` is the time of the monotonic clock.
+    /// Records that a refresh begins. `clock` is the time of the monotonic clock.
     pub fn begin(&mut self, due: &Due, now: Time, clock: Duration) {
         for id in &due.members {
             self.changed.remove(id);
@@ -260,7 +263,7 @@ impl Agenda {
         }
     }
 
-    /// Records that a refresh ended; `clock` is the time of the monotonic clock.
+    /// Records that a refresh ended. `clock` is the time of the monotonic clock.
     pub fn ended(&mut self, due: &Due, outcome: Outcome, now: Time, clock: Duration) {
         for id in &due.members {
             let took = self.begun.remove(id).map(|at| clock.saturating_sub(at));
@@ -277,8 +280,8 @@ impl Agenda {
                 Outcome::Done => {
                     status.consecutive_errors = 0;
                     status.last_done = status.last_start;
-                    // The table shows all changes that were committed before the refresh began, so it had no
-                    // other changes at that time.
+                    // The table contains all changes that were committed before the refresh began, so it had
+                    // no pending changes at that time.
                     self.quiet.extend(status.last_start.map(|start| (*id, start)));
                 }
                 Outcome::Later => {}
@@ -288,8 +291,8 @@ impl Agenda {
     }
 }
 
-/// Builds a task from the catalog's facts and the known status of its refreshes. A cron time that passed
-/// while no scheduler ran is made up for: the first period begins at the last refresh that the catalog
+/// Builds a task from the catalog's facts and the known status of its refreshes. If a cron time passed while
+/// no scheduler ran, the refresh is made later: the first period begins at the last refresh that the catalog
 /// records.
 fn task(known: Known, old: Option<Status>, now: Time) -> Task {
     let is_cron = matches!(known.schedule, Some(Schedule::Cron(_)));

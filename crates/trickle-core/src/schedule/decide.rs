@@ -1,4 +1,4 @@
-//! The scheduler, which decides on the refreshes to start now and on the time of the next look.
+//! The scheduler, which decides which refreshes start now, and when the next look is made.
 
 use super::due::{Gate, RefreshTime, effective_period, gate, gives_up, wish};
 use super::plan::{Action, Blocked, Options, Plan, Task};
@@ -15,7 +15,7 @@ struct Ready<'d> {
     /// All stream tables of the group, sources before readers.
     members: &'d [TableId],
     due: BTreeSet<TableId>,
-    /// The members that are refreshed with the due ones ([`Planning::companions`]).
+    /// The members that are refreshed together with the due members ([`Planning::companions`]).
     with: BTreeSet<TableId>,
     /// Whether one of the due members has been due for a whole period.
     overdue: bool,
@@ -26,8 +26,8 @@ struct Ready<'d> {
 
 impl Ready<'_> {
     /// Returns the rank by which groups are started. Overdue groups come first, in the order in which they
-    /// became due, so an overdue group waits only for those that were due before it. Of the other groups, the
-    /// one whose refresh takes longest comes first, so that all refreshes end soonest.
+    /// became due. An overdue group therefore waits only for groups that were due before it. Among the other
+    /// groups, the group whose refresh takes longest comes first, so that all refreshes end soonest.
     fn rank(&self) -> (bool, Option<Time>, Reverse<Duration>, Time, TableId) {
         let queued = self.overdue.then_some(self.since);
         (!self.overdue, queued, Reverse(self.duration), self.since, self.group)
@@ -36,21 +36,21 @@ impl Ready<'_> {
 
 /// Decides which stream tables to refresh now, and when to decide again.
 ///
-/// Stream tables that are linked by edges between stream tables are a group ([`Dag::groups`]). A group has
-/// one refresh at a time. The refresh covers the due members, the members with the same period, and all
-/// stream tables of the group upstream of these. A source in another group is refreshed before, in a refresh
-/// of that group: the source counts as due until it is refreshed, and its reader waits.
+/// Stream tables that are connected by edges between stream tables form a group ([`Dag::groups`]). A group
+/// has one refresh at a time. The refresh covers the due members, the members with the same period, and all
+/// stream tables of the group upstream of these. A source in another group is refreshed earlier, in a refresh
+/// of that other group. The source counts as due until it is refreshed, and its reader waits.
 ///
 /// At most `max_concurrent` groups are refreshed at one time. Groups that have been due for a whole period
 /// come first, in the order in which they became due, so that each gets its turn. Then the group whose
 /// refresh takes longest comes first, so that all refreshes end soonest.
 ///
-/// A table whose refresh failed waits ([`backoff`](super::backoff)) and is tried without the others of its
-/// group. All stream tables downstream of the failed one wait too; other refreshes are not affected. A table
-/// whose refresh met a lock is tried again before the next time of its schedule. A table whose refresh
-/// outlasts its period is refreshed less often ([`effective_period`]).
+/// A table whose refresh failed waits ([`backoff`](super::backoff)), and is then tried without the other
+/// members of its group. All stream tables downstream of the failed table wait too. Other refreshes are not
+/// affected. A table whose refresh could not get a lock is tried again before the next time of its schedule.
+/// A table whose refresh outlasts its period is refreshed less often ([`effective_period`]).
 ///
-/// The cost is O(V + E), and the [chain](Dag::chain) of each due member.
+/// The cost is O(V + E), plus the length of the [chain](Dag::chain) of each due member.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     next_of(dag, tasks, &periods(dag, tasks, options), options, now)
 }
@@ -87,7 +87,7 @@ pub(super) fn next_of(
     planning.ask_schedules();
     let mut running = 0;
     let mut ready: Vec<Ready<'_>> = Vec::new();
-    // Readers come before their sources, since a reader makes the sources that it waits for due.
+    // Readers come before their sources. A reader that waits for a source makes this source due.
     for group in dag.groups().iter().rev() {
         let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
         running += usize::from(busy);
@@ -114,9 +114,10 @@ struct Planning<'l> {
     tasks: &'l BTreeMap<TableId, Task>,
     options: &'l Options,
     now: Time,
-    /// The time when each table is to be refreshed, by its own schedule or for a reader that waits for it.
+    /// The time when each table must be refreshed, by its own schedule or for a reader that waits for the
+    /// table.
     wishes: BTreeMap<TableId, RefreshTime>,
-    /// The periods of the tables that have one.
+    /// The periods of the tables that have a period.
     periods: &'l BTreeMap<TableId, Duration>,
     /// Whether the last refresh of any table failed.
     failing: bool,
@@ -147,7 +148,8 @@ impl<'l> Planning<'l> {
         }
     }
 
-    /// Returns the group with those due members that wait for nothing; `None` if it has no such member.
+    /// Returns the group with the due members that need not wait. Returns `None` if the group has no such
+    /// member.
     fn group(&mut self, members: &'l [TableId]) -> Option<Ready<'l>> {
         let mut due = BTreeSet::new();
         let (mut since, mut overdue) = (self.now, false);
@@ -173,9 +175,9 @@ impl<'l> Planning<'l> {
                 }
             }
         }
-        // A table that failed is tried by itself, since a common transaction would undo the work of the
-        // others at each new error. The other due members are refreshed before it, until it has been due for
-        // a whole period.
+        // A table that failed is tried by itself, since in a common transaction each new error would undo the
+        // work of the others. The other due members are refreshed before the failed table, until it has been
+        // due for a whole period.
         let (failed, clean): (BTreeSet<TableId>, BTreeSet<TableId>) =
             due.iter().copied().partition(|id| self.has_failed(*id));
         let overdue_failed =
@@ -194,10 +196,11 @@ impl<'l> Planning<'l> {
         self.failing && self.dag.chain(id).iter().any(failed)
     }
 
-    /// Returns the members of a group that are refreshed with the due ones although they are not due: those
-    /// with the period of a due member. From that refresh on, all these members have the same next time, so
-    /// none is refreshed more often than its period says. A query that reads all of them under one snapshot
-    /// finds one state. Nothing is refreshed with a table that failed.
+    /// Returns the members of a group that are refreshed together with the due members although they are not
+    /// due. These are the members with the same period as a due member. From that refresh on, all these
+    /// members have the same next time, so no member is refreshed more often than once per period. A query
+    /// that reads all of them under one snapshot finds one state. A table that failed is refreshed without
+    /// companions.
     fn companions(&self, members: &[TableId], due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
         let period = |id: &TableId| self.periods.get(id).copied();
         let by_period = |id: &TableId| {
@@ -227,7 +230,7 @@ impl<'l> Planning<'l> {
         self.now.since(wish.due) >= period.max(self.options.min_period).max(Duration::from_millis(1))
     }
 
-    /// Whether a refresh waits for a source in another group; such a source is made due. Only tables with a
+    /// Whether a refresh waits for a source in another group. Such a source is made due. Only tables with a
     /// period wait for a source that [polls](Task::polls).
     fn waits<'u>(
         &mut self,
@@ -241,8 +244,8 @@ impl<'l> Planning<'l> {
             let status = &source.status;
             let fresh =
                 |start: Time| (wish.fresh..=self.now).contains(&start) && status.consecutive_errors == 0;
-            // A source that is being refreshed whenever the scheduler looks would otherwise keep its readers
-            // waiting for ever.
+            // Otherwise, a source whose refresh is running at each look would keep its readers waiting for
+            // ever.
             let last = if status.running { status.last_done } else { status.last_start };
             if source.polls && task.asked().is_none() || last.is_some_and(fresh) {
                 continue;
@@ -262,7 +265,7 @@ impl<'l> Planning<'l> {
     }
 }
 
-/// Returns the members whose uncaptured sources count as changed: see [`Action::Refresh`].
+/// Returns the members whose uncaptured sources count as changed (see [`Action::Refresh`]).
 fn polled(
     dag: &Dag,
     tasks: &BTreeMap<TableId, Task>,

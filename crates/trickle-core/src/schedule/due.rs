@@ -1,4 +1,4 @@
-//! The time when a stream table is due, and the wait after errors.
+//! Computes the time when a stream table is due, and the wait after errors.
 
 use super::plan::{Options, Status, Task};
 use super::{Schedule, Time};
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
 
-/// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; zero for no
-/// errors.
+/// Returns the wait after `errors` failures in a row: `first · 2^(errors − 1)`, but at most `cap`. The wait
+/// is zero if there were no errors.
 pub fn backoff(options: &Options, errors: u32) -> Duration {
     if errors == 0 {
         return Duration::ZERO;
@@ -17,8 +17,8 @@ pub fn backoff(options: &Options, errors: u32) -> Duration {
     options.backoff_first.saturating_mul(factor).min(options.backoff_cap)
 }
 
-/// Returns the period in force: the wanted one, or a longer period, of which the last refresh takes four
-/// fifths.
+/// Returns the period in force: the wanted period or, if it is longer, the period of which the last refresh
+/// took four fifths.
 pub fn effective_period(wanted: Duration, last_duration: Duration) -> Duration {
     wanted.max(last_duration.saturating_mul(5) / 4)
 }
@@ -31,7 +31,7 @@ fn spread(id: TableId, start: Time) -> f64 {
     (xxh64(&key, 0) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The time of a refresh, and the age that its sources may have.
+/// The time of a refresh, and the age that the data of its sources may have.
 #[derive(Clone, Copy)]
 pub(super) struct RefreshTime {
     /// The time when the refresh is due.
@@ -41,8 +41,9 @@ pub(super) struct RefreshTime {
     pub(super) fresh: Time,
 }
 
-/// Returns the next time of a table's refresh by its schedule, or the time to try its last refresh again.
-/// Missed times are not queued, so there is only one next time. All tables of a group get the same jitter.
+/// Returns the next time of a table's refresh by its schedule, or the time when its last refresh is tried
+/// again. Missed times are not queued, so there is only one next time. All tables of a group get the same
+/// jitter.
 pub(super) fn wish(
     group: TableId,
     task: &Task,
@@ -59,8 +60,8 @@ pub(super) fn wish(
         let most = period.mul_f64(options.jitter.clamp(0.0, 1.0));
         let early = most.mul_f64(spread(group, from));
         match status.last_start {
-            // A table that was not refreshed since the scheduler knows it is due within the jitter from the
-            // start of its first period. A thousand new tables then do not start together.
+            // If a table was not refreshed since the scheduler first knew it, the table is due within the
+            // jitter after the start of its first period. A thousand new tables then do not start together.
             None => (from.after(early), most),
             // The next refresh is at least a millisecond after the last, since times are whole milliseconds
             // and a period may be one millisecond.
@@ -73,7 +74,8 @@ pub(super) fn wish(
     due = status.again(options).map_or(due, |again| due.min(again));
     let mut fresh = due.before(most).max(from);
     // The clock was set back by more than a period, so nobody knows how long ago the last refresh was. The
-    // table is due once. Its sources count as fresh, unless their times lie in the future too.
+    // table is due once. Its sources count as fresh, unless the times of their refreshes lie in the future
+    // too.
     if is_lost(from, period, now) {
         (due, fresh) = (now, Time(i64::MIN));
     }
@@ -81,13 +83,13 @@ pub(super) fn wish(
 }
 
 /// Whether a noted time lies so far in the future that waiting for it would take longer than `patience`. In
-/// that case the clock was set back after the time was noted, and the noted time is useless. A wait counted
-/// from `now` instead would begin anew at each look, and never end.
+/// that case the clock was set back after the time was noted, and the noted time is useless. If a wait were
+/// counted from `now` instead, it would begin again at each look and never end.
 fn is_lost(noted: Time, patience: Duration, now: Time) -> bool {
     noted.since(now) > patience
 }
 
-/// The answer whether a table and all stream tables upstream of it can be refreshed.
+/// The answer to the question whether a table and all stream tables upstream of it can be refreshed.
 pub(super) enum Gate {
     Open,
     /// The refresh must wait until this time, because of an error.
@@ -105,8 +107,8 @@ pub(super) fn gate(set: &[TableId], tasks: &BTreeMap<TableId, Task>, options: &O
         if status.consecutive_errors > 0 {
             let end = status.last_end.or(status.last_start).unwrap_or(status.since);
             let wait = backoff(options, status.consecutive_errors);
-            // If the clock was set back by at most the wait, the wait at most doubles. If the clock was set
-            // back further, there is no wait.
+            // If the clock was set back by no more than the length of the wait, the wait at most doubles. If
+            // the clock was set back further, there is no wait.
             if !is_lost(end, wait, now) {
                 until = until.max(Some(end.after(wait)).filter(|t| *t > now));
             }

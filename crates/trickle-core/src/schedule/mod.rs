@@ -1,12 +1,12 @@
-//! The choice of the stream tables to refresh now. The module is pure: time is a parameter, and equal input
-//! gives an equal plan.
+//! The choice of the stream tables that are refreshed now. The module has no effects: time is a parameter,
+//! and equal input gives an equal plan.
 //!
-//! - [`Schedule`]: the freshness that a stream table must have (a period, cron, or as its readers need;
-//!   manual is `None`).
+//! - [`Schedule`]: the freshness that a stream table must have: a period, a cron line, or the freshness that
+//!   its readers need. `None` is a manual schedule.
 //! - [`canonical_period`]: the schedule as one number.
-//! - [`next`]: the refreshes to start now, and the time of the next look.
+//! - [`next`]: the refreshes that start now, and the time of the next look.
 //! - [`Agenda`]: the facts that a scheduler keeps between two looks, and how they change.
-//! - [`share`]: the owner whose refresh is next, where several owners share the refreshers.
+//! - [`share`]: the owner whose refresh is next, if several owners share the refreshers.
 
 mod agenda;
 mod decide;
@@ -33,12 +33,12 @@ use std::time::Duration;
 pub struct Time(pub i64);
 
 impl Time {
-    /// Returns this time plus a duration, at most the end of time.
+    /// Returns this time plus a duration, but at most the greatest representable time.
     #[must_use]
     pub fn after(self, d: Duration) -> Time {
         Time(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
     }
-    /// Returns this time less a duration, at least the beginning of time.
+    /// Returns this time minus a duration, but at least the least representable time.
     #[must_use]
     pub fn before(self, d: Duration) -> Time {
         Time(self.0.saturating_sub(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
@@ -59,10 +59,10 @@ impl fmt::Display for Time {
 }
 
 /// Returns the greatest age that the contents of a stream table may reach. For a schedule with a period or a
-/// cron line, this age is the period or the shortest cron gap. For 'calculated', it is the shortest period
-/// among all stream tables downstream, since a refresh of one of these refreshes the stream tables upstream
-/// of it too. If no stream table downstream has a period, the age is `default`. `None` for a manual stream
-/// table. O(downstream).
+/// cron line, this age is the period or the shortest cron gap. For 'calculated', the age is the shortest
+/// period among all stream tables downstream, since a refresh of one of these also refreshes the stream
+/// tables upstream of it. If no stream table downstream has a period, the age is `default`. Returns `None`
+/// for a manual stream table. Takes O(downstream) time.
 pub fn canonical_period(
     dag: &Dag,
     schedules: &BTreeMap<TableId, Schedule>,
@@ -76,8 +76,8 @@ pub fn canonical_period(
     })
 }
 
-/// Returns the [`canonical_period`] of every stream table that has one; `default` returns the default of a
-/// stream table. O(V + E).
+/// Returns the [`canonical_period`] of every stream table that has one. `default` returns the default of a
+/// stream table. Takes O(V + E) time.
 pub fn canonical_periods<'a>(
     dag: &Dag,
     schedule: impl Fn(TableId) -> Option<&'a Schedule>,

@@ -1,5 +1,5 @@
 //! The input and the output of the scheduler: stream tables with their refresh status, settings, and the
-//! actions to take.
+//! resulting actions.
 
 use super::{Schedule, Time};
 use crate::table::TableId;
@@ -10,14 +10,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The start of the first period: the time when the scheduler first knew the stream table. For a cron
-    /// schedule, the period starts at the last recorded refresh, if there is one.
+    /// schedule, the first period starts at the last recorded refresh, if there is one.
     pub since: Time,
     /// The time when the last refresh started, whether or not it succeeded.
     pub last_start: Option<Time>,
     /// The time when the last refresh ended: its start plus its duration by a monotonic clock.
     pub last_end: Option<Time>,
-    /// The time when the last successful refresh started, by which readers decide while another refresh is
-    /// running.
+    /// The time when the last successful refresh started. While another refresh is running, the scheduler
+    /// uses this time to decide whether readers wait.
     pub last_done: Option<Time>,
     /// Whether a refresh that includes the stream table is running.
     pub running: bool,
@@ -25,8 +25,8 @@ pub struct Status {
     pub consecutive_errors: u32,
     /// Whether the stream table is suspended: not refreshed until somebody resumes it.
     pub suspended: bool,
-    /// Whether the last refresh met a lock or was cut off, so that the scheduler tries again before the next
-    /// time of the schedule.
+    /// Whether the last refresh could not get a lock or was interrupted. The scheduler then tries again
+    /// before the next time of the schedule.
     pub again: bool,
 }
 
@@ -44,9 +44,9 @@ impl Status {
         self.again = false;
     }
 
-    /// Returns when to try again a refresh that met a lock. The wait is that after a first error, or a
-    /// quarter of the last refresh if this is longer. The table is therefore being refreshed for four fifths
-    /// of the time at most.
+    /// Returns the time when a refresh that could not get a lock is tried again. The wait is that after a
+    /// first error, or a quarter of the last refresh's duration if this is longer. Refreshes of the table
+    /// therefore take at most four fifths of the time.
     pub(super) fn again(&self, options: &Options) -> Option<Time> {
         let wait = options.backoff_first.max(self.last_duration() / 4);
         self.last_end.filter(|_| self.again).map(|end| end.after(wait))
@@ -56,18 +56,18 @@ impl Status {
 /// The schedule and the refresh status of a stream table.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// The schedule of the stream table. `None` is a manual schedule, or mode IMMEDIATE, in which triggers
+    /// The schedule of the stream table. `None` means a manual schedule, or mode IMMEDIATE, in which triggers
     /// keep the table up to date.
     pub schedule: Option<Schedule>,
     /// The refresh status of the stream table.
     pub status: Status,
     /// Whether the stream table reads a source without capture. Nobody knows whether such a source changed,
-    /// so looking for changes means a recompute.
+    /// so finding changes requires a recompute.
     pub polls: bool,
 }
 
 impl Task {
-    /// Returns the period or the cron gap of the stream table's own schedule.
+    /// Returns the period, or the shortest gap of the cron line, of the stream table's schedule.
     pub(super) fn asked(&self) -> Option<Duration> {
         self.schedule.as_ref().and_then(Schedule::period)
     }
@@ -78,22 +78,22 @@ impl Task {
 pub struct Options {
     /// The shortest period (`min_schedule_seconds`).
     pub min_period: Duration,
-    /// The period of a 'calculated' schedule where no reader has a period.
+    /// The period of a 'calculated' schedule if no reader has a period.
     pub default_period: Duration,
-    /// The default period of a stream table that [polls](Task::polls), for which each look costs as much as a
-    /// full refresh.
+    /// The default period of a stream table that [polls](Task::polls). For such a table, each look costs as
+    /// much as a full refresh.
     pub poll_period: Duration,
     /// The greatest number of groups refreshed at one time (`max_concurrent_refreshes`).
     pub max_concurrent: usize,
-    /// The number of errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0
-    /// for never.
+    /// The number of errors in a row after which a stream table is suspended (`max_consecutive_errors`). With
+    /// 0, it is never suspended.
     pub max_consecutive_errors: u32,
     /// The wait after the first error; each further error doubles the wait.
     pub backoff_first: Duration,
     /// The longest wait after an error.
     pub backoff_cap: Duration,
-    /// The share of a period, 0 to 1, by which a refresh may come early, so that the refreshes of tables with
-    /// equal periods spread out.
+    /// The share of a period, 0 to 1, by which a refresh may come early. The refreshes of tables with equal
+    /// periods therefore spread out.
     pub jitter: f64,
 }
 
@@ -116,21 +116,21 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Refresh the members together, over one snapshot, in their order (sources before readers).
+    /// Refreshes the members together, over one snapshot, in their order (sources before readers).
     Refresh {
-        /// The consistency group that the members belong to, named by its least stream table.
+        /// The consistency group to which the members belong, identified by its least stream table.
         group: TableId,
-        /// The due stream tables, those with the same period that are refreshed with them, and all stream
-        /// tables of the group upstream of any of these.
+        /// The due stream tables, the stream tables with the same period that are refreshed with them, and
+        /// all stream tables of the group upstream of these.
         members: Vec<TableId>,
         /// The members that are due, by their own schedule or for a reader in another group.
         due: Vec<TableId>,
-        /// The members that [poll](Task::polls) and are to be recomputed. Such a member is due itself, or is
-        /// read by a due stream table that has a period. Other members that poll count as unchanged until
-        /// they are due.
+        /// The members that [poll](Task::polls) and must be recomputed. Such a member is due itself, or a due
+        /// stream table that has a period reads it. Other members that poll count as unchanged until they are
+        /// due.
         polled: Vec<TableId>,
     },
-    /// Mark a stream table as suspended, since it failed too often in a row.
+    /// Marks a stream table as suspended, since it failed too often in a row.
     Suspend {
         /// The stream table.
         id: TableId,
@@ -154,11 +154,11 @@ pub struct Plan {
     /// Suspensions, then refreshes in the order in which to start them. No two refreshes share a stream
     /// table.
     pub actions: Vec<Action>,
-    /// The time for the next call of [`next`](super::next), if no refresh ends before it; always later than
-    /// now. `None` where only an event (the end of a refresh, a resume, a new stream table) can make a stream
-    /// table due.
+    /// The time for the next call of [`next`](super::next), if no refresh ends before that time. The time is
+    /// always later than now. `None` if only an event (the end of a refresh, a resume, a new stream table)
+    /// can make a stream table due.
     pub wake: Option<Time>,
-    /// The due stream tables that cannot be refreshed until a suspended one is resumed.
+    /// The due stream tables that cannot be refreshed until a suspended stream table is resumed.
     pub blocked: Vec<Blocked>,
     /// Stream tables whose last refresh took more than four fifths of their period, each with the longer
     /// period in force.

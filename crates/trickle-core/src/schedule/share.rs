@@ -1,12 +1,12 @@
-//! The choice of the next refresh, where several owners share the refreshers of a database.
+//! The choice of the next refresh, if several owners share the refreshers of a database.
 //!
 //! A refresh may last for ever, since it runs code of its owner. If there are several owners, each has at
-//! most half of the refreshers (at least one), even while no other owner waits. An owner whose refresh
-//! becomes due later finds a free refresher, or finds refreshers of two other owners running.
+//! most half of the refreshers (at least one), even while no other owner waits. When another owner's refresh
+//! becomes due, there is a free refresher, or two other owners have running refreshers.
 
 use std::collections::BTreeMap;
 
-/// Returns how many of `most` refreshers each of `owners` owners may have, at least one.
+/// Returns how many of `most` refreshers each of `owners` owners may have. The number is at least one.
 pub fn share(owners: usize, most: usize) -> usize {
     if owners > 1 { (most / 2).max(1) } else { most }
 }
@@ -37,8 +37,8 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order owners request refreshes, and even if no refresh ends, no owner has more than a
-        /// share. Of two owners, each has a refresher once the owner has requested a refresh.
+        /// No owner has more than a share, in whatever order owners request refreshes, and even if no refresh
+        /// ends. If there are two owners, each owner has a refresher once it has requested a refresh.
         #[test]
         fn no_owner_keeps_another_waiting(asked in prop::collection::vec(0u32..2, 0..20), most in 2usize..9) {
             let (mut queue, mut at_work) = (Vec::new(), BTreeMap::new());

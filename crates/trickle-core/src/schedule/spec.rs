@@ -16,8 +16,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Schedule {
-    /// A greatest age of the contents (`30s`, `5m`, `1h30m`, `2d`, `1w`, `50ms`), in whole milliseconds, at
-    /// least one.
+    /// The greatest age of the contents (`30s`, `5m`, `1h30m`, `2d`, `1w`, `50ms`), in whole milliseconds. It
+    /// is at least one millisecond.
     Every(Duration),
     /// The times of a cron line (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
     Cron(Box<CronLine>),
@@ -33,10 +33,10 @@ const UNITS: [(&str, u64); 6] =
 const LONGEST: u64 = 366 * 86_400_000 * 100;
 
 impl Schedule {
-    /// Reads a schedule. Cron lines without a time zone of their own are in UTC.
+    /// Reads a schedule. Cron lines that do not name a time zone are in UTC.
     ///
     /// # Errors
-    /// 22023 with the reason and the forms that are accepted.
+    /// Fails with 22023; the error has the reason and the accepted formats.
     pub fn parse(text: &str) -> Result<Schedule> {
         Schedule::parse_in(text, "UTC")
     }
@@ -45,7 +45,7 @@ impl Schedule {
     /// `TimeZone`).
     ///
     /// # Errors
-    /// As [`Schedule::parse`].
+    /// Fails as [`Schedule::parse`] does.
     pub fn parse_in(text: &str, zone: &str) -> Result<Schedule> {
         let t = text.trim();
         if t.eq_ignore_ascii_case("calculated") {
@@ -59,8 +59,8 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// Returns the period of the schedule: the duration, or the shortest gap of a cron line; 'calculated' has
-    /// no period.
+    /// Returns the period of the schedule: the duration, or the shortest gap of a cron line. A 'calculated'
+    /// schedule has no period.
     pub fn period(&self) -> Option<Duration> {
         match self {
             Schedule::Every(d) => Some(*d),
@@ -135,9 +135,9 @@ impl From<Schedule> for String {
     }
 }
 
-/// A cron line of 5 fields, or of 6 fields with seconds first, in a time zone. Where clocks go forward, a
-/// fixed time that is skipped fires at the end of the gap, but a wildcard's skipped times do not fire. Where
-/// clocks go back, a fixed time that occurs twice fires once, but a wildcard's time fires both times.
+/// A cron line of 5 fields, or of 6 fields with seconds first, in a time zone. When clocks go forward, a
+/// fixed time that is skipped fires at the end of the gap, but the skipped times of a wildcard do not fire.
+/// When clocks go back, a fixed time that occurs twice fires once, but a wildcard's time fires both times.
 #[derive(Clone, Debug)]
 pub struct CronLine {
     text: String,
@@ -150,7 +150,7 @@ pub struct CronLine {
 /// The time from which the shortest gap is searched: the start of a leap year, so that every date occurs
 /// after it.
 const GAP_FROM: i64 = 946_684_800_000;
-/// The number of occurrences that the search for the shortest gap reads; a line that repeats every hour has
+/// The number of occurrences that the search for the shortest gap reads. A line that repeats every hour has
 /// fewer different gaps.
 const GAP_OCCURRENCES: usize = 64;
 
@@ -158,8 +158,8 @@ impl CronLine {
     /// Reads a cron line in the time zone of a prefix `TZ=Area/City`, or else in `zone`.
     ///
     /// # Errors
-    /// 22023, if the line has not 5 or 6 fields, a field is out of range, the time zone is unknown, or no
-    /// such date ever comes.
+    /// Fails with 22023 if the line does not have 5 or 6 fields, a field is out of range, the time zone is
+    /// unknown, or no such date exists.
     pub fn parse_in(text: &str, zone: &str) -> Result<CronLine> {
         let text = text.trim();
         let bad = |why: String| {
@@ -212,7 +212,7 @@ impl CronLine {
         Ok(parsed)
     }
 
-    /// Returns the first time strictly after `t`; `None` where the calendar ends.
+    /// Returns the first time strictly after `t`. Returns `None` where the calendar ends.
     pub fn next_after(&self, t: Time) -> Option<Time> {
         let from = Timestamp::from_millisecond(t.0).ok()?.to_zoned(self.zone.clone());
         let at = self.cron.find_next_occurrence(&from, false).ok()?;

@@ -25,7 +25,7 @@ fn t(n: u32) -> TableId {
 fn dag(edges: &[(u32, Vec<u32>)]) -> Dag {
     dag_apart(edges, &[])
 }
-/// Builds a graph in which the tables `apart` stand apart.
+/// Builds a graph in which the tables `apart` are refreshed apart.
 fn dag_apart(edges: &[(u32, Vec<u32>)], apart: &[u32]) -> Dag {
     Dag::build(edges.iter().map(|(id, sources)| StreamTableNode {
         id: t(*id),
@@ -108,7 +108,8 @@ fn cron_lines_are_read_and_refused() {
 #[test]
 fn cron_follows_the_clocks_of_its_time_zone() {
     let c = CronLine::parse_in("30 2 * * *", "Europe/Berlin").unwrap();
-    // 02:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: the line still fires once a day.
+    // The time 02:30 does not exist on 2026-03-29, and exists twice on 2026-10-25. The line still fires once
+    // a day.
     let mut at = time("2026-03-27T12:00:00Z");
     let mut days = Vec::new();
     for _ in 0..3 {
@@ -128,7 +129,7 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
             ("Europe/Berlin", "2026-03-28T22:00:00Z"),
             ("Europe/Berlin", "2026-10-24T22:00:00Z"),
             ("America/New_York", "2026-11-01T03:00:00Z"),
-            // The clocks of Lord Howe change by half an hour.
+            // On Lord Howe Island, clocks change by half an hour.
             ("Australia/Lord_Howe", "2026-04-04T12:00:00Z"),
         ] {
             let (c, mut at) = (CronLine::parse_in(line, zone).unwrap(), time(day));
@@ -136,7 +137,7 @@ fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
             while at < end {
                 let next = c.next_after(at).unwrap();
                 let gap = next.since(at);
-                // The half hour of Lord Howe moves the full hours.
+                // On Lord Howe Island, the change by half an hour moves the full hours.
                 let whole = zone != "Australia/Lord_Howe" || every < 1800;
                 assert!(
                     gap == secs(every) || !whole && gap <= secs(every * 3 / 2),
@@ -213,7 +214,7 @@ fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Table 11 reads table 10, which polls, so that it is not known whether table 10 has changes.
+/// Table 11 reads table 10. Table 10 polls, so nobody knows whether it has changes.
 #[test]
 fn polled_tables_are_recomputed_when_due_or_when_a_reader_is() {
     let d = dag(&[(10, vec![1]), (11, vec![10, 2])]);
@@ -255,8 +256,8 @@ fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
     assert_eq!(late.wake, Some(Time(86_400_000)));
 }
 
-/// Tables 11 and 12 read table 10, and table 13 joins 11 and 12. Tables with equal periods are only refreshed
-/// together.
+/// Tables 11 and 12 read table 10, and table 13 joins 11 and 12. Tables with equal periods are always
+/// refreshed together.
 #[test]
 fn linked_tables_with_equal_periods_refresh_together() {
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])]);
@@ -285,7 +286,7 @@ fn linked_tables_with_equal_periods_refresh_together() {
         (seen.iter().filter(|s| **s == [10, 11, 12]), seen.iter().filter(|s| **s == [10, 11, 12, 13]));
     assert_eq!(both.count() + four.clone().count(), seen.len(), "{seen:?}");
     assert!(seen.len() < 28 && (3..6).contains(&four.count()), "no more often than their periods: {seen:?}");
-    // A table that failed delays none of the other tables, and is tried by itself after them.
+    // A table that failed does not delay the other tables, and is tried by itself after them.
     tasks.values_mut().for_each(|t| t.status = done(now.0, now.0));
     tasks.get_mut(&t(11)).unwrap().status.consecutive_errors = 1;
     let after = next(&d, &tasks, &exact(), now.after(secs(1)));
@@ -359,8 +360,8 @@ fn many_stream_tables_do_not_start_together() {
         }
         now = plan.wake.unwrap();
     }
-    // The first refresh comes within a tenth of a period after the scheduler knows the table; later ones come
-    // up to a tenth of a period early.
+    // The first refresh comes within a tenth of a period after the scheduler first knows the table. Later
+    // refreshes come up to a tenth of a period early.
     let most = starts.values().map(Vec::len).max().unwrap();
     assert!(most < 75, "{most} in one second");
     let first: usize = starts.range(..6).map(|(_, ids)| ids.len()).sum();
@@ -373,8 +374,8 @@ fn many_stream_tables_do_not_start_together() {
     }
 }
 
-/// The slowest table starts first, so that all refreshes end soonest, but a table that is due for a whole
-/// period goes before slower ones.
+/// The slowest table starts first, so that all refreshes end soonest. A table that has been due for a whole
+/// period, however, goes before slower tables.
 #[test]
 fn longest_refresh_starts_first_unless_another_waited_a_period() {
     let d = dag(&[(10, vec![1]), (11, vec![2]), (12, vec![3])]);
@@ -399,7 +400,7 @@ fn longest_refresh_starts_first_unless_another_waited_a_period() {
     assert_eq!(refreshed(&next(&d, &late, &one, Time(221_000)).actions), [[10]]);
 }
 
-/// The last recorded refresh tells a new scheduler up to which time cron times were served.
+/// The last recorded refresh tells a new scheduler which cron times already had their refresh.
 #[test]
 fn a_missed_clock_time_is_made_up_for_once() {
     let d = dag(&[(10, vec![1])]);
@@ -446,7 +447,7 @@ fn errors_back_off_then_suspend_and_block_what_is_downstream() {
         ]
         .into()
     };
-    // The failed table and its reader wait; the other table of their group is refreshed.
+    // The failed table and its reader wait. The other table of their group is refreshed.
     let p = next(&d, &tasks(3), &o, Time(2_000));
     assert_eq!(refreshed(&p.actions), [[12]]);
     assert_eq!(p.wake, Some(Time(4_000)));
@@ -469,8 +470,8 @@ fn a_thousand_equal_periods_are_spread_by_jitter() {
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
 }
 
-/// Two stream tables whose refreshes take as long as their periods are never idle at the same time. A reader
-/// of both is refreshed all the same, from their present contents.
+/// The refreshes of two stream tables take as long as their periods, so the two are never idle at the same
+/// time. A reader of both is still refreshed, from their present contents.
 #[test]
 fn sources_that_are_always_at_work_keep_no_reader_waiting() {
     let d = dag_apart(&[(10, vec![1]), (11, vec![2]), (12, vec![10, 11])], &[12]);
@@ -497,12 +498,12 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     let tasks = |upstream, reader| -> BTreeMap<TableId, Task> {
         [(t(10), task(None, upstream)), (t(11), task(every(10), reader))].into()
     };
-    // The clock was set back by less than a period: the table waits until its next time.
+    // If the clock was set back by less than a period, the table waits until its next time.
     let little = next(&d, &tasks(done(0, 0), ahead(9_000)), &exact(), Time(1_000));
     assert_eq!((little.actions.len(), little.wake), (0, Some(Time(19_000))));
-    // The clock was set back by more than a period: the table is due at once. The table waits for its source
-    // if the time of the source's last refresh lies in the future too. The table stays due until its refresh
-    // is done.
+    // If the clock was set back by more than a period, the table is due at once. The table waits for its
+    // source if the time of the source's last refresh lies in the future too. The table stays due until its
+    // refresh is done.
     for now in [1_000, 1_500, 40_000] {
         let far =
             |upstream| refreshed(&next(&d, &tasks(upstream, ahead(9_000_000)), &exact(), Time(now)).actions);
@@ -521,8 +522,8 @@ fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
     assert_eq!(wait(9_000_000, 20_000), (vec![vec![10]], None));
 }
 
-/// Stream tables with ids from 10 that read base tables 1..3 or earlier stream tables, with their schedules,
-/// durations and failure patterns, and the tables that stand apart.
+/// Stream tables with ids from 10, which read base tables 1..3 or earlier stream tables. Each has a schedule,
+/// a duration and a failure pattern, and some are refreshed apart.
 type World = (Vec<(u32, Vec<u32>)>, Vec<Option<Schedule>>, Vec<(u64, u8)>, Vec<u32>);
 
 fn worlds() -> impl Strategy<Value = World> {
@@ -582,9 +583,10 @@ fn a_long_period_is_kept_while_short_ones_overload_refreshers() {
     keeps_everything_fresh(&(edges, schedules, costs, vec![]), 1, false).unwrap();
 }
 
-/// Runs a model of a refresher that looks only at the time `wake`, or when a refresh has ended. No table is
-/// refreshed twice at one time, groups are complete and in order, and the limit is respected. The time `wake`
-/// lies in the future, and every table with a schedule is refreshed in time.
+/// Runs a model of a refresher that looks only at the time `wake`, or when a refresh has ended. The model
+/// checks that no table has two refreshes at the same time, that groups are complete and in order, and that
+/// the limit is respected. It also checks that `wake` lies in the future, and that every table with a
+/// schedule is refreshed in time.
 fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(), TestCaseError> {
     let (edges, schedules, costs, apart) = world;
     let d = dag_apart(edges, apart);
@@ -627,11 +629,11 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
                     if of(s) == of(*id) {
                         prop_assert!(members[..i].contains(&s), "{id} before its source {s}");
                     } else {
-                        // No table is refreshed beside a separate refresh of its source. A source whose
-                        // refresh ended now may be due again at this very time.
+                        // No table is refreshed while a separate refresh of its source runs. A source whose
+                        // refresh ended now may be due again at this moment.
                         prop_assert!(!source.running || source.last_start == Some(now), "{id} beside {s}");
-                        // The source was refreshed for this reader, unless this is a new try of the reader
-                        // after an error.
+                        // The source was refreshed for this reader, unless the reader is tried again after an
+                        // error.
                         let own = &tasks[id].status;
                         let newer = source.last_start > own.last_start;
                         prop_assert!(newer || own.consecutive_errors > 0 || !due.contains(id));
@@ -650,8 +652,8 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
         prop_assert!(then > now);
         now = then;
     }
-    // At most 12 tables of 3 s each are refreshed one after the other. Where each table of a chain fails now
-    // and then, each adds a wait of up to 30 s.
+    // At most 12 tables of 3 s each are refreshed one after the other. If the tables of a chain sometimes
+    // fail, each table adds a wait of up to 30 s.
     for (id, task) in &tasks {
         if task.schedule.is_some() {
             let last = task.status.last_start;
@@ -661,8 +663,8 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
     Ok(())
 }
 
-/// A table that met a lock does not wait for the next time of its schedule, which may be tomorrow; one that
-/// failed does.
+/// A table that could not get a lock does not wait for the next time of its schedule, which may be tomorrow.
+/// A table that failed does wait.
 #[test]
 fn what_was_in_somebodys_way_is_tried_again_soon() {
     let start = time("2026-03-02T05:00:00Z");
@@ -684,8 +686,8 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         assert_eq!(ready.len(), 1);
         agenda.begin(&ready[0], six, secs(100));
         assert!(changed(&mut agenda, six.after(secs(9))).is_empty(), "it is at work");
-        // The refresh waited 30 s for a lock. The next try comes after a quarter of that time, so the table
-        // is being refreshed for four fifths of the time.
+        // The refresh waited 30 s for a lock. The next try comes after a quarter of that time, so refreshes
+        // of the table take four fifths of the time.
         agenda.ended(&ready[0], Outcome::Later, six.after(secs(30)), secs(130));
         let again = six.after(Duration::from_millis(37_500));
         assert_eq!(agenda.wake(six.after(secs(30))), Some(again));

@@ -1,9 +1,9 @@
 //! Join conditions in a form for which PostgreSQL can use a hash table or an index.
 //!
-//! For `IS NOT DISTINCT FROM` PostgreSQL can use neither of them (a join took 2.8 s, and 14 ms with
-//! equality). If one operand of such a condition is never NULL, `=` is written instead. If both operands may
-//! be NULL, the rows are split into disjoint patterns, by which of their keys are NULL. In each pattern the
-//! condition is a conjunction of `=` and `IS NULL`.
+//! For `IS NOT DISTINCT FROM`, PostgreSQL can use neither of them (a join took 2.8 s, and with equality 14
+//! ms). If one operand of such a condition is never NULL, `=` is written instead. If both operands may be
+//! NULL, the rows are split into disjoint patterns. The set of NULL keys in a row decides the row's pattern.
+//! In each pattern, the condition is a conjunction of `=` and `IS NULL`.
 
 use super::ast::Scalar;
 use super::expr::scalar;
@@ -11,31 +11,31 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::Schema;
 use std::cell::LazyCell;
 
-/// The greatest number of NULL-safe keys for which each subset of NULL keys is a pattern.
+/// The greatest number of NULL-safe keys for which each possible set of NULL keys is a separate pattern.
 const SPLIT: usize = 3;
 
-/// A join condition that reads the columns of a left side and then of a right side.
+/// A join condition. It reads the columns of the left input, then those of the right input.
 pub(crate) struct Condition {
     plain: Vec<Expr>,
-    /// The NULL-safe equalities between expressions that may be NULL. The expression of the left side comes
-    /// first.
+    /// The NULL-safe equalities between expressions that may be NULL. The expression over the left input
+    /// comes first.
     safe: Vec<(Expr, Expr)>,
 }
 
-/// One of the disjoint cases of a join condition. A pattern has the rows of the left side that satisfy
-/// `nulls` and `not_nulls`. Each row is in exactly one pattern. A row of the pattern has the partners for
-/// which `both` is true.
+/// One of the disjoint cases of a join condition. A pattern contains the rows of the left input that satisfy
+/// `nulls` and `not_nulls`. Each row is in exactly one pattern. The partners of a row in the pattern are the
+/// rows for which `both` is true.
 pub(crate) struct Pattern {
-    /// The conditions that say which keys of the left side are NULL.
+    /// The conditions that say which keys of the left input are NULL.
     pub(crate) nulls: Vec<Scalar>,
-    /// The conditions that say which keys of the left side are not NULL. They follow from `both`.
+    /// The conditions that say which keys of the left input are not NULL. They follow from `both`.
     pub(crate) not_nulls: Vec<Scalar>,
-    /// The conditions under which a row of the pattern and a row of the right side match.
+    /// The conditions under which a row of the pattern and a row of the right input match.
     pub(crate) both: Vec<Scalar>,
 }
 
 impl Condition {
-    /// Splits the condition `on`, which reads the columns of `left` and then of `right`.
+    /// Splits the condition `on`, which reads the columns of `left`, then those of `right`.
     pub(crate) fn new(on: &Expr, left: &Schema, right: &Schema) -> Condition {
         let width = left.len();
         let mut condition = Condition { plain: Vec::new(), safe: Vec::new() };
@@ -61,7 +61,7 @@ impl Condition {
         condition
     }
 
-    /// Whether one pattern, and so one conjunction, is the whole condition.
+    /// Whether the whole condition is one pattern, and therefore one conjunction.
     pub(crate) fn is_simple(&self) -> bool {
         self.safe.is_empty()
     }
@@ -74,7 +74,7 @@ impl Condition {
         }
     }
 
-    /// Returns the pattern with number `index`. `columns` are the columns of both sides.
+    /// Returns the pattern with number `index`. `columns` are the columns of both inputs.
     pub(crate) fn pattern(&self, index: usize, columns: &[Scalar]) -> Pattern {
         let both = self.plain.iter().map(|e| scalar(e, columns)).collect();
         let mut pattern = Pattern { nulls: Vec::new(), not_nulls: Vec::new(), both };

@@ -8,8 +8,8 @@ use crate::ident::{Ident, NameSet};
 use crate::rel::Expand;
 
 impl RenderContext<'_> {
-    /// Puts the rows of function calls beside the rows of a block. The calls may read the FROM items of the
-    /// block.
+    /// Joins the rows of a block with the rows that function calls return. The calls may read the FROM items
+    /// of the block.
     pub(crate) fn expanded(&mut self, block: Block, e: &Expand) -> Block {
         let mut names = NameSet::new();
         let width = block.columns.len();

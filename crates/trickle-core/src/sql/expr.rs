@@ -71,13 +71,14 @@ pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scal
     if sig.form.is_empty() { Scalar::Call(name(sig), args) } else { Scalar::Form(sig.form.clone(), args) }
 }
 
-/// Renders `(SELECT r FROM (SELECT a, …) AS r(name, …))`. Only such a row value has fields with chosen names.
+/// Renders `(SELECT r FROM (SELECT a, …) AS r(name, …))`. Only in such a row value can the names of the
+/// fields be chosen.
 fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
     let mut names = NameSet::new();
     let columns: Vec<Ident> = sig.columns.iter().map(Ident::from).collect();
     columns.iter().for_each(|c| names.reserve(c.clone()));
-    // The alias contains a space. A column of an enclosing query with the name of the alias would otherwise
-    // take precedence over the alias.
+    // The alias contains a space, so that it hardly equals the name of a column. A column of an enclosing
+    // query with the same name would take precedence over the alias.
     let alias = names.fresh("trickle row");
     let items = values.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
     let one = Query::select(Select { items, ..Select::default() });
@@ -116,8 +117,8 @@ fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {
     keys.iter().map(key).collect()
 }
 
-/// Renders the call of an aggregate over the rows of a block. Rows with equal keys in the call's ORDER BY
-/// come in the order of the keys' images.
+/// Renders the call of an aggregate over the rows of a block. Rows with equal keys in the call's ORDER BY are
+/// ordered by the images of the keys.
 pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
     if let Some(extreme) = extreme(call, columns) {
         return extreme;
@@ -159,8 +160,8 @@ pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: 
     order
 }
 
-/// Renders a call over a window. The window has rows of a block. Order keys that are constant make all rows
-/// peers, as does a missing ORDER BY.
+/// Renders a window function call over the rows of a block. If all order keys are constant, all rows are
+/// peers, as without ORDER BY.
 pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], columns: &[Scalar]) -> Scalar {
     let column = |c: usize| columns.get(c).cloned();
     let bound = |b: &Bound, unbounded: FrameBound| match b {

@@ -1,4 +1,4 @@
-//! The SQL of an operator: an open block, which the reader may extend, or a closed query.
+//! The SQL of an operator: an open block, which the reading operator may extend, or a closed query.
 
 use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
 use super::render::Named;
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::Schema;
 use crate::ident::{Ident, MAX_BYTES, NameSet};
 
-/// The SQL that computes an operator, with the physical facts on which readers rely.
+/// The SQL that computes an operator, with the physical facts on which the reading operators rely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fragment {
     /// The query that computes the rows.
@@ -20,9 +20,10 @@ pub struct Fragment {
 /// The query of a [`Fragment`], open or closed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Selections, projections and joins. A reader may add items to FROM and conditions to WHERE.
+    /// Selections, projections and joins. The reading operator may add items to FROM and conditions to WHERE.
     Open(Block),
-    /// A grouping, a DISTINCT, a set operation or a list of rows. A reader can only select from this query.
+    /// A grouping, a DISTINCT, a set operation or a list of rows. The reading operator can only select from
+    /// this query.
     Closed(Closed),
 }
 
@@ -46,7 +47,7 @@ pub struct Closed {
     pub set: SetExpr,
     /// The names of the query's columns.
     pub names: Names,
-    /// Whether the last column is the weight. If it is not, each row counts once.
+    /// Whether the last column is the weight. Otherwise each row counts once.
     pub weighted: bool,
 }
 
@@ -109,7 +110,7 @@ impl Weight {
             _ => None,
         }
     }
-    /// Returns the sum of the weights of a group, as an aggregate whose type is `bigint` or `numeric`.
+    /// Returns the sum of the weights of a group, as an aggregate of type `bigint` or `numeric`.
     pub fn sum(&self) -> Scalar {
         match (self.factors.is_empty(), self.negative) {
             (true, false) => Scalar::aggregate("count", Vec::new()),
@@ -133,7 +134,7 @@ impl Names {
         let fits = |l: &str| !matches!(l, "" | "w") && l.len() <= MAX_BYTES && !l.contains('\0');
         let unique = |i: usize| columns[..i].iter().all(|c| c.label != columns[i].label);
         if columns.len() <= 16 && (0..columns.len()).all(|i| fits(&columns[i].label) && unique(i)) {
-            // In most schemas, the labels can be the names.
+            // In most schemas, the labels can serve as the names.
             let columns = columns.iter().map(|c| Ident::from(&c.label)).collect();
             return Names { columns, weight: Ident::fixed("w") };
         }
@@ -190,7 +191,7 @@ impl Block {
         Select { items, from: self.from, filter: self.filter, ..Select::default() }
     }
 
-    /// Returns the cross join of the FROM items; `None` where the block has no items.
+    /// Returns the cross join of the FROM items. Returns `None` where the block has no items.
     pub(crate) fn tree(&self) -> Option<FromItem> {
         self.from.iter().cloned().reduce(|left, right| FromItem::Join {
             kind: JoinKind::Cross,
@@ -216,8 +217,8 @@ impl Block {
         cheap && self.filter.is_empty()
     }
 
-    /// Returns the common table expression whose columns the block reads unchanged. The block's weight may be
-    /// any. Returns `None` where the block does more.
+    /// Returns the common table expression whose columns the block reads unchanged. The block may have any
+    /// weight. Returns `None` where the block does more than read columns.
     pub(crate) fn as_relation(&self) -> Option<Named> {
         let [FromItem::Relation { name, .. }] = self.from.as_slice() else { return None };
         let column = |s: &Scalar| if let Scalar::Column { name, .. } = s { Some(name.clone()) } else { None };
@@ -226,7 +227,7 @@ impl Block {
             .then(|| Named { relation: name.name.clone(), columns })
     }
 
-    /// Whether the block reads the columns of one FROM item and does not compute others.
+    /// Whether all columns of the block are plain columns of one FROM item.
     pub(crate) fn is_bare(&self) -> bool {
         self.from.len() == 1 && self.columns.iter().all(|c| matches!(c, Scalar::Column { .. }))
     }
@@ -276,7 +277,7 @@ impl Fragment {
     /// Fails where a row of the fragment may have a weight below 1.
     ///
     /// # Errors
-    /// An error if the plan breaks the contract of `op`, which needs positive weights.
+    /// Fails if the plan breaks the contract of `op`, which needs positive weights.
     pub fn require_positive(&self, op: &str) -> Result<()> {
         if self.positive {
             return Ok(());

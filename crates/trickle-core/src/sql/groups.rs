@@ -47,12 +47,13 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
 pub(crate) enum Same {
     /// Two rows are the same if they are equal under `=`, with NULL equal to NULL.
     Value,
-    /// Two rows are the same if they are written alike.
+    /// Two rows are the same if they have the same images.
     Image,
 }
 
-/// Returns an expression that differs for equal values that are written differently. Returns `None` where
-/// equal values of the type are always written alike. The expression is rendered from [`Expr::image`].
+/// Returns an expression that has different values for equal values with different images. Returns `None`
+/// where equal values of the type always have the same image. The expression is rendered from
+/// [`Expr::image`].
 pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     if ty.is_exact() {
         return None;
@@ -60,11 +61,11 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
-/// Returns the condition that two values of a type differ in value or in the way they are written.
+/// Returns the condition that two values of a type differ in value or in image.
 pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar {
     let differ = |a: Scalar, b: Scalar| match nullable {
         true => a.same_as(b).negated(),
-        // Of a type that is not built in, the engine knows only the operator `=`.
+        // For a type that is not built in, the engine knows only the operator `=`.
         false if matches!(ty, Type::Other(_)) => a.equals(b).negated(),
         false => a.op("<>", b),
     };
@@ -75,8 +76,9 @@ pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar
     Scalar::or([differ(a, b)].into_iter().chain(images))
 }
 
-/// Returns the value of a column in a group of at most one row, and NULL for no row. Arrays are converted to
-/// text and back, since `array_agg` of arrays would return an array of two dimensions.
+/// Returns the value of a column in a group that has at most one row. Without a row, the value is NULL.
+/// Arrays are converted to text and back, since `array_agg` of arrays would return an array of two
+/// dimensions.
 fn only(value: Scalar, ty: &Type) -> Scalar {
     let first = |v: Scalar| {
         let all = Scalar::aggregate("array_agg", vec![v]);
@@ -101,7 +103,7 @@ impl RenderContext<'_> {
     ) -> Closed {
         let names = self.output();
         if keys.is_empty() && values.is_empty() {
-            // If no value has an aggregate, only a HAVING makes the query return one group.
+            // If no value contains an aggregate, only a HAVING makes the query return one group.
             having.push(Scalar::bool(true));
         }
         let keyed = keys.iter().filter_map(|k| block.columns.get(*k)).cloned();
@@ -114,7 +116,7 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
     }
 
-    /// Adds the values of calls over windows behind the columns of a block. Each row of the block must have
+    /// Appends the values of window function calls to the columns of a block. Each row of the block must have
     /// weight 1.
     pub(crate) fn windowed(&mut self, block: Block, values: Vec<Scalar>) -> Closed {
         let names = self.output();
@@ -123,17 +125,17 @@ impl RenderContext<'_> {
         Closed::select(block.select(items), names, false)
     }
 
-    /// Merges the rows that `same` counts as the same, and adds up their weights. A row stays if its sum
-    /// satisfies `sum op 0`; other rows are dropped. Values of a column without an equality operator are
-    /// grouped by their text, and converted back from the text. Values that can only be sorted are grouped by
-    /// their text too, if another column can only be hashed.
+    /// Merges the rows that are the same by the criterion `same`, and adds up their weights. A row stays if
+    /// its sum satisfies `sum op 0`; other rows are dropped. Values of a column without an equality operator
+    /// are grouped by their text, and converted back from the text. Values that can only be sorted are
+    /// grouped by their text too, if another column can only be hashed.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
         let mut group_by = Vec::new();
         let mut items = Vec::new();
-        // PostgreSQL groups either by sorting or by hashing. If one type can only be hashed, the exact types
-        // that can only be sorted are grouped by their text.
+        // PostgreSQL groups either by sorting or by hashing. If one column's type can only be hashed, columns
+        // of exact types that can only be sorted are grouped by their text.
         let hashed = schema.columns().iter().any(|c| c.ty.has_equality() && !c.ty.is_ordered());
         for (((position, column), value), name) in
             (1i32..).zip(schema.columns()).zip(&block.columns).zip(&names.columns)
@@ -157,7 +159,7 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, true)
     }
 
-    /// Returns a fragment with each row of node `of` once, with its whole weight.
+    /// Returns a fragment that has each row of node `of` once, with its whole weight.
     pub(crate) fn consolidate(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         if fragment.consolidated {
             return fragment;
@@ -167,8 +169,8 @@ impl RenderContext<'_> {
         Fragment::closed(self.merged(block, of, Same::Image, "<>"), positive, true)
     }
 
-    /// Renders, for each value of the first `keys` columns, the only row, and whether there are several rows.
-    /// With `once`, each value has at most one row.
+    /// Renders one row for each value of the first `keys` columns: the only input row with this value, and
+    /// whether there are several such rows. With `once`, each value has at most one input row.
     pub(crate) fn single(&mut self, block: Block, of: NodeId, keys: usize, once: bool) -> Body {
         if once && keys > 0 {
             let columns = block.columns.iter().cloned().chain([Scalar::bool(false)]).collect();
@@ -208,7 +210,7 @@ impl RenderContext<'_> {
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
-    /// Returns the sum of fragments. Each fragment computes the node beside it.
+    /// Returns the sum of fragments. Each fragment computes the node that is paired with it.
     pub(crate) fn union_all(&mut self, inputs: Vec<(Fragment, &NodeId)>) -> Closed {
         let names = self.output();
         let weighted = inputs.iter().any(|(f, _)| f.is_weighted());

@@ -9,10 +9,10 @@ use super::render::RenderContext;
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::NodeId;
 
-/// The method by which rows without a partner are found.
+/// The method that finds rows without a partner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// PostgreSQL chooses the method. It may choose an anti-join, which may hash the whole right side.
+    /// PostgreSQL chooses the method. It may choose an anti-join, which may hash the whole right input.
     AsPlanned,
     /// An index lookup is made for each row. An OFFSET in the subquery keeps PostgreSQL from turning the
     /// subquery into an anti-join.
@@ -22,14 +22,16 @@ pub(super) enum Lookup {
 /// An operand of a join: its block, and the node that the block computes.
 type Side = (Block, NodeId);
 
-/// Returns the weight of the rows that an outer join pads. A missing partner has weight 1.
+/// Returns the weight that one operand of an outer join contributes to a row. A missing partner contributes
+/// weight 1.
 fn padded(weight: Weight) -> Weight {
     if weight.is_one() { weight } else { Weight::of(weight.scalar().coalesce(Scalar::int8(1))) }
 }
 
 impl RenderContext<'_> {
-    /// Renders each pattern of a condition with `each`, and returns the sum of the results. For one pattern
-    /// the result is an open block. For several patterns, both operands are read once for each pattern.
+    /// Renders each pattern of a condition with `each`, and returns the sum of the results. If there is one
+    /// pattern, the result is an open block. If there are several, both operands are read once for each
+    /// pattern.
     fn per_pattern(
         &mut self,
         (left, l): Side,
@@ -89,7 +91,8 @@ impl RenderContext<'_> {
         block
     }
 
-    /// Renders the rows of `left` that have a partner in `right`. If `anti`, renders the rows that have none.
+    /// Renders the rows of `left` that have a partner in `right`. If `anti`, renders the rows without a
+    /// partner.
     pub(crate) fn exists(&mut self, left: Side, right: Side, on: &Condition, anti: bool) -> Body {
         let of = left.1;
         let names = move |cx: &Self| Names::of(cx.graph().schema(of));
@@ -106,8 +109,8 @@ impl RenderContext<'_> {
         })
     }
 
-    /// Renders the rows of `left` that have no partner in `right`. `left` is read only once, even if keys may
-    /// be NULL, so `left` may be large.
+    /// Renders the rows of `left` that have no partner in `right`. `left` may be large, since it is read only
+    /// once, even if keys may be NULL.
     pub(crate) fn unmatched(&mut self, (mut left, _): Side, (right, r): Side, on: &Condition) -> Body {
         let right = self.shareable(right, r);
         let none = self.no_partner(&left.columns, &right, on, Lookup::AsPlanned, |_, _| Vec::new());
@@ -115,9 +118,9 @@ impl RenderContext<'_> {
         Body::Open(left)
     }
 
-    /// Returns conditions that together say that a row has no partner in `right`. Only rows of `right` that
-    /// satisfy `more` too count as partners. Each pattern has a condition of its own, so that each condition
-    /// can be tested by a lookup.
+    /// Returns conditions that together say that a row has no partner in `right`. Rows of `right` count as
+    /// partners only if they also satisfy `more`. Each pattern has a separate condition, so that a lookup can
+    /// test each condition.
     pub(super) fn no_partner(
         &mut self,
         row: &[Scalar],
@@ -140,9 +143,10 @@ impl RenderContext<'_> {
         all
     }
 
-    /// Makes the block an operand that an outer join may pad. The columns of such an operand must be bare
-    /// columns of a relation, since an expression computed after the join might not be NULL in padded rows. A
-    /// condition with a subquery stays inside the relation, where it is a semi-join of this operand alone.
+    /// Turns the block into an operand that an outer join may pad with NULLs. The columns of such an operand
+    /// must be plain columns of a relation. An expression that is computed after the join might not be NULL
+    /// in padded rows. A condition with a subquery stays inside the relation, where it is a semi-join of this
+    /// operand only.
     fn operand(&mut self, block: Block, of: NodeId) -> Block {
         let simple = |f: &Scalar| !matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if block.is_bare() && block.filter.iter().all(simple) { block } else { self.enclosed(block, of) }
@@ -185,7 +189,7 @@ impl RenderContext<'_> {
     }
 
     /// Renders `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, which works for every condition.
-    /// `swapped` is the condition `on` with the two sides exchanged.
+    /// `swapped` is the condition `on` with the two inputs exchanged.
     pub(crate) fn full_join_by_parts(
         &mut self,
         (left, l): Side,
@@ -220,9 +224,9 @@ fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
     Block { from, filter: left.filter, columns, weight: left.weight.times(padded(right.weight)) }
 }
 
-/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for an anti-join with the condition `(a = b AND …) IS NOT
-/// FALSE`. The two forms have the same three-valued logic, but only for NOT IN can PostgreSQL use a hash
-/// table. Returns `None` for a condition of another form.
+/// Returns `(a, …) NOT IN (SELECT b, … FROM right)` for an anti-join with the condition
+/// `(a = b AND …) IS NOT FALSE`. Both have the same three-valued logic, but PostgreSQL can use a hash table
+/// only for NOT IN. Returns `None` for any other condition.
 pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar> {
     let ExprKind::Is { arg, test: IsTest::False, negated: true } = on.kind() else { return None };
     let width = left.len();

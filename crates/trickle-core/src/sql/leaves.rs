@@ -41,9 +41,9 @@ impl RenderContext<'_> {
             _ => weight.clone().cast(Type::Int8),
         });
         let Some(counted) = changes.counted else { return Ok(block) };
-        // The planner expects that an equation between two expressions over the same row is true for one row
-        // in 200. With this equation the planner's estimate for the buffer is low, whatever statistics the
-        // buffer has.
+        // The planner expects that an equality of two expressions over the same row holds for one row in 200.
+        // With such an equality, the planner's estimate for the buffer is low, whatever statistics the buffer
+        // has.
         block.filter.push(weight.clone().equals(weight.op("*", Scalar::int4(1))));
         let Closed { set: read, names, .. } = block.close(self.output(), true);
         let rows = self.expecting(read, counted);
@@ -55,10 +55,11 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Adds an arm without rows to weighted rows for which the planner's estimate is close to 0. For this arm
-    /// the planner expects as many rows as were counted: it expects n rows from `generate_series(1, n)`, and
-    /// expects that a condition without columns is true. The values of the arm are NULL, but the planner
-    /// cannot know this. The planner therefore keeps the arm under every condition of a reader.
+    /// Adds a UNION ALL arm without rows to weighted rows for which the planner's estimate is close to 0. For
+    /// this arm, the planner expects as many rows as were counted. It expects n rows from
+    /// `generate_series(1, n)`, and assumes that a condition without columns is true. The values of the arm
+    /// are NULL, but the planner cannot know this. The planner therefore keeps the arm, whatever conditions
+    /// the reading operator adds.
     fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
         let (floor, n) = (self.alias("floor"), Ident::fixed("n"));
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
@@ -131,7 +132,7 @@ fn pick(columns: &[Ident], positions: &[usize]) -> Vec<Ident> {
     positions.iter().filter_map(|p| columns.get(*p)).cloned().collect()
 }
 
-/// Returns the select list of `SELECT 1`, for a subquery of which only the existence of rows matters.
+/// Returns the select list of `SELECT 1`, for a subquery that is only tested for the existence of rows.
 pub(super) fn one() -> Vec<SelectItem> {
     vec![SelectItem { expr: Scalar::int4(1), name: None }]
 }

@@ -3,9 +3,9 @@
 //!
 //! The functions [`render_query`] and [`render_delta`] turn a plan into a typed syntax tree ([`ast`]), with
 //! names made from the labels of the plan. The function [`print()`] writes the tree as text. Physical facts
-//! have types. A [`Fragment`] says which [`Weight`] its rows have. It also says whether it is positive (no
-//! weight below 1) and consolidated (each row once, weight ≠ 0). After each operator is rendered, these facts
-//! are compared with the facts that the plan claims.
+//! about rows are part of the types. A [`Fragment`] says which [`Weight`] its rows have. It also says whether
+//! it is positive (no weight below 1) and consolidated (each row once, weight ≠ 0). After each operator is
+//! rendered, these facts are compared with the plan's claims.
 
 pub mod ast;
 mod condition;
@@ -45,13 +45,13 @@ pub(crate) use joins::not_in;
 
 use crate::error::Result;
 
-/// The SQL by which PostgreSQL computes an operator.
+/// The rendering of an operator as SQL.
 pub trait Render {
     /// Renders the operator. `inputs` are its rendered inputs, in the order of
     /// [`Relational::inputs`](crate::rel::Relational::inputs).
     ///
     /// # Errors
-    /// An error where an input is not positive although the operator needs it to be. An error where the
+    /// Fails if an input is not positive although the operator needs positive weights. Fails too if the
     /// context does not know a source.
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment>;
 }

@@ -13,7 +13,7 @@ pub(super) struct Naming<'g> {
 #[derive(Clone)]
 struct Named {
     name: Arc<str>,
-    /// The source tables that the node reads, in order of reading. Each occurs once.
+    /// The source tables that the node reads, in order of reading. Each table occurs once.
     tables: Arc<[Arc<str>]>,
 }
 
@@ -85,7 +85,8 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Join(_) | Rel::OuterJoin(_) => {
             let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
             match tables {
-                // A join of a table with itself would otherwise repeat the table's name for each occurrence.
+                // For a join of a table with itself, the name would otherwise contain the table's name
+                // several times.
                 [only] if sides.len() > 48.max(3 * only.len()) => format!("{only}_with_itself"),
                 _ => short(sides, tables),
             }
@@ -120,13 +121,13 @@ fn grouped(what: &str, graph: &Graph, id: NodeId, keys: usize) -> String {
     if keys == 0 { what.to_owned() } else { format!("{what}_by_{}", labels(graph, id, keys)) }
 }
 
-/// Returns the labels of the first `count` columns of a node, but of three columns at most.
+/// Returns the labels of the first `count` columns of a node, but at most three labels.
 fn labels(graph: &Graph, id: NodeId, count: usize) -> String {
     let columns = graph.schema(id).columns().iter().take(count.min(3));
     columns.map(|c| &*c.label).collect::<Vec<_>>().join("_")
 }
 
-/// Shortens a long name to its first table and the number of the other tables.
+/// Shortens a long name to the name of the first table and the number of the other tables.
 fn short(name: String, tables: &[Arc<str>]) -> String {
     match (name.len() > 48, tables) {
         (true, [first, rest @ ..]) if !rest.is_empty() => format!("{first}_and_{}_more", rest.len()),

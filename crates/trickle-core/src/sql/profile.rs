@@ -1,8 +1,8 @@
-//! The capabilities of a server, as data. A capability only chooses between SQL texts of equal meaning.
+//! The capabilities of a server, as data. A capability only decides between SQL texts of equal meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of a server, and its capabilities. No capability has an influence on results.
+/// The version of a server, and its capabilities. No capability affects results.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Profile {
@@ -20,7 +20,7 @@ pub struct Profile {
     pub nulls_not_distinct: bool,
     /// Whether the server has statement triggers with transition tables (since 10).
     pub statement_triggers: bool,
-    /// Whether the server spreads the rows of a table over nodes, by a key that the table declares.
+    /// Whether the server distributes the rows of a table over nodes, by a key that the table declares.
     pub distribution_key: bool,
 }
 

@@ -14,8 +14,8 @@ use crate::ident::{Ident, Qualified};
 use crate::rel::{Fixpoint, Recursion};
 use crate::types::Type;
 
-/// The known rows, which a recursion leaves out, and the forgotten rows, which it gives even if they are
-/// known.
+/// The known rows, which a recursion leaves out. Also the forgotten rows, which the recursion returns even if
+/// they are known.
 struct KnownRows {
     known: (Block, NodeId),
     forgotten: (Block, NodeId),
@@ -24,7 +24,8 @@ struct KnownRows {
 impl RenderContext<'_> {
     /// Renders `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`, and returns a
     /// block that reads `r`. PostgreSQL requires that the query of the step names `r` only once. The step's
-    /// condition is therefore not split into patterns, which would be arms of a sum.
+    /// condition is therefore not split into patterns, since each pattern would be an arm of a UNION ALL that
+    /// names `r`.
     pub(crate) fn recursion(&mut self, rec: &Recursion, inputs: Vec<Fragment>) -> Result<Block> {
         let mut inputs = inputs.into_iter();
         let mut next = |cx: &mut Self, of: NodeId| {
@@ -35,8 +36,8 @@ impl RenderContext<'_> {
         if rec.fixpoint() == Fixpoint::Distinct {
             (base.weight, side.weight) = (Weight::one(), Weight::one());
         }
-        // If a condition on the side's rows has a subquery, the condition is tested before these rows are
-        // paired with others.
+        // If a condition on the rows of the side contains a subquery, the condition is tested before these
+        // rows are joined.
         let query = |f: &Scalar| matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
         if side.filter.iter().any(query) {
             side = self.enclosed(side, rec.side());
@@ -83,8 +84,8 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Renders an arm of the UNION. Its columns get exactly the types that the columns of both arms must
-    /// have.
+    /// Renders an arm of the UNION. The arm's columns get exactly the types that the columns of both arms
+    /// must have.
     fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&KnownRows>) -> SetExpr {
         let schema = self.schema();
         if let Some(known) = known {
@@ -100,7 +101,7 @@ impl RenderContext<'_> {
     }
 
     /// Returns conditions that together say that a row is not known, or is known and forgotten. Each pattern
-    /// of NULLs in the columns has a condition of its own, so that each condition can be tested by a lookup.
+    /// of NULLs in the columns has a separate condition, so that a lookup can test each condition.
     fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &KnownRows) -> Vec<Scalar> {
         let (k, f) = (self.graph().schema(known.known.1), self.graph().schema(known.forgotten.1));
         let (outer, inner) = (same(schema, k), same(k, f));
@@ -114,9 +115,10 @@ impl RenderContext<'_> {
         })
     }
 
-    /// Returns the condition that a row equals no row of `right`. PostgreSQL tests it with a hash table of
-    /// all columns of `right`, none of which may be NULL. PostgreSQL cannot know how many rows a recursion
-    /// returns. If it expected few rows, it would otherwise compare each row with each row of `right`.
+    /// Returns the condition that a row equals no row of `right`. PostgreSQL tests the condition with a hash
+    /// table over all columns of `right`; these columns must not contain NULL. Any other condition could be
+    /// slow: PostgreSQL cannot know how many rows a recursion returns. If it expected few rows, it would
+    /// compare each row with each row of `right`.
     pub(crate) fn not_hashed(&mut self, row: &[Scalar], right: &Block) -> Scalar {
         let right = self.copy_block(right);
         let columns = right.columns.clone();
@@ -127,9 +129,9 @@ impl RenderContext<'_> {
 }
 
 /// Makes PostgreSQL expect as many rows in a round as the base has. Otherwise it would expect ten times as
-/// many. The rows get a limit that is never reached, and whose value PostgreSQL does not know
-/// when it plans. For the few rows of a change, PostgreSQL then looks up the partners in an index, if there
-/// is one, and does not hash the whole side.
+/// many. The rows get a limit that is never reached and whose value the planner does not know. For the few
+/// rows of a change, PostgreSQL then looks up partners in an index, if there is one. It does not hash the
+/// whole side.
 fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {
     let columns = names.columns.iter().chain(weighted.then_some(&names.weight));
     let items = columns.map(|c| SelectItem::new(Scalar::column(alias, c), c.clone())).collect();
@@ -140,7 +142,7 @@ fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromI
     FromItem::Subquery { query: Box::new(query), alias: alias.clone(), columns: Vec::new(), lateral: false }
 }
 
-/// Returns the condition that two whole rows are equal, with NULL equal to NULL.
+/// Returns the condition that two whole rows are equal. NULL is equal to NULL.
 fn same(left: &Schema, right: &Schema) -> Condition {
     let pairs = (0..left.len()).map(|i| left.expr(i).same_as(right.expr(i).shifted(left.len())));
     Condition::new(&Expr::and(pairs), left, right)

@@ -1,10 +1,11 @@
-//! Chooses which of several equal values a group shows: the value with the least image ([`Expr::image`]).
+//! Chooses the value of a group when the group has several equal values: the value with the least image
+//! ([`Expr::image`]).
 //!
-//! Without this choice, PostgreSQL may show any of the equal values. Before rows are grouped, all rows of a
-//! group therefore get the values of the row that is to be shown. PostgreSQL then has no other value to
-//! choose. A window function does this for values of every type, and needs the space of a sort. An aggregate
-//! over texts would have to convert texts back to values, and an array of each group would need more space.
-//! The window is rendered only where equal values of a type may be written differently.
+//! Without this choice, PostgreSQL may return any of the equal values. Before rows are grouped, all rows of a
+//! group therefore get the values of one chosen row. PostgreSQL then has no other value to return. A window
+//! function does this for values of every type, and needs the space of a sort. An aggregate over texts would
+//! have to convert texts back to values. An array of each group would need more space. The window is rendered
+//! only where equal values of a type may have different images.
 
 use super::ast::{OrderBy, Scalar, Select, SelectItem, SetOperator};
 use super::expr::scalar;
@@ -43,7 +44,7 @@ impl Class {
 }
 
 impl RenderContext<'_> {
-    /// Returns the rows of `block`, in which all equal rows get the same image. The block computes the node
+    /// Returns the rows of `block`, where all equal rows get the same image. The block computes the node
     /// `of`. With `signed`, rows with a weight below 1 count as absent.
     pub(crate) fn settled_rows(&mut self, block: Block, of: NodeId, signed: bool) -> Block {
         let all: Vec<usize> = (0..block.columns.len()).collect();
@@ -52,8 +53,8 @@ impl RenderContext<'_> {
         block
     }
 
-    /// Adds columns to `block` that show the columns `keys`. Rows that are equal in `keys` have the same
-    /// image in the added columns. Returns the new block, and the positions of the added columns.
+    /// Appends copies of the columns `keys` to `block`. Rows that are equal in `keys` have the same image in
+    /// the copies. Returns the new block, and the positions of the copies.
     pub(crate) fn settled_keys(
         &mut self,
         block: Block,
@@ -65,8 +66,9 @@ impl RenderContext<'_> {
         (block, keys)
     }
 
-    /// Gives all rows of a group the same image of the keys, and of the values that `calls` pick from several
-    /// equal ones. Returns the new block, the positions of the keys in it, and the calls over its columns.
+    /// Gives all rows of a group the same image in the keys. Where `calls` pick one of several equal values,
+    /// these values get the same image too. Returns the new block, the positions of the keys in the new
+    /// block, and the calls over its columns.
     pub(crate) fn settled_groups(
         &mut self,
         block: Block,
@@ -103,8 +105,8 @@ impl RenderContext<'_> {
             let among: Vec<Expr> = keys.iter().cloned().chain(picked.iter().map(|e| counted(e))).collect();
             let order = images.iter().map(|i| scalar(i, &block.columns)).collect();
             let class = Class::new(&among, order, &block.columns);
-            // If a call has DISTINCT, each key of its ORDER BY must be an argument. A key that only equals an
-            // argument is an error.
+            // If a call has DISTINCT, each key of its ORDER BY must be an argument. A key that is equal to an
+            // argument, but is another expression, would be an error.
             let mut made: Vec<(&Expr, usize)> = Vec::new();
             for e in &picked {
                 if self.image(of, e).is_some() && made.iter().all(|(known, _)| known != e) {
@@ -120,8 +122,8 @@ impl RenderContext<'_> {
         (self.with_columns(block, columns, &Schema::new(wide), of), shown, calls)
     }
 
-    /// Renders INTERSECT or EXCEPT where equal rows may be written differently. The rows of the result have
-    /// the images of the left side.
+    /// Renders INTERSECT or EXCEPT where equal rows may have different images. The rows of the result have
+    /// images from the left input.
     pub(crate) fn set_op_by_value(
         &mut self,
         op: SetOperator,
@@ -145,8 +147,8 @@ impl RenderContext<'_> {
         let mut columns = block.columns.clone();
         let right_alone = block.columns[width].clone().equals(Scalar::int4(0));
         let keys: Vec<usize> = (0..width).collect();
-        // A column of one side may have several images for a value even if the other side's column has only
-        // one.
+        // A column of one input may have several images for a value even if the other input's column has only
+        // one image.
         let images: Vec<Option<Expr>> = keys.iter().map(|c| schema.expr(*c).image()).collect();
         for (c, first) in settled(&block, &schema, &keys, &images, Some(right_alone)) {
             columns[c] = first;
@@ -177,18 +179,18 @@ impl RenderContext<'_> {
     }
 
     /// Returns the image of an expression over the node `of`. Returns `None` where equal values of the
-    /// expression are always written alike.
+    /// expression always have the same image.
     fn image(&self, of: NodeId, e: &Expr) -> Option<Expr> {
         e.as_column().map_or_else(|| e.image(), |c| image(self.graph(), of, c))
     }
 
-    /// Whether the call may pick any of several equal values, and these may be written differently.
+    /// Whether the call may pick any of several equal values, and these values may have different images.
     fn picks(&self, of: NodeId, call: &AggCall) -> bool {
         ranked(call).is_none() && call.picked().any(|e| self.image(of, e).is_some())
     }
 
-    /// Returns a block whose columns are columns or constants, so that writing them several times costs
-    /// nothing.
+    /// Returns an equal block whose columns are plain columns or constants. Using such columns several times
+    /// costs nothing.
     fn plain(&mut self, block: Block, of: NodeId) -> Block {
         if block.columns.iter().all(Scalar::is_atom) { block } else { self.enclosed(block, of) }
     }
@@ -201,8 +203,8 @@ impl RenderContext<'_> {
     }
 }
 
-/// Returns, for each of the columns `keys` that has an image, the value that all rows with equal `keys` are
-/// to show. The value is the one of the first row in the order of `last` (false first) and then of the
+/// Returns one value for each column of `keys` whose equal values may have different images. All rows with
+/// equal `keys` get this value. It is that of the first row in the order by `last` (false first), then by the
 /// images.
 fn settled(
     block: &Block,
@@ -218,15 +220,15 @@ fn settled(
     open.map(|i| (i, class.first(block.columns[keys[i]].clone()))).collect()
 }
 
-/// Returns, for `min` and `max` of inexact numbers, the number that is compared, and a second number that
-/// orders equal numbers by image.
+/// Returns two numbers for `min` and `max` of inexact numbers: the number that is compared, and a second
+/// number that orders equal numbers by image.
 fn ranked(call: &AggCall) -> Option<(&Expr, Expr)> {
     let value = call.args.first().filter(|e| call.is_extremum() && !e.is_exact())?;
     value.rank().map(|rank| (value, rank))
 }
 
-/// Renders `min` or `max` of numbers of an inexact type. Pairs of the number and the second number compare in
-/// the right order, so no sort is needed.
+/// Renders `min` or `max` of numbers of an inexact type. Pairs of these two numbers compare in the correct
+/// order, so no sort is needed.
 pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     let (value, rank) = ranked(call)?;
     let (value, rank) = (scalar(value, columns), scalar(&rank, columns));
@@ -242,7 +244,7 @@ pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     Some(Scalar::Subscript(Box::new(pair), vec![Subscript::Index(Scalar::int4(1))]))
 }
 
-/// Returns an expression whose value is `e` where the filter is true, and NULL elsewhere.
+/// Returns an expression whose value is that of `e` where the filter is true, and NULL elsewhere.
 fn only_where(filter: Option<&Expr>, e: Expr) -> Expr {
     let Some(filter) = filter else { return e };
     let (ty, otherwise) = (e.ty().clone(), Expr::null(e.ty().clone()));

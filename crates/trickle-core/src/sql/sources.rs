@@ -18,23 +18,23 @@ pub struct Relation {
     pub columns: Vec<Ident>,
 }
 
-/// A relation of weighted row images of a table: rows that came and rows that left, exactly as they were
-/// written.
+/// A relation of weighted rows of a table: rows that came and rows that left. Their values are exactly as
+/// they were written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The relation, with the column for each column of the table.
+    /// The relation, with its column for each column of the table.
     pub relation: Relation,
     /// The column of the rows' weights, which is never NULL.
     pub weight: Ident,
     /// The type of the weight column.
     pub weight_type: Type,
-    /// The rows of the relation that count.
+    /// The rows of the relation that a refresh reads.
     pub window: Window,
     /// The number of rows that were counted in the window. The value is NULL where they were not counted. The
     /// number corrects the planner's estimate. For a buffer that was never analysed, the planner expects
-    /// hundreds of rows, and would therefore read a whole table of some ten thousand rows. For a buffer that
-    /// was analysed while empty, the planner expects one row, and would therefore try all pairs. The number
-    /// has no influence on the rows that are read.
+    /// hundreds of rows. It would therefore read a whole table of some ten thousand rows. For a buffer that
+    /// was analysed while empty, the planner expects one row, and would therefore use nested loops over all
+    /// pairs. The number does not affect which rows are read.
     pub counted: Option<Scalar>,
 }
 
@@ -45,10 +45,10 @@ pub enum Window {
     All,
     /// The new rows of the source: the rows that the stored frontier does not contain. A row of the
     /// transaction that stored the frontier is new if it was written after the frontier's command. A row of
-    /// any other transaction is new if the frontier's snapshot hides the transaction. The upper bound is the
-    /// snapshot of the statement that reads the buffer.
+    /// any other transaction is new if the transaction is not visible in the frontier's snapshot. The upper
+    /// bound is the snapshot of the statement that reads the buffer.
     Frontier {
-        /// The source whose frontier it is.
+        /// The source whose frontier is used.
         source: TableId,
         /// The buffer's column with the transaction that wrote the row, of type `xid8`.
         xid: Ident,
@@ -58,7 +58,7 @@ pub enum Window {
 /// The relation that stores the result of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The relation, with the column for each column of the node.
+    /// The relation, with its column for each column of the node.
     pub relation: Relation,
     /// The column of weights ≥ 1. With `None`, every row counts once.
     pub weight: Option<Ident>,
@@ -79,8 +79,8 @@ pub trait Sources {
         }
     }
 
-    /// Returns conditions on `alias` that restrict the current rows that a leaf reads. The list is empty
-    /// where the leaf reads all rows of its table.
+    /// Returns conditions on `alias` that restrict which current rows a leaf reads. The list is empty where
+    /// the leaf reads all rows of its table.
     fn conditions(&self, _leaf: NodeId, _alias: &Ident) -> Vec<Scalar> {
         Vec::new()
     }
@@ -88,13 +88,13 @@ pub trait Sources {
     /// Returns the relation that has the change of a table.
     ///
     /// # Errors
-    /// An error where changes of the table are not captured.
+    /// Fails if changes of the table are not captured.
     fn changes(&self, def: &TableDef) -> Result<Changes>;
 
     /// Returns the relation that stores the result of a node.
     ///
     /// # Errors
-    /// An error where the result of the node is not stored.
+    /// Fails if the result of the node is not stored.
     fn state(&self, of: NodeId) -> Result<Stored>;
 }
 
@@ -121,9 +121,9 @@ impl BufferSources {
     pub fn buffer(&self, table: TableId) -> Qualified {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(format!("changes_{table}")) }
     }
-    /// Returns the name of the buffer's column for a table's column. The buffer has columns `xid` and `w` of
-    /// its own. A user's column with such a name, after any underscores, gets one more underscore in front.
-    /// Different columns therefore have different names in the buffer.
+    /// Returns the name of the buffer's column for a table's column. The buffer itself has columns such as
+    /// `xid` and `w`. If a user's column has such a name, possibly after underscores, it gets one more
+    /// underscore at the front. Different columns therefore have different names in the buffer.
     pub fn buffer_column(name: &Arc<str>) -> Ident {
         match name.trim_start_matches('_') {
             "xid" | "w" => Ident::new(format!("_{name}")),
@@ -155,7 +155,7 @@ impl Sources for BufferSources {
 }
 
 /// Sources that tell the planner an upper bound for the number of changed rows of each table. For a table
-/// without a bound the planner gets no number.
+/// without a bound, they tell the planner nothing.
 #[derive(Debug)]
 pub struct Expecting<'w, S> {
     sources: S,
@@ -185,8 +185,8 @@ impl<S: Sources> Sources for Expecting<'_, S> {
     }
 }
 
-/// Sources in which one leaf is read only in a range of row addresses (`tid`). The range begins at parameter
-/// value 0 and ends before parameter value 1.
+/// Sources that read one leaf only in a range of row addresses (`tid`). The range begins at parameter value 0
+/// and ends before parameter value 1.
 pub struct Ranged<'s> {
     sources: &'s dyn Sources,
     leaf: NodeId,
@@ -206,7 +206,7 @@ impl Sources for Ranged<'_> {
     fn conditions(&self, leaf: NodeId, alias: &Ident) -> Vec<Scalar> {
         let mut all = self.sources.conditions(leaf, alias);
         if leaf == self.leaf {
-            // The name of this system column cannot be the name of a user's column.
+            // No user's column can have the name of this system column.
             let place = Scalar::column(alias, &Ident::fixed("ctid"));
             let bound = |n| Scalar::Param(Param::Value(n), TID.clone());
             all.extend([place.clone().op(">=", bound(0)), place.op("<", bound(1))]);
@@ -228,7 +228,8 @@ fn once(value: Scalar) -> Scalar {
 }
 
 impl Window {
-    /// Returns the conditions for a row of the buffer to be in the window. `alias` is the buffer's alias.
+    /// Returns the conditions under which a row of the buffer is in the window. `alias` is the buffer's
+    /// alias.
     pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
         let Window::Frontier { source, xid } = self else { return Vec::new() };
         let xid = Scalar::column(alias, xid);
@@ -236,7 +237,7 @@ impl Window {
         let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
         let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
-        // For most rows two numbers decide, which are read from the snapshot's text once, and not again for
+        // For most rows, two numbers decide. They are read from the snapshot's text only once, and not for
         // each row.
         let bound = |name| once(Scalar::call(name, vec![low.clone()]));
         let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));

@@ -51,8 +51,8 @@ fn tidy_select(select: &mut Select) {
 }
 
 /// Collects the aliases of a FROM item that are visible in its SELECT and have a shorter form. An alias that
-/// is the relation's own name is left out. Of several aliases with the same shorter form, the first gets this
-/// form.
+/// is the relation's own name is left out. If several aliases have the same shorter form, the first alias
+/// gets this form.
 fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     match item {
         FromItem::Relation { name, alias } if name.name == *alias => {}

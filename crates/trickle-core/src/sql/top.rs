@@ -1,5 +1,5 @@
-//! Rendering of the first rows in an order: first of all rows, first of each partition, or first beyond a
-//! value.
+//! Rendering of the first rows in an order. They are the first of all rows, the first of each partition, or
+//! the first beyond a value.
 
 use super::ast::{FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr};
 use super::condition::Condition;
@@ -27,8 +27,8 @@ impl RenderContext<'_> {
     fn limited(&mut self, block: Block, top: &Top) -> Block {
         let slice = top.slice();
         let names = self.output();
-        // With ties, only the keys of the query's ORDER BY count. Rows beyond the limit are returned if they
-        // equal the last row in these keys.
+        // With ties, only the keys of the query's ORDER BY count: a row beyond the limit is returned if it
+        // equals the last row in these keys.
         let keys = if slice.ties { asked(top.order()) } else { top.order() };
         // A constant key does not change the order, and an integer constant would be read as the position of
         // a column.
@@ -97,10 +97,10 @@ impl RenderContext<'_> {
 }
 
 impl RenderContext<'_> {
-    /// Returns, for each pattern of `on`, the value at which a range ends after it is widened by `by` values
-    /// of column `value` of `rows`. The values are counted downwards (`<`) or upwards (`>`), starting beyond
-    /// column `end` of `range`. The result is NULL where the pattern has no value beyond `end`. PostgreSQL
-    /// reads an index on the partition and the value only up to the returned value.
+    /// Returns one value for each pattern of `on`: the end of a range after it is widened by `by` values. The
+    /// values are those in column `value` of `rows`. They are counted downwards (`<`) or upwards (`>`),
+    /// starting beyond column `end` of `range`. The result is NULL where the pattern has no value beyond
+    /// `end`. PostgreSQL reads an index on the partition and the value only up to the returned value.
     pub(crate) fn nth_beyond(
         &mut self,
         (range, end, op): (&[Scalar], usize, &'static str),

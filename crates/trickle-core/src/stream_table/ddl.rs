@@ -15,8 +15,8 @@ impl StreamTable {
         create_statements(&self.layout)
     }
     /// Returns the part of [`StreamTable::ddl`] that creates the table of the result. Its columns have the
-    /// types `types`, as the server spells them. Each of these types accepts the values of the type that the
-    /// plan has for the column.
+    /// types `types`, as the server spells them. Each of these types accepts all values of the column's type
+    /// in the plan.
     pub fn result_ddl(&self, types: &[String]) -> Vec<Statement> {
         let mut made = create_table(&self.layout.result);
         for statement in &mut made {

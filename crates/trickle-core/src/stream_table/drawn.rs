@@ -13,11 +13,11 @@ impl StreamTable {
         explain(&self.graph, self.query, format)
     }
 
-    /// Draws the plans whose results are stored: the states, then the stream table itself. The drawing
-    /// contains no names of tables and columns, since renaming these changes no plan.
+    /// Draws the plans whose results are stored: the states, then the stream table itself. The drawing does
+    /// not contain names of tables and columns, since a renaming does not change the plan.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn explain_stored(&self) -> Result<String> {
         let mut graph = self.graph.clone();
         let mut drawn = String::new();
@@ -32,11 +32,11 @@ impl StreamTable {
         Ok(drawn)
     }
 
-    /// Draws the delta of the result for changes of the tables `changed`. `None` stands for all tables that
-    /// the query reads, and the clock.
+    /// Draws the delta of the result for changes of the tables `changed`. `None` means all tables that the
+    /// query reads, and the clock.
     ///
     /// # Errors
-    /// Those of [`StreamTable::delta`].
+    /// Fails as [`StreamTable::delta`] does.
     pub fn explain_delta(&self, changed: Option<&BTreeSet<TableId>>, format: Format) -> Result<String> {
         let (graph, roots) = self.delta(&changed.cloned().unwrap_or_else(|| self.changing()))?;
         let root = roots.last().ok_or_else(|| Error::internal("a stream table without a table"))?;

@@ -1,4 +1,4 @@
-//! The compiler from a query to all that a driver needs: verdict, plans, DDL, and the statements of a
+//! The compiler. From a query it makes all that a driver needs: verdict, plans, DDL, and the statements of a
 //! refresh.
 
 mod ddl;
@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh64::xxh64;
 
-/// The caller's choices for a stream table, of which none affects the contents of the table.
+/// The caller's choices for a stream table. None of them affects the contents of the table.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Schema of the stream table.
@@ -39,7 +39,7 @@ pub struct Options {
     pub state_prefix: String,
     /// The inner results that are stored as states.
     pub keep: Keep,
-    /// Whether the plans of joins may assume that validated foreign keys are honoured in every state.
+    /// Whether the plans of joins may assume that validated foreign keys hold in every state.
     pub trust_foreign_keys: bool,
     /// The version and the capabilities of the server that will run the statements.
     pub profile: Profile,
@@ -64,7 +64,7 @@ impl Options {
 /// The manner in which a stream table can be kept equal to a query.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// Deltas keep it equal. The compiled stream table makes them.
+    /// Deltas keep the stream table equal to the query. The compiled stream table makes the deltas.
     Incremental(Box<StreamTable>),
     /// Each refresh recomputes the result. The reasons, at least one, tell why deltas are impossible.
     FullRefresh(Vec<Reason>),
@@ -84,10 +84,10 @@ impl Verdict {
 #[derive(Clone, Debug)]
 pub struct StreamTable {
     graph: Graph,
-    /// The plan of the query; the statements of a recompute are rendered from this plan.
+    /// The plan of the query. The statements of a recompute are rendered from this plan.
     query: NodeId,
-    /// The plan that is differentiated, in which aggregates are split into accumulators and the computation
-    /// of their final values.
+    /// The plan that is differentiated. In this plan, each aggregate is split into accumulators and the
+    /// computation of its final value.
     prepared: NodeId,
     kept: Kept,
     columns: Vec<Arc<str>>,
@@ -98,8 +98,8 @@ pub struct StreamTable {
 /// Compiles a query.
 ///
 /// # Errors
-/// Errors that PostgreSQL would raise too (syntax, names, types), with the place in the query, DETAIL and
-/// HINT.
+/// Fails where PostgreSQL would fail too (syntax, names, types). The error has the position in the query,
+/// DETAIL and HINT.
 pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
     compile_parsed(&parse_query(sql)?, catalog, options)
 }
@@ -107,7 +107,7 @@ pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Ve
 /// Compiles a parsed query, so that a caller that stores parsed queries need not parse them again.
 ///
 /// # Errors
-/// Those of [`compile`], without the syntax errors.
+/// Fails as [`compile`] does, except for syntax errors.
 pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
     let full = |e: &Error| Ok(Verdict::FullRefresh(vec![Reason::too_large(e)]));
     let query = match lower_parsed(parsed, catalog) {
@@ -125,20 +125,21 @@ pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options)
     }
 }
 
-/// The greatest number of operators of a delta. Planning a statement of this size takes PostgreSQL as long as
-/// running many queries, so a query whose delta is larger is recomputed.
+/// The greatest number of operators of a delta. PostgreSQL needs as much time to plan a statement of this
+/// size as to run many queries. A query whose delta is larger is therefore recomputed.
 pub const MAX_DELTA: usize = 4_096;
 
 /// The greatest size of a query whose delta is assumed to have at most [`MAX_DELTA`] operators, without
-/// counting them. A delta has at most about twice the square of the number of operators in the query, since a
-/// join of n tables has n terms of n tables. An operator counts once for each operator that reads it.
+/// counting them. The number of operators in a delta is at most about twice the square of the number in the
+/// query. For example, the delta of a join of n tables has n terms with n tables each. An operator counts
+/// once for each operator that reads it.
 const COUNTED: usize = 40;
 
 impl StreamTable {
     /// Compiles the plan under `root`, which denotes a state, into a stream table with these column names.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn from_plan(
         graph: Graph,
         root: NodeId,
@@ -161,7 +162,7 @@ impl StreamTable {
     /// Returns queries by which the server checks the types that the plans expect.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn type_checks(&self) -> Result<Vec<TypeCheck>> {
         type_checks(&self.graph, &[self.query, self.prepared], self.profile())
     }
@@ -201,8 +202,8 @@ impl StreamTable {
         self.changing().contains(&TableId::CLOCK)
     }
 
-    /// Returns the tables that the query reads and, if the query reads it, the clock: a change of any of
-    /// these may change the result.
+    /// Returns the tables that the query reads, and the clock if the query reads the clock. A change of any
+    /// of these may change the result.
     pub fn changing(&self) -> BTreeSet<TableId> {
         BTreeSet::clone(&self.graph.props(self.query).sources)
     }
@@ -228,11 +229,12 @@ impl StreamTable {
             .trusting_foreign_keys(self.options.trust_foreign_keys)
     }
 
-    /// Specialises ΔQ to the tables that changed. Returns a graph, and its nodes that denote the changes of
-    /// the stored tables, in the order of [`Layout::tables`]. Each change contains a row at most once.
+    /// Specializes ΔQ to the tables that changed. Returns a graph, and the nodes in it that denote the
+    /// changes of the stored tables, in the order of [`Layout::tables`]. Each change contains a row at most
+    /// once.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn delta(&self, changed: &BTreeSet<TableId>) -> Result<(Graph, Vec<NodeId>)> {
         let mut graph = self.graph.clone();
         let mut roots = Vec::new();
@@ -241,7 +243,7 @@ impl StreamTable {
             roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
-        // An optimised plan may guarantee less about its rows than the plan before optimisation.
+        // An optimized plan may guarantee less about its rows than the original plan.
         for root in &mut roots {
             if !graph.props(*root).consolidated && !graph.props(*root).empty {
                 *root = graph.add(Consolidate::change(*root))?;
@@ -269,7 +271,7 @@ impl StreamTable {
     /// accesses cover the usual cases: one source changed, or time passed and the query reads the clock.
     ///
     /// # Errors
-    /// Those of [`StreamTable::delta`].
+    /// Fails as [`StreamTable::delta`] does.
     pub fn accesses(&self) -> Result<Vec<Access>> {
         let delta = |source| Ok((source, self.delta(&BTreeSet::from([source]))?));
         accesses(self.changing().into_iter().map(delta))

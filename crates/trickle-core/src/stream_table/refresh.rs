@@ -1,5 +1,5 @@
-//! The statements of a refresh, and the recompute of a stream table by other means: as a query of its own,
-//! from a table that has the rows already, or in parts that run side by side.
+//! The statements of a refresh. Also the recompute of a stream table by other means: as a separate query,
+//! from a table that has the rows already, or in parts that run concurrently.
 
 use super::StreamTable;
 use crate::apply::{
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub enum Refresh {
     /// Applies the delta.
     Delta,
-    /// Recomputes the rows of the keys that changed; only possible if [`StreamTable::has_affected_groups`].
+    /// Recomputes the rows whose keys changed. This is possible only if [`StreamTable::has_affected_groups`].
     AffectedGroups,
     /// Recomputes the query and writes the difference.
     Difference,
@@ -36,7 +36,7 @@ impl StreamTable {
     /// rows_deleted)`. The list is empty if nothing that the query reads has changed.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn refresh(&self, how: Refresh, changed: &BTreeSet<TableId>) -> Result<Vec<Statement>> {
         self.refresh_from(how, changed, &self.sources_of_refreshes())
     }
@@ -49,7 +49,7 @@ impl StreamTable {
     /// Returns the statements of [`StreamTable::refresh`], reading tables and changes from `sources`.
     ///
     /// # Errors
-    /// Those of [`StreamTable::refresh`].
+    /// Fails as [`StreamTable::refresh`] does.
     pub fn refresh_from(
         &self,
         how: Refresh,
@@ -86,7 +86,7 @@ impl StreamTable {
     /// last statement of [`StreamTable::refresh`].
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn adopt(&self, from: &Qualified) -> Result<Statement> {
         let (table, mut graph) = (&self.layout.result, self.graph.clone());
         let column = |c: &StoredColumn| ColumnDef::new(c.name.as_str(), c.ty.clone(), c.nullable);
@@ -100,8 +100,8 @@ impl StreamTable {
         Ok(change_statement(changed, &[table], Against::Stored))
     }
 
-    /// Returns the key of the result, and the path from a table to this key. `None` if other tables than the
-    /// result are stored, or if there is no such path.
+    /// Returns the key of the result, and the path from a table to this key. Returns `None` if tables other
+    /// than the result are stored, or if there is no such path.
     fn affected_path(&self) -> Option<(&[usize], Path)> {
         let Identity::Key(key) = &self.layout.result.identity else { return None };
         let alone = self.kept.stored.iter().all(|n| *n == self.prepared);
@@ -138,12 +138,11 @@ impl StreamTable {
         Ok(vec![affected_statement(ctes, (keys, rows), &self.layout.result, key)])
     }
 
-    /// Returns the query of a full refresh in a form that can run alone, in which the time is read from the
-    /// server's clock. Where SQL leaves open which of several equal values is shown, the returned query
-    /// chooses one.
+    /// Returns the query of a full refresh as a query that can run alone. It reads the time from the server's
+    /// clock. Where SQL does not determine which of several equal values is returned, this query chooses one.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn recomputed(&self) -> Result<Query> {
         let sources = LayoutSources::new(&self.layout, &self.options.state_schema);
         let (graph, query) = with_servers_clock(&self.graph, self.query)?;
@@ -165,14 +164,14 @@ impl StreamTable {
         render_query(graph, node, sources, &self.options.profile, &names)
     }
 
-    /// Splits the last statement of [`Refresh::Replace`], which fills the result, into parts that can run at
-    /// the same time over the same snapshot. A part with a table reads the rows of that table from the
-    /// address `Param::Value(0)` (included) to `Param::Value(1)` (not included). A part without a table reads
-    /// all its tables whole, and must be run once. `size` returns the size of a table; the largest tables are
-    /// split.
+    /// Splits the last statement of [`Refresh::Replace`], which fills the result, into parts. The parts can
+    /// run at the same time over the same snapshot. If a part has a table, it reads the rows of that table
+    /// from the address `Param::Value(0)` (included) to `Param::Value(1)` (not included). A part without a
+    /// table reads all its tables whole, and must be run once. `size` returns the size of a table. The
+    /// largest tables are split.
     ///
     /// # Errors
-    /// A broken contract: a bug in a rule.
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
     pub fn load(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<(Statement, Option<TableId>)>> {
         let sources = LayoutSources::new(&self.layout, &self.options.state_schema);
         let mut graph = self.graph.clone();

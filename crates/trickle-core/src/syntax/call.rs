@@ -6,18 +6,18 @@ use super::{Expr, Ident, ObjectName, OrderItem, Over, Query, TypeName};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: ObjectName,
-    /// The function that computes an aggregate with SQL/JSON syntax, such as `JSON_ARRAYAGG`. Its name
-    /// contains `?` where the types of the arguments decide between json and jsonb.
+    /// The function that computes an aggregate with SQL/JSON syntax, such as `JSON_ARRAYAGG`. If the types of
+    /// the arguments decide between json and jsonb, the name contains `?` at that place.
     pub(crate) computed_by: Option<String>,
     pub(crate) args: Arguments,
-    /// Whether DISTINCT stands before the arguments.
+    /// Whether there is a DISTINCT before the arguments.
     pub(crate) distinct: bool,
-    /// The ORDER BY behind the arguments.
+    /// The ORDER BY after the arguments.
     pub(crate) order_by: Vec<OrderItem>,
     /// The ORDER BY of WITHIN GROUP.
     pub(crate) within_group: Vec<OrderItem>,
     pub(crate) filter: Option<Box<Expr>>,
-    /// Whether IGNORE NULLS or RESPECT NULLS stands behind the call.
+    /// Whether IGNORE NULLS or RESPECT NULLS follows the call.
     pub(crate) treats_nulls: bool,
     pub(crate) over: Option<Over>,
 }
@@ -25,9 +25,9 @@ pub(crate) struct Call {
 /// The arguments of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Arguments {
-    /// The arguments; none also for a function that is called without parentheses.
+    /// The arguments. The list is also empty for a function that is called without parentheses.
     List(Vec<Argument>),
-    /// A query without parentheses of its own.
+    /// A query without additional parentheses.
     Query(Box<Query>),
 }
 
@@ -49,11 +49,11 @@ pub(crate) enum Argument {
     Variadic(Expr),
     /// `name => value`.
     Named {
-        /// The name; `None` if anything but a name stands there.
+        /// The name, or `None` if this part is not a name.
         name: Option<Ident>,
-        /// The value; `None` for `*`.
+        /// The value, or `None` for `*`.
         value: Option<Expr>,
-        /// The argument in the spelling of messages.
+        /// The argument as messages write it.
         text: String,
     },
     /// `*` or `table.*`.
@@ -75,7 +75,7 @@ pub(crate) enum FormPart {
     Argument(Expr),
     /// Keywords, a comma, a colon or a parenthesis between arguments.
     Word(&'static str),
-    /// A name, folded as PostgreSQL folds it.
+    /// A name, with its case folded as by PostgreSQL.
     Name(String),
     /// A type.
     Type(TypeName),

@@ -29,7 +29,7 @@ pub(crate) enum Node {
     Name(Vec<Ident>),
     /// `table.*` as a value, which is the row.
     WholeRow(ObjectName),
-    /// `*` in place of a value.
+    /// `*` instead of a value.
     Star,
     Literal(Literal),
     /// A constant of a type, such as `date '2000-01-01'`.
@@ -60,8 +60,8 @@ pub(crate) enum Node {
         right: Box<Expr>,
         negated: bool,
     },
-    /// `a IS [NOT] form`: a test whether a text has a form. The form is stored as its keywords, for example
-    /// `JSON OBJECT`, `DOCUMENT` or `NFC NORMALIZED`.
+    /// `a IS [NOT] form`: a test whether a text has a given form. The form is stored as its keywords, for
+    /// example `JSON OBJECT`, `DOCUMENT` or `NFC NORMALIZED`.
     IsForm {
         operand: Box<Expr>,
         form: String,
@@ -89,7 +89,7 @@ pub(crate) enum Node {
     },
     /// A query as a value.
     Subquery(Box<Query>),
-    /// `left op ANY (right)`, or ALL in place of ANY. The right side is an array or a query.
+    /// `left op ANY (right)`, or ALL instead of ANY. The right operand is an array or a query.
     Quantified {
         left: Box<Expr>,
         op: Operator,
@@ -133,8 +133,8 @@ pub(crate) enum Node {
         part: Box<Expr>,
         text: Box<Expr>,
     },
-    /// A call with the keywords of the SQL standard, such as `SUBSTRING(a FROM b)`, as the call of the
-    /// built-in function that computes it.
+    /// A call with the keywords of the SQL standard, such as `SUBSTRING(a FROM b)`. It is stored as a call of
+    /// the built-in function that computes it.
     Builtin {
         function: &'static str,
         args: Vec<Expr>,
@@ -152,14 +152,14 @@ pub(crate) enum Node {
         chain: Vec<Access>,
     },
     Call(Box<Call>),
-    /// A call with a grammar of its own.
+    /// A call that has a special grammar.
     Form(Form),
-    /// A call with a grammar of its own whose argument is a query, such as `JSON_ARRAY(SELECT …)`, by its
-    /// name in upper case.
+    /// A call that has a special grammar and a query as its argument, such as `JSON_ARRAY(SELECT …)`. Only
+    /// its name is stored, in upper case.
     FormOverQuery(&'static str),
 }
 
-/// A constant without a type of its own.
+/// A constant that does not name a type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     /// A number, as it is written.
@@ -176,7 +176,7 @@ pub(crate) enum Literal {
 /// `INTERVAL '…' first TO last (digits)`, with the fields in lower case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interval {
-    /// The text of the constant; `None` for a value that is no plain string constant.
+    /// The text of the constant. `None` for a value that is not a plain string constant.
     pub(crate) text: Option<String>,
     pub(crate) first: Option<String>,
     pub(crate) last: Option<String>,
@@ -192,7 +192,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Returns the operator as PostgreSQL writes it. A schema other than `pg_catalog` stands before the
+    /// Returns the operator as PostgreSQL writes it. A schema other than `pg_catalog` comes before the
     /// operator, with a dot.
     pub(crate) fn qualified(&self) -> String {
         match self.schema.as_deref() {
@@ -255,7 +255,7 @@ pub(crate) struct When {
 pub(crate) enum Access {
     /// `.field`.
     Field(Ident),
-    /// `.*`, or anything else behind a dot that is no name.
+    /// `.*`, or anything else after a dot that is not a name.
     AllFields,
     Subscript(Subscript),
 }

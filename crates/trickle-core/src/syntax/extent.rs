@@ -1,4 +1,4 @@
-//! Places of parts of a syntax tree.
+//! Positions of the parts of a syntax tree.
 
 /// A position in a text: line and column in characters, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -7,10 +7,10 @@ pub(crate) struct Position {
     pub(crate) column: u32,
 }
 
-/// The extent of a part of a syntax tree in its text, from the first character to the position after the
-/// last one. An extent is empty if the place of the part is not known.
+/// The extent of a part of a syntax tree in the text: from its first character to the position after its last
+/// character. An extent is empty if the position of the part is not known.
 ///
-/// Any two extents are equal, so that trees are equal wherever they stand.
+/// Any two extents are equal, so that equal trees at different positions of texts compare as equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
     pub(crate) start: Position,
@@ -24,7 +24,7 @@ impl PartialEq for Extent {
 }
 
 impl Extent {
-    /// Whether the place is not known.
+    /// Whether the position is not known.
     fn is_empty(&self) -> bool {
         self.start == Position::default() && self.end == Position::default()
     }
@@ -39,9 +39,9 @@ impl Extent {
     }
 }
 
-/// A part of a syntax tree whose place in the text is known.
+/// A part of a syntax tree, with its position in the text.
 pub(crate) trait Place {
-    /// Returns the place of the part; empty if it is not known.
+    /// Returns the extent of the part. The extent is empty if the part's position is not known.
     fn extent(&self) -> Extent;
 }
 

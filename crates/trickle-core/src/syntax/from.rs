@@ -23,7 +23,7 @@ pub(crate) struct TableRef {
 pub(crate) enum TableKind {
     Named {
         name: ObjectName,
-        /// Whether ONLY stands before the name.
+        /// Whether there is an ONLY before the name.
         only: bool,
         /// Whether TABLESAMPLE follows.
         sampled: bool,
@@ -48,7 +48,7 @@ pub(crate) enum Functions {
     Call(TableCall),
     /// `ROWS FROM (…)`.
     Rows(Vec<RowsFrom>),
-    /// A call with a grammar of its own, such as `JSON_TABLE`.
+    /// A call that has a special grammar, such as `JSON_TABLE`.
     Form(Form),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Alias {
     pub(crate) columns: Vec<AliasColumn>,
 }
 
-/// A column of an alias. Its type stands in a column definition list only.
+/// A column of an alias. Only in a column definition list does the column have a type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AliasColumn {
     pub(crate) name: Ident,
@@ -89,7 +89,7 @@ pub(crate) struct Join {
     pub(crate) constraint: Constraint,
 }
 
-/// The operands of a join whose rows stay without a partner: none, the left, the right, or both.
+/// The operands of a join whose rows stay even without a partner: none, the left, the right, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinSide {
     Inner,

@@ -3,7 +3,7 @@
 //!
 //! The tree has PostgreSQL's syntax only: parsing refuses clauses of other databases. Names of columns and
 //! tables are not resolved. Two spellings of one meaning, such as `CAST(a AS t)` and `a::t`, have equal
-//! trees. The place in the text does not matter.
+//! trees. The position in the text is ignored.
 
 mod call;
 mod expr;

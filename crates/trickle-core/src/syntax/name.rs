@@ -15,7 +15,7 @@ pub(crate) struct Ident {
 }
 
 impl Ident {
-    /// Makes a quoted identifier that stands in no text.
+    /// Makes a quoted identifier that has no position in a text.
     pub(crate) fn quoted(text: &str) -> Ident {
         Ident { text: text.to_owned(), quoted: true, extent: Extent::default() }
     }
@@ -49,20 +49,20 @@ pub(crate) struct ObjectName {
 }
 
 impl ObjectName {
-    /// Returns the parts, folded.
+    /// Returns the parts, with case folded.
     pub(crate) fn folded(&self) -> Vec<String> {
         self.parts.iter().map(Ident::folded).collect()
     }
 
-    /// Returns the schema and the name of `schema.name` or `name`, folded. The name of a database before the
-    /// schema is dropped.
+    /// Returns the schema and the name of `schema.name` or `name`, folded. If the name of a database comes
+    /// before the schema, it is dropped.
     pub(crate) fn qualified(&self) -> (Option<String>, String) {
         let mut parts = self.folded();
         let last = parts.pop().unwrap_or_default();
         (parts.pop(), last)
     }
 
-    /// Whether a part is quoted. A quoted name is no keyword.
+    /// Whether a part is quoted. A quoted name is not a keyword.
     pub(crate) fn is_quoted(&self) -> bool {
         self.parts.iter().any(|p| p.quoted)
     }

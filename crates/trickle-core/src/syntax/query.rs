@@ -8,14 +8,14 @@ pub(crate) struct Query {
     pub(crate) with: Option<With>,
     pub(crate) body: Body,
     pub(crate) order_by: Vec<OrderItem>,
-    /// LIMIT and OFFSET; `None` without both, and for `LIMIT ALL`.
+    /// LIMIT and OFFSET. `None` if there is neither, and for `LIMIT ALL`.
     pub(crate) limit: Option<Limit>,
     pub(crate) fetch: Option<Fetch>,
     /// Whether the query locks rows, as with FOR UPDATE.
     pub(crate) locks: bool,
-    /// The clause SEARCH behind the query of a CTE.
+    /// The clause SEARCH after the query of a CTE.
     pub(crate) search: Option<Search>,
-    /// The clause CYCLE behind the query of a CTE.
+    /// The clause CYCLE after the query of a CTE.
     pub(crate) cycle: Option<Cycle>,
     pub(crate) extent: Extent,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Cte {
 pub(crate) struct OrderItem {
     pub(crate) expr: Expr,
     pub(crate) sort: Sort,
-    /// Whether NULLs come first, if the key says so.
+    /// Whether NULLs come first. `None` if the key does not say.
     pub(crate) nulls_first: Option<bool>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Limit {
     pub(crate) offset: Option<Expr>,
 }
 
-/// `FETCH FIRST quantity ROWS ONLY`, or WITH TIES in place of ONLY. Without a quantity it is one row.
+/// `FETCH FIRST quantity ROWS ONLY`, or WITH TIES instead of ONLY. If the quantity is missing, it is one row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fetch {
     pub(crate) quantity: Option<Expr>,

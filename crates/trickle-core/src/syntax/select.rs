@@ -55,7 +55,7 @@ impl Place for SelectItem {
 pub(crate) struct GroupBy {
     /// Whether equal grouping sets count once, as in `GROUP BY DISTINCT`.
     pub(crate) distinct: bool,
-    /// The items; none if there is no GROUP BY.
+    /// The items. The list is empty if there is no GROUP BY.
     pub(crate) items: Vec<GroupItem>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum GroupSets {
     Set(Vec<Expr>),
     /// GROUPING SETS: the sets of all its items.
     Sets(Vec<GroupSets>),
-    /// ROLLUP: the set of all parts, the set of all parts but the last, and so on down to the empty set.
+    /// ROLLUP: the set of all parts, the set without the last part, and so on down to the empty set.
     Rollup(Vec<Vec<Expr>>),
     /// CUBE: every subset of the parts.
     Cube(Vec<Vec<Expr>>),

@@ -36,7 +36,7 @@ pub(crate) struct CreateTable {
 pub(crate) struct Column {
     pub(crate) name: Ident,
     pub(crate) ty: TypeName,
-    /// Whether NOT NULL, PRIMARY KEY or an identity says that the column is never NULL.
+    /// Whether the column is never NULL, because of NOT NULL, PRIMARY KEY or an identity.
     pub(crate) not_null: bool,
     pub(crate) collation: Option<ObjectName>,
     pub(crate) generated: Option<GeneratedColumn>,
@@ -51,7 +51,7 @@ pub(crate) struct GeneratedColumn {
     pub(crate) is_virtual: bool,
 }
 
-/// A constraint that stands behind a column.
+/// A constraint that is written after a column.
 #[derive(Clone, Debug)]
 pub(crate) enum ColumnConstraint {
     PrimaryKey,
@@ -75,7 +75,7 @@ pub(crate) enum TableConstraint {
         columns: Vec<Ident>,
         key: ForeignKey,
     },
-    /// A constraint that defines no key, such as CHECK.
+    /// A constraint that does not define a key, such as CHECK.
     Other,
 }
 
@@ -83,10 +83,10 @@ pub(crate) enum TableConstraint {
 #[derive(Clone, Debug)]
 pub(crate) struct ForeignKey {
     pub(crate) table: ObjectName,
-    /// The referenced columns; empty for the primary key.
+    /// The referenced columns. The list is empty if the primary key is referenced.
     pub(crate) columns: Vec<Ident>,
-    /// Whether rows may violate the constraint: for a time if it is deferrable, or always if it is not
-    /// enforced.
+    /// Whether rows may violate the constraint. They may do so for a time if it is deferrable, or always if
+    /// it is not enforced.
     pub(crate) deferrable: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct ForeignKey {
 #[derive(Clone, Debug)]
 pub(crate) enum KeyColumn {
     Name(Ident),
-    /// An expression in place of a column.
+    /// An expression instead of a column.
     Expression(Extent),
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum AlterOperation {
     DropColumns(Vec<Ident>),
     /// DROP CONSTRAINT. Catalogs hold keys without the names of constraints.
     DropConstraint,
-    /// A change that catalogs do not follow, such as a default or a partition.
+    /// A change that catalogs do not record, such as a default or a partition.
     Other,
 }
 
@@ -165,7 +165,7 @@ pub(crate) struct CreateType {
 pub(crate) enum TypeDefinition {
     Composite(Vec<Attribute>),
     Enum,
-    /// A range, a base type, or a type that is only announced.
+    /// A range, a base type, or a type that is only declared (a shell type).
     Other,
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct CreateFunction {
     pub(crate) name: ObjectName,
     /// The types of the input arguments.
     pub(crate) args: Vec<TypeName>,
-    /// The type of the result; `None` for a procedure, or where OUT arguments give the result.
+    /// The type of the result. `None` for a procedure, or where OUT arguments define the result.
     pub(crate) returns: Option<TypeName>,
     /// Whether the function is declared to return a set, by SETOF.
     pub(crate) returns_set: bool,
@@ -220,7 +220,7 @@ pub(crate) struct CreateAggregate {
 #[derive(Clone, Debug)]
 pub(crate) struct CreateCollation {
     pub(crate) name: ObjectName,
-    /// Whether texts that differ may be equal, as with `deterministic = false`.
+    /// Whether texts with different bytes may be equal, as with `deterministic = false`.
     pub(crate) nondeterministic: bool,
 }
 

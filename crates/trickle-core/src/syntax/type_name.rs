@@ -10,8 +10,8 @@ pub(crate) struct TypeName {
     /// The name as messages show it. A type whose name consists of keywords is found by this text.
     pub(crate) text: String,
     pub(crate) shape: TypeShape,
-    /// The number of fractional digits to which a cast to a date/time type rounds, or to an array of such a
-    /// type; `None` if the name does not state the number.
+    /// The number of fractional digits to which a cast to a date/time type, or to an array of such a type,
+    /// rounds. `None` if the name does not state the number.
     pub(crate) precision: Option<u64>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct TypeName {
 pub(crate) enum TypeShape {
     /// An array of elements of this type.
     Array(Box<TypeName>),
-    /// An interval. A cast to an interval with fields keeps the fields from the first to the last one, such
-    /// as `day` and `minute`.
+    /// An interval. A cast to an interval with fields keeps the fields from the first to the last, for
+    /// example from `day` to `minute`.
     Interval(Option<(String, String)>),
     /// A type that may be defined by users, with its modifiers.
     Named { name: ObjectName, modifiers: Vec<String> },
@@ -38,7 +38,7 @@ impl TypeName {
         }
     }
 
-    /// Returns the first and the last field of an interval type that keeps these fields alone.
+    /// Returns the first and the last field of an interval type that keeps only the fields between them.
     pub(crate) fn interval_fields(&self) -> Option<(&str, &str)> {
         match &self.shape {
             TypeShape::Interval(Some((first, last))) => Some((first, last)),
@@ -54,7 +54,7 @@ impl TypeName {
         match &self.shape {
             TypeShape::Array(element) => {
                 let element = element.resolve(named)?;
-                // Arrays have the same type, whatever the number of their dimensions.
+                // The type of an array does not depend on its number of dimensions.
                 Ok(if element.element().is_some() { element } else { element.array() })
             }
             TypeShape::Interval(_) => Ok(Type::Interval),
@@ -76,7 +76,7 @@ fn resolve_named(
         false => format!("{name}({})", modifiers.join(",")),
     };
     if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-        // The type `"char"` is not `char(1)`, and the quoted name `"bit"` means bit strings of any length.
+        // The type `"char"` is not `char(1)`, and the quoted name `"bit"` denotes bit strings of any length.
         let spelled = match base.as_str() {
             "char" if quoted => "\"char\"",
             "bit" if quoted && modifiers.is_empty() => "\"bit\"",

@@ -35,7 +35,7 @@ impl Walk for Body {
     }
 }
 
-/// Counts how often a query, or a part of a query, contains this name of a relation without a schema.
+/// Counts how often a query, or a part of a query, names this relation without a schema.
 pub(crate) fn reads(tree: &impl Walk, name: &str) -> usize {
     let mut n = 0;
     tree.walk(&mut |mention| {
@@ -49,7 +49,7 @@ pub(crate) fn reads(tree: &impl Walk, name: &str) -> usize {
 }
 
 /// Returns the names of the functions that an expression calls, each with its schema if one is given. Calls
-/// within subqueries are among them. Calls with keywords between their arguments are left out.
+/// within subqueries are included. Calls with keywords between their arguments are left out.
 pub(crate) fn calls(e: &Expr) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     expr(e, &mut |mention| {

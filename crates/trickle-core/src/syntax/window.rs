@@ -22,7 +22,7 @@ pub(crate) struct NamedWindow {
 /// The parentheses of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WindowSpec {
-    /// The window of the WINDOW clause that this one extends.
+    /// The window of the WINDOW clause that this window extends.
     pub(crate) base: Option<Ident>,
     pub(crate) partition_by: Vec<Expr>,
     pub(crate) order_by: Vec<OrderItem>,
@@ -34,7 +34,7 @@ pub(crate) struct WindowSpec {
 pub(crate) struct Frame {
     pub(crate) units: Units,
     pub(crate) start: FrameBound,
-    /// The end; `None` without BETWEEN, where the frame ends at the current row.
+    /// The end of the frame. `None` without BETWEEN; the frame then ends at the current row.
     pub(crate) end: Option<FrameBound>,
     pub(crate) exclude: Exclusion,
 }

@@ -14,17 +14,16 @@
 //! 1 | 7
 //! ```
 //!
-//! A section starts with its name and a colon on a line of their own. `rows:` is the first state, and may
-//! have an `expect:` of its own; each `change:` is one window. An expected row lists its values as PostgreSQL
-//! writes them, and rows may stand in any order. A value is bare, or in quotes if its text is empty, reads
-//! NULL, or begins or ends with a blank. `expect:` may instead say `ERROR: message`, if the query itself
-//! raises an error.
+//! A section starts with a line that has only its name and a colon. `rows:` is the first state, and may have
+//! its own `expect:`. Each `change:` is one window. An expected row lists its values as PostgreSQL writes
+//! them. Rows may be in any order. A value is bare, or in quotes if its text is empty, reads NULL, or begins
+//! or ends with a blank. `expect:` may instead say `ERROR: message`, if the query itself raises an error.
 //!
 //! `since:` names the first version of PostgreSQL that has the feature of the case. A case without windows
 //! has a `verdict:` or an `error:`. `time:` before `rows:` or `change:` sets the clock from that section on.
 //!
-//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. In most
-//! cases a `digest:` pins the SQL; `just sql-diff` shows how the SQL differs between two commits.
+//! `plan:`, `delta:` and `sql:` at the end are snapshots. The test writes them, and people review them. In
+//! most cases a `digest:` pins the SQL; `just sql-diff` shows how the SQL differs between two commits.
 
 use std::collections::BTreeMap;
 use xxhash_rust::xxh64::xxh64;
@@ -34,10 +33,10 @@ use xxhash_rust::xxh64::xxh64;
 pub struct Case {
     /// The mistake that the case would reveal.
     pub about: String,
-    /// The first major version of PostgreSQL that has the feature of the case; `None` if all supported
+    /// The first major version of PostgreSQL that has the feature of the case. `None` if all supported
     /// versions have it.
     pub since: Option<u32>,
-    /// The time of the clock in the first state; only a case about time has one.
+    /// The time of the clock in the first state. Only a case about time has this time.
     pub time: Option<String>,
     /// CREATE statements.
     pub tables: String,
@@ -67,7 +66,7 @@ pub struct Window {
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Rows in sorted order; a value is its text or NULL.
+    /// Rows in sorted order. A value is its text or NULL.
     Rows(Vec<Vec<Option<String>>>),
     /// An error with this message.
     Error(String),
@@ -88,7 +87,7 @@ impl Case {
     /// Reads a case file.
     ///
     /// # Errors
-    /// A text for people that names the section that is missing or out of order.
+    /// Fails with a text for people, which names the section that is missing or out of order.
     pub fn parse(text: &str) -> Result<Case, String> {
         let mut case = Case::default();
         let mut sections: Vec<(&str, String)> = Vec::new();
@@ -156,8 +155,8 @@ impl Case {
         Ok(self)
     }
 
-    /// Selects those snapshots of a run that the file pins. The SQL is pinned as text if the file has a
-    /// `sql:` section, otherwise by its digest.
+    /// Selects the snapshots of a run that the file pins. If the file has a `sql:` section, it pins the SQL
+    /// as text; otherwise it pins the SQL's digest.
     pub fn pinned(&self, mut found: BTreeMap<String, String>) -> BTreeMap<String, String> {
         if !self.snapshots.contains_key("sql")
             && let Some(sql) = found.remove("sql")
@@ -168,7 +167,7 @@ impl Case {
         found
     }
 
-    /// Returns the text of a file with new snapshots; the part before the first snapshot stays as it is.
+    /// Returns the text of a file with new snapshots. The part before the first snapshot stays unchanged.
     pub fn with_snapshots(text: &str, snapshots: &BTreeMap<String, String>) -> String {
         let kept = text.lines().take_while(|l| !header(l).is_some_and(|n| SNAPSHOTS.contains(&n)));
         let mut out = kept.collect::<Vec<_>>().join("\n").trim_end().to_owned();
@@ -217,7 +216,7 @@ fn values(line: &str) -> Result<Vec<Option<String>>, String> {
     }
 }
 
-/// Returns the text up to the closing quote, in which `''` counts as one quote, and the rest of the line.
+/// Returns the text up to the closing quote, and the rest of the line. In the text, `''` counts as one quote.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;
@@ -235,7 +234,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Writes a row in the form of an `expect:` section.
+/// Writes a row as in an `expect:` section.
 pub(super) fn written(row: &[Option<String>]) -> String {
     let value = |v: &Option<String>| match v {
         None => "NULL".to_owned(),

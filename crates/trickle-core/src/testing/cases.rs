@@ -1,5 +1,6 @@
-//! The run of a case in memory. The evaluator is compared with rows that a person worked out, and the delta
-//! with the evaluator. Both comparisons are made again with the query as input of other operators.
+//! The run of a case in memory. The evaluator's result is compared with rows that a person worked out, and
+//! the delta with the evaluator's result. Both comparisons are repeated with the query as an input of other
+//! operators.
 
 use super::case_file::{Case, Expected, SNAPSHOTS, written};
 use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
@@ -22,8 +23,7 @@ use std::sync::Arc;
 /// Returns the states of a case: for each window, the data before the window and the change.
 ///
 /// # Errors
-/// An error of a statement that cannot be run, or that breaks a key or NOT NULL; an error of a text that is
-/// no time.
+/// Fails if a statement cannot be run, or violates a key or NOT NULL. Fails too if a text is not a time.
 pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> {
     let mut state: BTreeMap<TableId, ZSet> = BTreeMap::new();
     let mut databases = Vec::new();
@@ -55,7 +55,7 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
     Ok(databases)
 }
 
-/// Reads a time from a text; without a text, returns `else_`.
+/// Reads a time from a text. Returns `else_` if there is no text.
 fn time(text: Option<&str>, else_: i64) -> Result<i64> {
     let Some(text) = text else { return Ok(else_) };
     match crate::values::input(text, &Type::Timestamptz)? {
@@ -79,7 +79,7 @@ fn rows(sql: Option<&str>, catalog: &dyn Catalog, state: &BTreeMap<TableId, ZSet
     }
 }
 
-/// Fails if no server would allow the table to have the rows `rows`.
+/// Fails if a server would not allow the table to have the rows `rows`.
 fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
     let broken = |what: &str| Err(Error::setting(format!("the rows of \"{}\" break {what}", def.name)));
     if !rows.is_state() {
@@ -103,7 +103,7 @@ impl Case {
     /// Runs the case, and returns the snapshots of this run.
     ///
     /// # Errors
-    /// The first result that differs from the case, or breaks a law.
+    /// Fails with the first result that differs from the case or breaks a law.
     pub fn run(&self) -> Result<BTreeMap<String, String>, String> {
         let text = |e: Error| e.to_string();
         let catalog = MemoryCatalog::from_ddl(&self.tables).map_err(text)?;
@@ -150,8 +150,8 @@ impl Case {
     }
 }
 
-/// Whether the evaluator invents the value of an aggregate or function in the query, so that only a server
-/// knows the right result.
+/// Whether the evaluator invents the value of an aggregate or function in the query. Only a server then knows
+/// the correct result.
 fn is_opaque(query: &Sample) -> bool {
     let stands_in = |id| match query.graph.rel(id) {
         Rel::Map(m) => m.exprs().iter().any(has_opaque_call),
@@ -203,7 +203,7 @@ fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), Strin
     Err(format!("the query gives\n{}\nand should give\n{}", shown(&found), shown(expect)))
 }
 
-/// Returns rows as PostgreSQL writes them, sorted; each row occurs as often as its weight says.
+/// Returns rows as PostgreSQL writes them, sorted. Each row occurs as often as its weight.
 fn texts(rows: &ZSet, schema: &Schema) -> Vec<Vec<Option<String>>> {
     let mut texts = Vec::new();
     for (row, w) in rows.iter() {
@@ -224,7 +224,7 @@ fn laws(sample: &Sample, db: &Database) -> Result<(), String> {
     check_properties(&sample.graph, sample.root, db).map_err(|v| v.to_string())
 }
 
-/// Checks that a refresh writes to each stored table exactly the change of its contents.
+/// Checks that a refresh writes, to each stored table, exactly the change of this table's contents.
 fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
     let (graph, roots) = table.delta(&db.changed()).map_err(|e| e.to_string())?;
     for (stored, root) in table.layout().tables().zip(roots) {
@@ -254,7 +254,7 @@ fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
     Ok(entries.into_iter().map(|(name, body)| (name.to_owned(), body)).collect())
 }
 
-/// Returns the query alone, and the query as input of other operators.
+/// Returns the query alone, and the query as an input of other operators.
 fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, Sample)>> {
     let mut g = query.graph.clone();
     let q = query.root;
@@ -288,7 +288,7 @@ fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, 
     Ok(std::iter::once(("the query", query.clone())).chain(samples).collect())
 }
 
-/// Adds joins of `q` with a table, on the first columns that can be compared.
+/// Adds joins of `q` with a table. Each join compares the first two columns that can be compared.
 fn joins(
     g: &mut Graph,
     q: NodeId,

@@ -12,7 +12,7 @@ pub enum Choice {
         /// The number of decisions made so far.
         drawn: u64,
     },
-    /// Decisions read from bytes; after the last byte, zeros are read.
+    /// Decisions read from bytes. After the last byte, zeros are read.
     Bytes {
         /// The bytes.
         bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Choice {
     pub fn bytes(bytes: &[u8]) -> Choice {
         Choice::Bytes { bytes: bytes.to_vec(), next: 0 }
     }
-    /// Draws a number in `0..n`; 0 where `n` is 0.
+    /// Draws a number in `0..n`. Returns 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         let raw = match self {
             Choice::Seeded { seed, drawn } => {
@@ -45,11 +45,11 @@ impl Choice {
         };
         usize::try_from(raw % u64::try_from(n.max(1)).unwrap_or(1)).unwrap_or(0)
     }
-    /// Draws true in one of `n` draws on average.
+    /// Draws true with a probability of 1 in `n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n.saturating_sub(1)
     }
-    /// Draws one of several values; `None` where there are none.
+    /// Draws one of several values. Returns `None` if there are no values.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len())) }
     }

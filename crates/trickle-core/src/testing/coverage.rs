@@ -1,17 +1,17 @@
-//! Counts of pairs of operators: one operator read the other while the rows of the latter changed.
+//! Counts of pairs of operators: the first operator reads the second, whose rows changed.
 
 use crate::graph::{Graph, NodeId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts of pairs (operator, operator that it reads), where the rows of the second operator changed.
+/// Counts of pairs: an operator, and an operator that it reads and whose rows changed.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Coverage {
-    /// Counts the edges of the plan under `root` for whose lower node `changed` is true.
+    /// Counts those edges of the plan under `root` for which `changed` is true of the lower node.
     pub fn record(&mut self, graph: &Graph, root: NodeId, changed: impl Fn(NodeId) -> bool) {
         for id in graph.reachable(root) {
             for input in graph.inputs(id).iter().copied() {

@@ -42,7 +42,7 @@ pub fn tables() -> Vec<Arc<TableDef>> {
     ]
 }
 
-/// Returns the tables of [`tables`] with other column types, whose equal values may be written differently:
+/// Returns the tables of [`tables`] with other column types, whose equal values may have different images:
 /// numerics, floats, texts with blanks at the end.
 pub fn inexact_tables() -> Vec<Arc<TableDef>> {
     let retyped = |def: Arc<TableDef>| {
@@ -65,8 +65,8 @@ pub fn empty_database() -> Database {
     Database::default()
 }
 
-/// Makes a random state of `tables` and a random change of it. The states before and after honour keys and
-/// NOT NULL. A table has at most `rows` rows.
+/// Makes a random state of `tables` and a random change of it. The states before and after the change satisfy
+/// keys and NOT NULL. A table has at most `rows` rows.
 pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Database {
     let mut db = Database { clock: timed::clock(choice), ..Database::default() };
     for table in tables {
@@ -96,7 +96,7 @@ pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Dat
     db
 }
 
-/// Makes up to `rows` rows whose keys differ from each other and from the keys of the rows `beside`.
+/// Makes up to `rows` rows. Their keys differ from each other and from the keys of the rows `beside`.
 fn state(choice: &mut Choice, table: &TableDef, rows: usize, beside: &[Row]) -> Vec<Row> {
     let key = |row: &Row| table.keys.first().map(|k| k.iter().map(|c| row[*c].clone()).collect::<Vec<_>>());
     let mut taken: BTreeSet<Vec<Datum>> = beside.iter().filter_map(key).collect();

@@ -36,7 +36,7 @@ pub(super) fn scalar(choice: &mut Choice, schema: &Schema, ty: &Type, depth: usi
     }
 }
 
-/// Makes a function of which only strictness and immutability are known, so the evaluator invents its values.
+/// Makes a function that is known only to be strict and immutable, so the evaluator invents its values.
 fn opaque(ty: &Type) -> Arc<FuncSig> {
     let known = FuncSig::unknown(Some("lib"), "f", vec![ty.clone()], ty.clone());
     Arc::new(FuncSig {
@@ -105,8 +105,8 @@ fn compare(choice: &mut Choice, schema: &Schema, depth: usize, limits: &Limits) 
     Expr::call(FuncSig::comparison(op, l.ty().clone(), r.ty().clone()), vec![l, r])
 }
 
-/// Makes a random join condition over two schemas. Mostly it consists of column equalities, some of them
-/// NULL-safe; sometimes it has other terms, and sometimes no terms.
+/// Makes a random join condition over two schemas. Mostly the condition consists of column equalities, some
+/// of them NULL-safe. Sometimes it has other terms, and sometimes no terms.
 pub(super) fn join_condition(choice: &mut Choice, left: &Schema, right: &Schema, limits: &Limits) -> Expr {
     let both = left.concat(right);
     let mut terms = Vec::new();

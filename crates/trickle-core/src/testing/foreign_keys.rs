@@ -1,4 +1,5 @@
-//! Plans and data for a table that references another: every pair of states that honours the reference.
+//! Plans and data for a table that references another table: every pair of states that satisfies the foreign
+//! key.
 
 use super::Sample;
 use crate::catalog::{ColumnDef, ForeignKey, TableDef, TableId};
@@ -17,10 +18,10 @@ fn table(id: u32, name: &str, columns: [(&str, bool); 2], foreign_keys: Vec<Fore
 }
 
 /// Makes `child ⋈ parent` on the foreign key in both orders, with and without a filter on the referencing
-/// side.
+/// table.
 ///
 /// # Errors
-/// A broken contract.
+/// Fails if a plan breaks an operator's contract.
 pub fn foreign_key_plans() -> Result<Vec<Sample>> {
     let parent = table(1, "parent", [("id", false), ("v", true)], vec![]);
     let reference =

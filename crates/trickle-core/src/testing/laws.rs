@@ -1,6 +1,6 @@
 //! The laws: statements that are true for every plan, state and change. Rows are distinguished by image.
-//! Where SQL leaves open which of several equal values is shown, the evaluator shows the value with the least
-//! image. A delta must show the same value.
+//! Where SQL does not determine which of several equal values is returned, the evaluator returns the value
+//! with the least image. A delta must give the same value.
 
 use super::{Mutant, Sample};
 use crate::apply::summands;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct Violation {
     /// The law that is broken.
     pub law: String,
-    /// The expected result, the result found, and the plans.
+    /// The expected result, the actual result, and the plans.
     pub detail: String,
 }
 
@@ -39,7 +39,7 @@ pub enum Outcome {
     },
     /// The query itself raises an error over one of the states, so that there are no results to compare.
     QueryRaised,
-    /// The delta raised a data error that the query does not raise; in such a case a refresh recomputes.
+    /// The delta raised a data error that the query does not raise. In such a case, a refresh recomputes.
     DeltaRaised,
 }
 
@@ -50,7 +50,7 @@ pub struct Variant<'m> {
     pub rules: Rules,
     /// The inner results that are stored as states.
     pub keep: Keep,
-    /// Whether the delta is optimised.
+    /// Whether the delta is optimized.
     pub optimize: bool,
     /// Whether the delta relies on validated foreign keys.
     pub trust_foreign_keys: bool,
@@ -58,7 +58,7 @@ pub struct Variant<'m> {
     pub mutant: Option<&'m Mutant>,
 }
 
-/// The variants of differentiation; all must give the same delta.
+/// The variants of differentiation. All of them must give the same delta.
 pub const VARIANTS: &[Variant<'static>] = &[
     Variant {
         rules: Rules::Algebraic,
@@ -104,7 +104,7 @@ pub const VARIANTS: &[Variant<'static>] = &[
     },
 ];
 
-/// Returns `None` where evaluation raised a data error. Other errors are bugs and are passed on.
+/// Returns `None` if the evaluation raised a data error. Other errors are bugs and are passed on.
 fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(v) => Ok(Some(v)),
@@ -113,9 +113,9 @@ fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The greatest number of rows, copies counted, that a relation of a sampled query may have. Some recursions
-/// do not end, and some samples multiply copies; such samples prove nothing. Plans made from the query, such
-/// as its delta, may have more rows, but must end where the query does.
+/// The greatest number of rows that a relation of a sampled query may have, where copies count. Some
+/// recursions do not end, and some samples multiply copies. Such samples prove nothing. Plans made from the
+/// query, such as its delta, may have more rows, but must end if the query ends.
 const ROWS: u64 = 1 << 10;
 
 impl Sample {
@@ -133,18 +133,19 @@ pub(super) fn within<'a>(graph: &'a Graph, db: &'a Database) -> Evaluator<'a> {
     Evaluator::new(graph, db).within(ROWS)
 }
 
-/// Returns the query's results before and after the change; `None` where one of them raised a data error.
+/// Returns the query's results before and after the change. Returns `None` if one of them raised a data
+/// error.
 fn results(sample: &Sample, db: &Database) -> Result<Option<(ZSet, ZSet)>> {
     let before = tolerate(sample.eval(&db.before()))?;
     let after = tolerate(sample.eval(db))?;
     Ok(before.zip(after))
 }
 
-/// Builds the delta of `sample` by `variant`; returns the graph that contains the delta, and the root of the
+/// Builds the delta of `sample` by `variant`. Returns the graph that contains the delta, and the root of the
 /// delta.
 ///
 /// # Errors
-/// A broken contract: a bug in a rule.
+/// Fails if a plan breaks an operator's contract, which is a bug in a rule.
 pub fn delta_plan(
     sample: &Sample,
     changed: Option<BTreeSet<TableId>>,
@@ -152,7 +153,7 @@ pub fn delta_plan(
 ) -> Result<(Graph, NodeId)> {
     let mut graph = sample.graph.clone();
     let query = match variant.rules {
-        // The query is optimised before it is differentiated, as for a stream table.
+        // The query is optimized before it is differentiated, as for a stream table.
         Rules::Algebraic if variant.optimize => {
             let query = crate::opt::optimize(&mut graph, sample.root)?;
             let prepared = delta::prepare(&mut graph, query)?;
@@ -177,7 +178,7 @@ pub fn delta_plan(
 /// Checks that `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`, and that ΔQ has the columns of Q.
 ///
 /// # Errors
-/// The violation, or a broken contract.
+/// Fails with the violation, or if a plan breaks an operator's contract.
 pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Result<Outcome, Violation> {
     Checker::new(sample, std::slice::from_ref(variant)).check(db)
 }
@@ -185,7 +186,7 @@ pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Res
 /// Checks the delta by every variant of [`VARIANTS`].
 ///
 /// # Errors
-/// The first violation.
+/// Fails with the first violation.
 pub fn check_all(sample: &Sample, db: &Database) -> Result<Outcome, Violation> {
     Checker::new(sample, VARIANTS).check(db)
 }
@@ -207,7 +208,7 @@ impl<'s, 'm> Checker<'s, 'm> {
     /// variant raised a data error.
     ///
     /// # Errors
-    /// The first violation.
+    /// Fails with the first violation.
     pub fn check(&mut self, db: &Database) -> Result<Outcome, Violation> {
         let Some((before, after)) = results(self.sample, db).map_err(|e| self.bug(&e, ""))? else {
             return Ok(Outcome::QueryRaised);
@@ -226,7 +227,7 @@ impl<'s, 'm> Checker<'s, 'm> {
         Violation { law: "plans keep their contracts".into(), detail: format!("{e}\nquery:\n{query}{more}") }
     }
 
-    /// Whether the `i`-th variant's delta is right; false if its evaluation raised a data error.
+    /// Whether the `i`-th variant's delta is correct. False if its evaluation raised a data error.
     fn holds(&mut self, i: usize, db: &Database, before: &ZSet, after: &ZSet) -> Result<bool, Violation> {
         let variant = &self.variants[i];
         let key = (i, db.changed());
@@ -260,12 +261,12 @@ impl<'s, 'm> Checker<'s, 'm> {
     }
 }
 
-/// Checks identities of the query itself. Preparing the query, optimising it, and expanding each derived
+/// Checks identities of the query itself. Preparing the query, optimizing it, and expanding each derived
 /// operator must not change its result. Adding up the results over the parts of a table must not change the
-/// result either. An expansion may show another of several equal values.
+/// result either. An expansion may return another of several equal values.
 ///
 /// # Errors
-/// The violation.
+/// Fails with the violation.
 pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
     type Rewrite = fn(&mut Graph, NodeId) -> Result<NodeId>;
     type Same = fn(&ZSet, &ZSet) -> bool;
@@ -302,18 +303,18 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
 /// Returns whether the query has such a key.
 ///
 /// # Errors
-/// The violation, or a broken contract.
+/// Fails with the violation, or if a plan breaks an operator's contract.
 pub fn check_affected(sample: &Sample, db: &Database) -> Result<bool, Violation> {
     check_affected_keys(sample, db, |_, keys| keys)
 }
 
-/// A transformation of the affected keys.
+/// A function that transforms the affected keys.
 type Spoil = fn(&Graph, NodeId) -> NodeId;
 
 /// Checks the law of [`check_affected`] with keys that `spoil` transformed.
 ///
 /// # Errors
-/// The violation, or a broken contract.
+/// Fails with the violation, or if a plan breaks an operator's contract.
 pub fn check_affected_keys(sample: &Sample, db: &Database, spoil: Spoil) -> Result<bool, Violation> {
     let broken =
         |e: crate::Error| Violation { law: "plans keep their contracts".into(), detail: e.to_string() };
@@ -387,8 +388,8 @@ fn expand(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// Returns the sum of the query's summands; each is computed over both parts of the table in which it is
-/// linear.
+/// Returns the sum of the query's summands. Each summand is computed over both parts of the table in which it
+/// is linear.
 fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     let mut all = Vec::new();
     for part in summands(graph, root, &|_| 1)? {
@@ -411,7 +412,7 @@ fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 /// rows.
 ///
 /// # Errors
-/// The property that is false.
+/// Fails with the property that is false.
 pub fn check_properties(graph: &Graph, root: NodeId, db: &Database) -> Result<(), Violation> {
     let mut evaluator = within(graph, db);
     for id in graph.reachable(root) {

@@ -1,4 +1,4 @@
-//! Mutants: wrong rules, made by transforming a right delta. The laws must reveal every mutant.
+//! Mutants: wrong rules, made by transforming a correct delta. The laws must reveal every mutant.
 
 use crate::agg::Acc;
 use crate::delta::{Keep, Rules};
@@ -429,7 +429,7 @@ pub const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// Mutants of the pruning by a foreign key: each prunes one term too many.
+/// Mutants of the pruning by a foreign key. Each mutant prunes one term too many.
 pub const FOREIGN_KEY_MUTANTS: &[Mutant] = &[
     mutant!("a key that left is dropped from ΔR⋈ΔS", Algebraic, Nested, |g, r| match &r {
         Rel::Filter(f) if matches!(g.rel(f.input()), Rel::Accumulate(_)) => Ok(f.input()),

@@ -1,4 +1,4 @@
-//! Random well-typed plans, in which every operator occurs under every other.
+//! Random well-typed plans, in which every operator occurs under every other operator.
 
 use super::{Choice, exprs, timed, windows};
 use crate::agg::{self, AggCall};
@@ -42,7 +42,7 @@ pub struct Sample {
     pub root: NodeId,
 }
 
-/// The operators of queries, by name; each is generated under each other.
+/// The operators of queries, by name. Each operator is generated under each other operator.
 pub const QUERY_OPERATORS: &[&str] = &[
     "Table",
     "Map",
@@ -73,7 +73,7 @@ const WIDTH: usize = 6;
 /// Makes a random query.
 ///
 /// # Errors
-/// A contract that the generator broke, which is a bug in the generator.
+/// Fails if the generator breaks an operator's contract, which is a bug in the generator.
 pub fn sample(choice: &mut Choice, tables: &[Arc<TableDef>], limits: &Limits) -> Result<Sample> {
     let mut p = Planner { graph: Graph::new(), tables, limits: *limits };
     let operators = 1 + choice.below(limits.operators);
@@ -134,7 +134,7 @@ impl Planner<'_> {
         self.graph.add(Table::new(def))
     }
 
-    /// Makes two relations that share the budget.
+    /// Makes two relations that share the budget of operators.
     fn pair(&mut self, choice: &mut Choice, budget: usize) -> Result<(NodeId, NodeId)> {
         let left = choice.below(budget);
         let l = self.relation(choice, left)?;
@@ -151,7 +151,8 @@ impl Planner<'_> {
     }
 
     /// Makes a recursion that starts from one relation and joins another. A column that counts the rounds
-    /// bounds some recursions that might not end. Queries that do not end in either state prove nothing.
+    /// makes some recursions end that might not end otherwise. A query that does not end in one of the two
+    /// states proves nothing.
     fn recursion(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (mut base, side) = self.pair(choice, budget)?;
         let exact = self.graph.schema(base).is_exact();
@@ -183,7 +184,7 @@ impl Planner<'_> {
         self.graph.add(Recursion::new(base, side, Step { on, exprs }, fixpoint))
     }
 
-    /// Reduces a node to at most [`WIDTH`] columns, at least one.
+    /// Reduces a node to at least one and at most [`WIDTH`] columns.
     fn narrow(&mut self, choice: &mut Choice, node: NodeId) -> Result<NodeId> {
         let schema = self.graph.schema(node).clone();
         if schema.len() <= WIDTH {
@@ -219,7 +220,7 @@ impl Planner<'_> {
         self.graph.add(Map::new(input, exprs))
     }
 
-    /// Makes up to two set-returning functions side by side: a series, the elements of an array, or a
+    /// Makes up to two set-returning functions in lockstep. Each is a series, the elements of an array, or a
     /// function that the evaluator does not know.
     fn expand(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let input = self.relation(choice, budget - 1)?;
@@ -344,8 +345,8 @@ impl Planner<'_> {
         self.graph.add(Reduce::new(input, keys, aggs))
     }
 
-    /// Makes the plan of GROUPING SETS: the sum of an aggregate for each set, with NULL for the keys that a
-    /// set lacks. Mostly the rows also contain the number of the set.
+    /// Makes the plan of GROUPING SETS: a sum with one aggregation for each set, where keys that a set lacks
+    /// are NULL. Mostly the rows also contain the number of the set.
     fn grouping_sets(
         &mut self,
         choice: &mut Choice,

@@ -1,4 +1,4 @@
-//! The text of a counterexample, ready to paste.
+//! The text of a counterexample, ready to be pasted.
 
 use super::Sample;
 use crate::catalog::TableDef;
@@ -11,7 +11,8 @@ use crate::types::{Datum, Type};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Writes the plan and, as SQL, the tables that the sample reads with their rows, the query, and the change.
+/// Writes the plan. Then writes, as SQL, the tables that the sample reads, with their rows, and the query and
+/// the change.
 pub fn reproduction(sample: &Sample, db: &Database) -> String {
     let mut out = format!("plan:\n{}", explain(&sample.graph, sample.root, Format::Text));
     let time = |t: i64| Datum::Timestamp(t).to_text(&Type::Timestamptz).unwrap_or_default();
@@ -89,7 +90,7 @@ fn create(out: &mut String, def: &TableDef) {
     let _ = writeln!(out, "CREATE TABLE {name} ({});", parts.join(", "));
 }
 
-/// Writes the change of a table, one statement for each row image, deletes first.
+/// Writes the change of a table as one statement for each changed row. Deletes come first.
 fn change(out: &mut String, def: &TableDef, rows: &ZSet) {
     let name = Qualified::new(&def.schema, &def.name);
     for (row, weight) in rows.iter().filter(|(_, w)| *w < 0) {

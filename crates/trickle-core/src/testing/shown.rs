@@ -1,4 +1,4 @@
-//! The law about the value that a query shows for several equal ones.
+//! The law about the value that a query returns when several values are equal.
 
 use super::{Sample, Violation};
 use crate::delta;
@@ -8,11 +8,12 @@ use crate::rel::{Reduce, Rel};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
-/// Checks the row, key or extremum that an operator shows for several equal ones: its input must contain a
-/// value of this image. The check is made for the query and for the plan that is differentiated.
+/// Checks the row, key or extremum that an operator returns when several are equal. The operator's input must
+/// contain a value with the same image. The check is made for the query and for the plan that is
+/// differentiated.
 ///
 /// # Errors
-/// The operator that shows another value.
+/// Fails with the operator that returns another value.
 pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     let mut graph = sample.graph.clone();
     let law = |what: &str| format!("what {what} shows is there");
@@ -41,8 +42,8 @@ pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns the columns of an operator's first input whose equal values the operator merges; these are the
-/// first columns of the operator's own rows.
+/// Returns the columns of an operator's first input whose equal values the operator merges. They are also the
+/// first columns of the operator's rows.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Vec<usize>> {
     match graph.rel(id) {
         Rel::Distinct(_) | Rel::Positive(_) | Rel::SetOp(_) => Some((0..graph.schema(id).len()).collect()),
@@ -56,8 +57,8 @@ fn present<T: Ord>(input: &ZSet, f: impl Fn(&[Datum]) -> T) -> BTreeSet<T> {
     input.iter().filter(|(_, w)| *w > 0).map(|(row, _)| f(row)).collect()
 }
 
-/// Returns, for each `min` or `max` of an operator, the position of its column and the values that the call
-/// may show; NULL is one of them.
+/// Returns, for each `min` or `max` of an operator, the position of its column, and the values that the call
+/// may return. NULL is one of these values.
 fn extremes(r: &Reduce, input: &ZSet) -> Vec<(usize, BTreeSet<Datum>)> {
     let calls = r.aggs().iter().enumerate().filter(|(_, c)| matches!(&*c.sig.name, "min" | "max"));
     let values = |call: &crate::agg::AggCall| {

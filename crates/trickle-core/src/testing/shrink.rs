@@ -37,7 +37,7 @@ pub fn shrink(
     }
 }
 
-/// Returns the parts of the plan, smallest first, then the plan with one operator bypassed.
+/// Returns the parts of the plan, smallest first, then the plans with one operator bypassed.
 pub(super) fn smaller_plans(sample: &Sample) -> Vec<Sample> {
     let nodes = sample.graph.reachable(sample.root);
     let mut plans: Vec<Sample> = nodes
@@ -71,8 +71,8 @@ fn bypass(sample: &Sample, target: NodeId, by: NodeId) -> Option<Sample> {
     root.ok().filter(|r| *r != sample.root).map(|root| Sample { graph, root })
 }
 
-/// Returns databases with one row less, before or in the change. A row that the change deletes is removed
-/// from both.
+/// Returns databases with one row less, in the state before the change or in the change. A row that the
+/// change deletes is removed from both.
 pub(super) fn smaller_data(db: &Database) -> Vec<Database> {
     let mut out = Vec::new();
     for (table, rows) in &db.before {

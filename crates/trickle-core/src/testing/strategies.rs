@@ -1,4 +1,5 @@
-//! The generators of this module as strategies of the crate `proptest`, whose values shrink.
+//! The generators of [`crate::testing`] as strategies of the crate `proptest`. The values of these strategies
+//! shrink.
 
 use super::{Choice, Limits, Sample, change, exprs, sample, shrink};
 use crate::catalog::TableDef;
@@ -24,7 +25,7 @@ pub struct Changed {
 }
 
 impl fmt::Debug for Changed {
-    /// Writes the query, the tables and the change as SQL, ready to paste.
+    /// Writes the query, the tables and the change as SQL, ready to be pasted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&super::reproduction(&self.sample, &self.database))
     }
@@ -51,8 +52,8 @@ impl<T> fmt::Debug for Drawn<T> {
     }
 }
 
-/// A value that shrinks: the present value, the larger value that it was tried for, and the smaller values
-/// that are still to be tried.
+/// A value that shrinks: the present value, the larger value that it tries to replace, and the smaller values
+/// that have not been tried yet.
 pub struct Shrinking<T> {
     value: T,
     larger: Option<T>,
@@ -84,8 +85,8 @@ impl<T: Clone + fmt::Debug> ValueTree for Shrinking<T> {
         self.value.clone()
     }
 
-    /// Goes on to a smaller value. If the present value came from shrinking, the test failed with it too, so
-    /// its own smaller values are tried next.
+    /// Continues with a smaller value. If the present value came from shrinking, the test failed with this
+    /// value too, so its own smaller values are tried next.
     fn simplify(&mut self) -> bool {
         if self.larger.take().is_some() || self.untried.is_none() {
             self.untried = Some((self.smaller)(&self.value).into());
@@ -95,7 +96,7 @@ impl<T: Clone + fmt::Debug> ValueTree for Shrinking<T> {
         true
     }
 
-    /// Goes back to the larger value, since the present one does not fail.
+    /// Goes back to the larger value, since the test does not fail with the present value.
     fn complicate(&mut self) -> bool {
         let Some(larger) = self.larger.take() else { return false };
         self.value = larger;
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Catches a strategy whose values do not shrink, or whose search ends before the smallest one.
+    /// Catches a strategy whose values do not shrink, or whose search ends before the smallest value.
     #[test]
     fn a_failure_shrinks_to_a_small_query_and_few_rows() {
         let mut runner = TestRunner::deterministic();

@@ -11,15 +11,14 @@ use crate::types::{Datum, Interval, Type};
 const EPOCH: i64 = -946_684_800_000_000;
 const SECOND: i64 = 1_000_000;
 
-/// Draws the two times of a refresh from the first seconds of 1970, which the numbers in tables denote. The
-/// times are equal, or either is later than the other.
+/// Draws the two times of a refresh from the first seconds of 1970. Numbers in tables denote the same
+/// seconds. The times are equal, or either is later than the other.
 pub(super) fn clock(choice: &mut Choice) -> Clock {
     let mut time = || EPOCH + choice.below(4) as i64 * SECOND;
     Clock { then: time(), now: time() }
 }
 
-/// Makes one to three terms, of which at least one reads the clock, mostly in a form for which an index can
-/// be used.
+/// Makes one to three terms. At least one of them reads the clock, mostly so that an index can be used.
 pub(super) fn condition(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     let mut terms = vec![term(choice, schema, limits)];
     while terms.len() < 3 && choice.one_in(3) {
@@ -42,7 +41,7 @@ fn term(choice: &mut Choice, schema: &Schema, limits: &Limits) -> Expr {
     }
 }
 
-/// Compares a column, or a time computed from it, with the clock less some seconds.
+/// Compares a column, or a time computed from the column, with the clock minus some seconds.
 fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     let integers: Vec<usize> = (0..schema.len()).filter(|i| schema.columns()[*i].ty == Type::Int4).collect();
     let seconds = match choice.pick(&integers) {

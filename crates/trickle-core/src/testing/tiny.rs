@@ -34,11 +34,11 @@ fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
     [AggCall::count_star()].into_iter().chain(calls).collect()
 }
 
-/// Makes each operator over one or two tables of NULLs, zeros and ones, and the classic nestings of
-/// operators. Makes the same plans over tables of NULL, 1.0 and 1.00.
+/// Makes each operator over one or two tables of NULLs, zeros and ones, and well-known nestings of operators.
+/// Makes the same plans over tables of NULL, 1.0 and 1.00.
 ///
 /// # Errors
-/// A broken contract.
+/// Fails if a plan breaks an operator's contract.
 pub fn small_plans() -> Result<Vec<(String, Sample)>> {
     let mut plans = small_plans_over(&Type::Int4)?;
     plans.extend(small_plans_over(&Type::Numeric(None))?);
@@ -46,8 +46,8 @@ pub fn small_plans() -> Result<Vec<(String, Sample)>> {
     Ok(plans)
 }
 
-/// Makes `SELECT count(*), k, sum(v) … GROUP BY k`, in which only NaN keeps the shown sum from determining
-/// the total.
+/// Makes `SELECT count(*), k, sum(v) … GROUP BY k`. The total can be derived from the sum in the result,
+/// except where the sum is NaN.
 fn shown_totals() -> Result<Sample> {
     let columns =
         vec![ColumnDef::new("k", Type::Int4, true), ColumnDef::new("v", Type::Numeric(Some((4, 1))), false)];
@@ -383,7 +383,7 @@ fn over_other_operators(add: &mut Add<'_>) -> Result<()> {
         add(
             &format!("reached {fixpoint:?}"),
             &|g, r, _| {
-                // Rows with NULL as key are roots of the recursion; the other rows are edges from k to v.
+                // Rows whose key is NULL are roots of the recursion. The other rows are edges from k to v.
                 let (k, v) = (g.schema(r).expr(0), g.schema(r).expr(1));
                 let roots = g.add(Filter::new(r, k.clone().is_null()))?;
                 let base = g.add(Map::new(roots, vec![v.clone()]))?;
@@ -410,8 +410,8 @@ fn over_other_operators(add: &mut Add<'_>) -> Result<()> {
 }
 
 /// Makes every pair of states of each table that the sample reads, over three values. If the sample reads two
-/// tables, a table of one column has at most two rows and a table of two columns at most one. If it reads one
-/// table, the limits are three and two rows.
+/// tables, a table with one column has at most two rows, and a table with two columns at most one row. If the
+/// sample reads one table, the limits are three and two rows.
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     let mut tables: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {

@@ -48,7 +48,7 @@ pub(super) fn sample(
     graph.add(Window::new(input, partition, order, calls))
 }
 
-/// Makes the first rows of each partition of `input`, in a total order; returns `input` itself if its rows
+/// Makes the first rows of each partition of `input`, in a total order. Returns `input` itself if its rows
 /// have no total order.
 pub(super) fn top(choice: &mut Choice, graph: &mut Graph, input: NodeId) -> Result<NodeId> {
     let schema = graph.schema(input).clone();
@@ -73,7 +73,7 @@ pub(super) fn top(choice: &mut Choice, graph: &mut Graph, input: NodeId) -> Resu
     graph.add(Top::new(input, partition, completed(given, &schema), slice))
 }
 
-/// Returns the order with all other columns of the rows added after its keys.
+/// Returns the order, with all other columns of the rows appended to its keys.
 fn completed(mut order: Vec<OrderKey>, schema: &Schema) -> Vec<OrderKey> {
     for column in 0..schema.len() {
         if order.iter().all(|k| k.column != column) {
@@ -105,8 +105,8 @@ fn call(choice: &mut Choice, schema: &Schema, order: &[OrderKey], limits: &Limit
         return WindowCall { call: AggCall::new(sig, Vec::new()), frame: WindowFrame::default() };
     }
     let Some(sig) = agg::resolve(name, std::slice::from_ref(column.ty())) else { return rank() };
-    // The order of peers would decide the last bits of a sum of floats, and which of several equal values is
-    // shown as the greatest.
+    // The order of peers would determine the last bits of a sum of floats. It would also determine which of
+    // several equal values is returned as the greatest.
     if matches!(sig.ret, Type::Float4 | Type::Float8) || (name == "max" && !sig.ret.is_exact()) {
         return rank();
     }

@@ -24,8 +24,8 @@ pub(crate) const FIRST_MICROS: i64 = FIRST_DAY * DAY;
 /// The number of days from 0000-03-01 to 2000-01-01.
 const SHIFT: i64 = 730_425;
 
-/// Returns the day number of a date. The year is astronomical: year 0 is 1 BC. Months outside 1..=12 carry
-/// over into the year.
+/// Returns the day number of a date. The year is astronomical: year 0 is 1 BC. A month outside 1..=12 is
+/// carried over into the year.
 pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let months = year * 12 + (month - 1) - 2;
     let (y, m) = (months.div_euclid(12), months.rem_euclid(12));
@@ -66,7 +66,7 @@ pub(crate) fn weekday(days: i64) -> i64 {
     (days + 6).rem_euclid(7)
 }
 
-/// Returns the year and the week of a day number, as ISO 8601 numbers them.
+/// Returns the ISO 8601 year and week of a day number.
 pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     // A week belongs to the year that contains its Thursday.
     let monday = days - (weekday(days) + 6) % 7;
@@ -82,7 +82,7 @@ pub(crate) fn split(micros: i64) -> (i64, i64) {
 /// Converts a date to a timestamp.
 ///
 /// # Errors
-/// 22008 if the date is out of the range of timestamps.
+/// Fails with 22008 if the date is out of the range of timestamps.
 pub(crate) fn midnight(d: i32) -> Result<i64> {
     match d {
         i32::MAX => Ok(i64::MAX),
@@ -95,7 +95,7 @@ pub(crate) fn midnight(d: i32) -> Result<i64> {
 /// Checks that a number of microseconds is in the range of timestamps.
 ///
 /// # Errors
-/// 22008 if it is not.
+/// Fails with 22008 if the number is out of range.
 pub(crate) fn in_range(micros: i128) -> Result<i64> {
     match i64::try_from(micros) {
         Ok(t) if (FIRST_MICROS..END_MICROS).contains(&t) => Ok(t),
@@ -106,7 +106,7 @@ pub(crate) fn in_range(micros: i128) -> Result<i64> {
 /// Checks that a number of days is in the range of dates.
 ///
 /// # Errors
-/// 22008 if it is not.
+/// Fails with 22008 if the number is out of range.
 pub(crate) fn date_in_range(days: i64) -> Result<i32> {
     match i32::try_from(days) {
         Ok(d) if (FIRST_DAY..END_DAY).contains(&days) => Ok(d),

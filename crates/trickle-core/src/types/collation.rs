@@ -1,14 +1,15 @@
-//! Types of texts under other collations than their own.
+//! Text types with a collation other than the type's default collation.
 
 use super::{OtherType, Type};
 use std::sync::Arc;
 
-/// The text between a type and its collation in the name of a type that has another collation than its own.
+/// The separator between a type and its collation, in the name of a type with a collation other than its
+/// default.
 pub(super) const COLLATE: &str = " COLLATE ";
 
 impl Type {
-    /// Returns the type under its own collation, and the name of the other collation that it is under.
-    /// Returns `None` where the type is under its own collation.
+    /// Returns the type with its default collation, and the name of the collation that it has instead.
+    /// Returns `None` where the type has its default collation.
     pub fn collation(&self) -> Option<(Type, &str)> {
         match self {
             Type::Other(o) => {
@@ -20,15 +21,15 @@ impl Type {
         }
     }
 
-    /// Returns the type under its own collation.
+    /// Returns the type with its default collation.
     #[must_use]
     pub fn uncollated(&self) -> Type {
         self.collation().map_or_else(|| self.clone(), |(base, _)| base)
     }
 
-    /// Returns a string type, or an array of a string type, under another collation. `collation` is the
-    /// collation's name in the form in which PostgreSQL parses it. If the collation is not deterministic,
-    /// equal texts may be written differently. Other types are returned unchanged.
+    /// Returns a string type, or an array of a string type, with another collation. `collation` is the
+    /// collation's name as PostgreSQL parses it. If the collation is not deterministic, equal texts may have
+    /// different images. Other types are returned unchanged.
     #[must_use]
     pub fn collated(&self, collation: &str, deterministic: bool) -> Type {
         match self.uncollated() {
@@ -44,7 +45,7 @@ impl Type {
         }
     }
 
-    /// Returns `ty` under the collation that this type is under.
+    /// Returns `ty` with the collation of this type.
     #[must_use]
     pub fn recollated(&self, ty: &Type) -> Type {
         match self.collation() {

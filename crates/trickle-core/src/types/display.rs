@@ -7,9 +7,9 @@ use serde_json::Value;
 use std::fmt::{self, Write as _};
 
 impl Datum {
-    /// Returns the text that PostgreSQL's output function returns; `None` for NULL.
+    /// Returns the text that PostgreSQL's output function returns. Returns `None` for NULL.
     ///
-    /// The type says facts that the value does not have: whether the value, or an element of it, is a
+    /// The type is needed for facts that are not in the value: whether the value, or an element of it, is a
     /// `timestamptz` (written in UTC) or a `real`.
     pub fn to_text(&self, ty: &Type) -> Option<String> {
         Some(match (self, ty) {
@@ -46,7 +46,7 @@ impl Datum {
     }
 }
 
-/// Writes the text that PostgreSQL's output function returns, and `NULL` for NULL. A timestamp is written
+/// Writes the text that PostgreSQL's output function returns, or `NULL` for NULL. A timestamp is written
 /// without a time zone, since the value does not contain its type.
 impl fmt::Display for Datum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +69,7 @@ fn date_text(days: i32) -> String {
     }
 }
 
-/// Returns the text of a date, and ` BC` or an empty text, which is written after the time.
+/// Returns the text of a date. Also returns ` BC` or an empty text, which is written after the time.
 fn civil_text(days: i64) -> (String, &'static str) {
     let (y, m, d) = civil_from_days(days);
     let (year, bc) = if y > 0 { (y, "") } else { (1 - y, " BC") };
@@ -129,8 +129,7 @@ pub(crate) fn interval_text(i: Interval) -> String {
     out
 }
 
-/// Returns the shortest text that reads back as the same float. Exponents are written as C's `%g` writes
-/// them.
+/// Returns the shortest text that reads back as the same float. Exponents are written as by C's `%g`.
 pub(crate) fn float_text(x: f64, single: bool) -> String {
     if x.is_nan() {
         return "NaN".to_owned();
@@ -198,7 +197,7 @@ fn record_text(fields: &[Datum], types: &[Type]) -> String {
     format!("({})", fields.join(","))
 }
 
-/// Returns the text in double quotes. `escape` stands before each character for which `special` is true.
+/// Returns the text in double quotes. `escape` is written before each character for which `special` is true.
 fn quoted(text: &str, special: impl Fn(char) -> bool, escape: char) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -244,7 +243,7 @@ fn write_jsonb(out: &mut String, value: &Value) {
     }
 }
 
-/// Returns the pairs of a JSON object in the order in which jsonb stores their keys.
+/// Returns the pairs of a JSON object in the order in which jsonb stores the keys.
 pub(crate) fn sorted_pairs(map: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut pairs: Vec<_> = map.iter().collect();
     pairs.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.as_bytes().cmp(b.as_bytes())));

@@ -29,7 +29,8 @@ pub enum Type {
     Int4,
     /// `bigint`
     Int8,
-    /// `numeric` or `numeric(precision, scale)`. The latter fixes the display scale of every value.
+    /// `numeric` or `numeric(precision, scale)`. With a scale, every value has the same number of digits
+    /// after the point.
     Numeric(Option<(u16, i16)>),
     /// `real`
     Float4,
@@ -39,7 +40,7 @@ pub enum Type {
     Text,
     /// `character varying`, with its greatest length in characters if it has one
     Varchar(Option<u32>),
-    /// `character(n)`: blanks at the end do not count in comparisons
+    /// `character(n)`: comparisons ignore blanks at the end
     Bpchar(Option<u32>),
     /// `bytea`
     Bytea,
@@ -59,11 +60,11 @@ pub enum Type {
     Json,
     /// `jsonb`
     Jsonb,
-    /// An array with any number of dimensions; the field is the type of its elements.
+    /// An array with any number of dimensions. The field is the type of its elements.
     Array(Arc<Type>),
     /// The type of an anonymous row, with the types of its fields.
     Record(Arc<[Type]>),
-    /// The type of a literal before the context decides about it.
+    /// The type of a literal before the context determines its real type.
     Unknown,
     /// Another type, with the facts about it that the engine needs.
     Other(Arc<OtherType>),
@@ -73,8 +74,7 @@ pub enum Type {
 /// of an extension.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OtherType {
-    /// The name of the type, in the form in which PostgreSQL parses it: schema-qualified and quoted where
-    /// necessary.
+    /// The name of the type, as PostgreSQL parses it: schema-qualified and quoted where necessary.
     pub sql_name: String,
     /// Whether the type has an operator `=`. (The types json, xml and point have none.)
     pub equality: bool,
@@ -82,7 +82,7 @@ pub struct OtherType {
     pub hashable: bool,
     /// Whether the type has a default btree operator class.
     pub ordered: bool,
-    /// Whether equal values of the type are always identical. (Not so for citext, and for texts under
+    /// Whether equal values of the type are always identical. (They are not for citext, nor for texts under
     /// nondeterministic collations.)
     pub exact: bool,
 }
@@ -108,8 +108,8 @@ impl Type {
         }
     }
 
-    /// Returns the type without modifiers. It keeps its collation, and has every value that the type has
-    /// under any modifiers. For `char(3)[]` the result is `bpchar[]`. For `time(0) without time zone` the
+    /// Returns the type without modifiers. The result keeps the collation, and has every value that the type
+    /// has under any modifiers. For `char(3)[]` the result is `bpchar[]`. For `time(0) without time zone` the
     /// result is the same name without `(0)`.
     #[must_use]
     pub fn unmodified(&self) -> Type {
@@ -146,8 +146,8 @@ impl Type {
         matches!(self, Type::Other(o) if o.sql_name == "name")
     }
 
-    /// Whether values of the type may be composite. Types of which only the name is known have no equality
-    /// here, so they may be composite.
+    /// Whether values of the type may be composite. If only the name of a type is known, the engine knows no
+    /// equality for it, so its values may be composite.
     pub fn may_have_fields(&self) -> bool {
         matches!(self, Type::Record(_)) || matches!(self, Type::Other(o) if !o.equality)
     }
@@ -174,10 +174,11 @@ impl Type {
         }
     }
 
-    /// Whether equal values of the type are always written alike. Not exact are numeric without a scale (1.0
-    /// = 1.00), floats (−0 = 0), intervals (1 day = 24 hours), jsonb, and types that contain one of these.
-    /// Not exact is also bpchar without a length. Values of `char(n)` are all padded to n characters. An
-    /// [`Expr::image`](crate::expr::Expr::image) tells equal values apart that are written differently.
+    /// Whether equal values of the type always have the same image. These types are not exact: numeric
+    /// without a scale (1.0 = 1.00), floats (−0 = 0), intervals (1 day = 24 hours), jsonb, and types that
+    /// contain one of these. The type bpchar without a length is not exact either. The type `char(n)` is
+    /// exact, since its values are padded to n characters. [`Expr::image`](crate::expr::Expr::image)
+    /// distinguishes equal values with different images.
     pub fn is_exact(&self) -> bool {
         match self {
             Type::Numeric(None)
@@ -222,8 +223,8 @@ impl Type {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
     }
 
-    /// Whether values of the type, or parts of them, are of type `char(n)`. Trailing blanks of such values do
-    /// not count in comparisons.
+    /// Whether values of the type, or parts of them, are of type `char(n)`. Comparisons ignore trailing
+    /// blanks of such values.
     pub(crate) fn is_padded(&self) -> bool {
         match self {
             Type::Bpchar(_) => true,
@@ -233,13 +234,13 @@ impl Type {
         }
     }
 
-    /// Whether the type, or the element type of an array, is not one of PostgreSQL's own. The name of such a
+    /// Whether the type, or the element type of an array, is not built into PostgreSQL. The name of such a
     /// type has a schema.
     pub(crate) fn is_users(&self) -> bool {
         matches!(self.element().unwrap_or(self), Type::Other(o) if o.sql_name.contains('.'))
     }
 
-    /// Returns the element type of an array type; `None` for another type.
+    /// Returns the element type of an array type. Returns `None` for another type.
     pub fn element(&self) -> Option<&Type> {
         match self {
             Type::Array(e) => Some(e),

@@ -1,4 +1,4 @@
-//! The names of types: how PostgreSQL writes them, and how they are read.
+//! The names of types, as PostgreSQL writes them. This module reads and writes such names.
 
 use super::collation::COLLATE;
 use super::{OtherType, Type};
@@ -52,8 +52,8 @@ impl Type {
         }
     }
 
-    /// Returns the built-in type with this name, in full or abbreviated as PostgreSQL writes it (`int4`,
-    /// `varchar(3)`, `text[]`, …).
+    /// Returns the built-in type with this name. The name is in full or abbreviated, as PostgreSQL writes it
+    /// (`int4`, `varchar(3)`, `text[]`, …).
     pub fn parse(name: &str) -> Option<Type> {
         let lower = name.trim().to_ascii_lowercase();
         if let Some(element) = lower.strip_suffix("[]") {
@@ -130,8 +130,8 @@ fn system(name: &str) -> Option<OtherType> {
         "xid" => (true, true, false),
         _ => return None,
     };
-    // PostgreSQL compares text search queries by their words alone, so equal queries may be written
-    // differently.
+    // PostgreSQL compares text search queries only by their words, so equal queries may have different
+    // images.
     let exact = !matches!(name, "numrange" | "nummultirange" | "tsquery");
     Some(OtherType { sql_name: String::new(), equality, hashable, ordered, exact })
 }

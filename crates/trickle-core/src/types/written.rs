@@ -1,9 +1,9 @@
-//! The type of images: texts that are equal only where they are written alike.
+//! The type of images: texts that are equal only if they are identical byte for byte.
 
 use super::{OtherType, Type};
 use std::sync::{Arc, LazyLock};
 
-/// A `text` type whose equal values are always written alike.
+/// A `text` type whose equal values are always identical.
 pub(crate) static WRITTEN: LazyLock<Type> = LazyLock::new(|| {
     Type::Other(Arc::new(OtherType {
         sql_name: "text COLLATE \"C\"".to_owned(),

@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Returns `CAST(value AS to)`, for a value of type `from`.
 ///
 /// # Errors
-/// 22003 if the value is out of range, 22P02 and similar for a text that is no value of type `to`, 22023 for
-/// a jsonb value of another kind. If there is no cast between the types, the value is returned unchanged,
-/// since plans are typed before they are evaluated.
+/// Fails with 22003 if the value is out of range, and with 22023 for a jsonb value of another kind. Fails
+/// with 22P02 or a similar code for a text that is not a value of type `to`. If there is no cast between the
+/// types, the value is returned unchanged, since the types of a plan are checked before its evaluation.
 pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
     if value.is_null() || from == to {
         return Ok(value.clone());
@@ -94,7 +94,7 @@ fn from_numeric(n: &Numeric, to: &Type) -> Result<Datum> {
 
 /// Casts from `real` (`single`) or `double precision`. In a cast to an integer type, halves are rounded to
 /// the even neighbour. In a cast to numeric, the value is rounded to the number of digits that the float type
-/// represents for certain.
+/// always represents exactly.
 fn from_float(x: f64, single: bool, to: &Type) -> Result<Datum> {
     let range = || Error::data("22003", format!("{to} out of range"));
     match to {

@@ -7,8 +7,9 @@ use std::cmp::Ordering;
 /// Compares two values of one type in PostgreSQL's btree order: 1.0 equals 1.00, −0 equals 0, NaN is
 /// greatest, NULL comes last. The order is total, and agrees with SQL's `=` on values that are not NULL.
 ///
-/// Strings compare by bytes (collation "C"). The padding of a `char(n)` value counts; [`compare_as`] ignores
-/// the padding. Numbers of different types compare by value, and dates compare with timestamps as midnight.
+/// Strings compare by bytes (collation "C"). This function does not ignore the padding of a `char(n)` value;
+/// [`compare_as`] does. Numbers of different types compare by value, and dates compare with timestamps as
+/// midnight.
 pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     match (a, b) {
         (Datum::Null, Datum::Null) => Ordering::Equal,
@@ -27,13 +28,13 @@ pub fn compare(a: &Datum, b: &Datum) -> Ordering {
     }
 }
 
-/// Compares like [`compare`], for values of a known type: trailing blanks of `char(n)` do not count, nor do
-/// those in the elements of arrays and in the fields of rows.
+/// Compares like [`compare`], for values of a known type. Trailing blanks of `char(n)` are ignored, also in
+/// the elements of arrays and in the fields of rows.
 pub fn compare_as(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
     if ty.is_padded() { compare(&unpadded(ty, a), &unpadded(ty, b)) } else { compare(a, b) }
 }
 
-/// Returns the value of type `ty` without the trailing blanks that do not count in comparisons.
+/// Returns the value of type `ty` without the trailing blanks that comparisons ignore.
 pub(crate) fn unpadded(ty: &Type, value: &Datum) -> Datum {
     let all = |items: &[Datum], ty: &Type| items.iter().map(|item| unpadded(ty, item)).collect();
     match (ty, value) {
@@ -50,7 +51,7 @@ pub(crate) fn unpadded(ty: &Type, value: &Datum) -> Datum {
     }
 }
 
-/// Compares rows lexicographically by [`compare`]; a row comes after its prefixes.
+/// Compares rows lexicographically by [`compare`]. A row comes after its prefixes.
 pub fn compare_rows(a: &[Datum], b: &[Datum]) -> Ordering {
     a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|o| o.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
 }
@@ -64,8 +65,8 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Returns the length of an interval, in microseconds, by which intervals are compared. A month counts as 30
-/// days, a day as 24 hours.
+/// Returns the length of an interval in microseconds. Intervals are compared by this length. A month counts
+/// as 30 days, a day as 24 hours.
 fn span(i: Interval) -> i128 {
     let days = i128::from(i.months) * 30 + i128::from(i.days);
     days * i128::from(calendar::DAY) + i128::from(i.micros)
@@ -128,7 +129,7 @@ fn compare_json_values(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// A key of groups and joins: values under SQL equality and order, NULL equal to NULL.
+/// A key of groups and joins: values under SQL equality and order. NULL is equal to NULL.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlKey<T>(pub(crate) T);
 

@@ -13,12 +13,13 @@ pub(super) fn invalid(ty: &Type, text: &str) -> Error {
 /// Reads `text` as a value of type `ty`, as `CAST('text' AS ty)` does. A text that is too long for
 /// `varchar(n)` or `char(n)` is cut silently.
 ///
-/// Dates and times are read in ISO form (or as `infinity`), with an offset or `Z` if the type has a zone, and
-/// as UTC without one. Intervals are read in the `postgres` style. A value of a type that the evaluator does
-/// not know stays a text.
+/// Dates and times are read in ISO form (or as `infinity`). If the type has a zone, an offset or `Z` is read;
+/// without one, the time is in UTC. Intervals are read in the `postgres` style. A value of a type that the
+/// evaluator does not know stays a text.
 ///
 /// # Errors
-/// 22P02, 22007 or 22008 if the text is no value of type `ty`, 22003 if the value is out of the type's range.
+/// Fails with 22P02, 22007 or 22008 if the text is not a value of type `ty`, and with 22003 if the value is
+/// out of the type's range.
 pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match ty {
@@ -78,7 +79,7 @@ pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     }
 }
 
-/// Splits a type's name into the name without its modifier, and the modifier; `None` for a modifier that is
+/// Splits a type's name into the name without its modifier, and the modifier. The modifier is `None` if it is
 /// not one number.
 fn modified(name: &str) -> (&str, Option<u32>) {
     match name.split_once('(') {
@@ -118,8 +119,8 @@ fn integer(trimmed: &str, text: &str, ty: &Type) -> Result<i64> {
 fn float(trimmed: &str, text: &str, ty: &Type) -> Result<f64> {
     let word = trimmed.to_ascii_lowercase();
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(&word);
-    // Words such as `infinity` are recognised first. Of all other texts, PostgreSQL reads the same numbers as
-    // Rust.
+    // Words such as `infinity` are recognized first. All other texts that are numbers for PostgreSQL are the
+    // same numbers for Rust.
     let special = matches!(unsigned, "inf" | "infinity" | "nan");
     if !special && !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Err(invalid(ty, text));

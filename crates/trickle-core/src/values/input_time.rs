@@ -21,7 +21,8 @@ fn era(text: &str) -> (&str, bool) {
     }
 }
 
-/// Reads `infinity` or `-infinity`. Returns whether the infinity is positive; `None` for any other text.
+/// Reads `infinity` or `-infinity`. Returns whether the infinity is positive. Returns `None` for any other
+/// text.
 fn infinity(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "infinity" | "+infinity" => Some(true),
@@ -34,8 +35,8 @@ fn number(text: &str) -> Option<i64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// Returns the day of `year-month-day`. Returns `None` for a text of another form, and the inner error for a
-/// date that does not exist.
+/// Returns the day of `year-month-day`. Returns `None` for a text in another format, and the inner error for
+/// a date that does not exist.
 fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, '-').map(number);
     let (y, m, d) = (parts.next()??, parts.next()??, parts.next()??);
@@ -46,8 +47,8 @@ fn day(text: &str, bc: bool, whole: &str) -> Option<Result<i64>> {
     Some(checked_days(year, m, d).ok_or_else(|| out_of_range(whole)))
 }
 
-/// Returns the microseconds of `h:m[:s[.f]]`. Returns `None` for a text of another form, and the inner error
-/// for a time that does not exist.
+/// Returns the microseconds of `h:m[:s[.f]]`. Returns `None` for a text in another format, and the inner
+/// error for a time that does not exist.
 fn clock(text: &str, whole: &str) -> Option<Result<i64>> {
     let mut parts = text.splitn(3, ':');
     let (h, m) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -64,7 +65,7 @@ fn seconds(text: &str) -> Option<i64> {
     Some(number(whole)?.checked_mul(SECOND)? + micros)
 }
 
-/// Returns the number `0.fraction` in millionths; halves are rounded up.
+/// Returns the number `0.fraction` in millionths. Halves are rounded up.
 fn fraction_micros(fraction: &str) -> Option<i64> {
     let mut digits: String = fraction.chars().take(7).collect();
     while digits.len() < 7 {
@@ -180,7 +181,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds an amount, in millionths of the unit. Returns `None` for a word that is no unit.
+    /// Adds an amount, in millionths of the unit. Returns `None` for a word that is not a unit.
     fn add(&mut self, amount: i128, unit: &str) -> Option<()> {
         let part = |n: i128| amount * n / 1_000_000;
         let rest = |n: i128| amount * n % 1_000_000;
@@ -213,7 +214,7 @@ impl Parts {
         Some(())
     }
 
-    /// Returns the interval with the sign of its parts multiplied by `sign`; `None` where a part overflows.
+    /// Returns the interval with its parts multiplied by `sign`. Returns `None` if a part overflows.
     fn signed(&self, sign: i128) -> Option<Interval> {
         Some(Interval {
             months: i32::try_from(self.months * sign).ok()?,

@@ -1,4 +1,5 @@
-//! Values as SQL treats them: their order and equality, casts between types, and reading them from text.
+//! Values as SQL treats them: their order and equality, casts between types, and the reading of values from
+//! text.
 //!
 //! Strings compare by bytes, the time zone is UTC, dates are written in ISO form.
 

@@ -1,24 +1,24 @@
-//! The distance from its own row up to which a call over a window sees other rows.
+//! The reach of a window function call: how far from its own row the call reads other rows.
 
 use super::{Bound, Units, WindowCall};
 use crate::expr::{Expr, Volatility, evaluate};
 use crate::types::{Datum, Interval};
 
-/// The greatest distance from its own row at which a call sees rows. Rows beyond have no influence on the
-/// call's value.
+/// The greatest distance from its own row at which a call reads rows. Rows beyond this distance do not affect
+/// the call's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// The number of rows, or of groups of peers, before the call's row.
     pub before: u64,
     /// The number of rows, or of groups of peers, after the call's row.
     pub after: u64,
-    /// The distance in the order key between the call's row and the rows that the call sees. Its type is the
-    /// one that RANGE adds to the key.
+    /// The distance in the order key between the call's row and the rows that the call reads. The type of the
+    /// distance is that of a RANGE offset.
     pub distance: Option<Datum>,
 }
 
 impl Reach {
-    /// Returns a reach that covers both reaches; `None` where their distances cannot be added.
+    /// Returns a reach that covers both reaches. Returns `None` if their distances cannot be added.
     #[must_use]
     pub fn and(self, other: Reach) -> Option<Reach> {
         let distance = match (self.distance, other.distance) {
@@ -29,7 +29,7 @@ impl Reach {
     }
 }
 
-/// Returns the sum of two distances, which covers each of them. Returns `None` where the sum overflows or the
+/// Returns the sum of two distances, which covers each of them. Returns `None` if the sum overflows or the
 /// types differ.
 fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     match (a, b) {
@@ -43,15 +43,15 @@ fn together(a: &Datum, b: &Datum) -> Option<Datum> {
     }
 }
 
-/// Returns the value of an expression that has the same value for all rows and at all times; `None` for other
-/// expressions.
+/// Returns the value of an expression that has the same value for all rows and at all times. Returns `None`
+/// for any other expression.
 fn constant(e: &Expr) -> Option<Datum> {
     let fixed = e.is_constant() && e.volatility() == Volatility::Immutable;
     fixed.then(|| evaluate::expr(e, &[]).ok()).flatten()
 }
 
 impl WindowCall {
-    /// Returns the reach of the call; `None` where no number bounds the reach.
+    /// Returns the reach of the call. Returns `None` where no number bounds the reach.
     pub fn reach(&self) -> Option<Reach> {
         if !self.is_window_function() {
             return self.framed();
@@ -74,7 +74,7 @@ impl WindowCall {
         }
     }
 
-    /// Returns the reach of the call's frame; `None` where no number bounds the reach.
+    /// Returns the reach of the call's frame. Returns `None` if no number bounds the reach.
     fn framed(&self) -> Option<Reach> {
         let end = |bound: &Bound| {
             let (by, preceding) = match bound {

@@ -7,7 +7,7 @@
 //! definition of the table has changed.
 
 use super::stored::{knowing, note, note_without, require_known};
-use super::{make, read, rebuild_readers, table_by_oid};
+use super::{make, read, table_by_oid};
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -37,6 +37,19 @@ pub enum Leaving {
     Emptied,
 }
 
+/// A command that takes the rows of partitions.
+#[derive(Clone, Debug)]
+pub struct Removal {
+    /// The partitions, by oid.
+    pub partitions: Vec<u32>,
+    /// The kind of the command.
+    pub how: Leaving,
+    /// The parent that the command names.
+    pub parent: Option<u32>,
+    /// Whether the command names no tables beside the partitions and the parent.
+    pub alone: bool,
+}
+
 /// Lets readers of table `$1` keep their plans. The plans were made without the partitions `$2`, which the
 /// table has got, and with the partitions `$3`, which the table will lose. The plans still read the same
 /// table. A reader that another session refreshes at the moment is skipped, and planned again later.
@@ -52,27 +65,39 @@ WHERE d.source_relid = $1 AND d.pgt_id IN (
 const NAMES: &str = "SELECT n.nspname, c.relname, c.relkind = 'r' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.oid = ANY ($1) ORDER BY c.oid";
 
-/// The captured tables above the partitions `$1`. The list is empty in a transaction of another isolation
-/// level than READ COMMITTED, which may not see everything that others have committed.
+/// The captured tables above the partitions `$1`, whose parent is `$2` where a command names it. The list is
+/// empty in a transaction of another isolation level than READ COMMITTED, which may not see everything that
+/// others have committed, and where the server does not count rows.
 const ABOVE: &str = "SELECT DISTINCT a.relid::oid FROM unnest($1::oid[]) p(oid) CROSS JOIN LATERAL pg_partition_ancestors(p.oid) a \
      JOIN pgtrickle.pgt_buffers b ON b.source_relid = a.relid \
-     WHERE a.relid <> p.oid AND b.capture = 'ON' AND current_setting('transaction_isolation') = 'read committed' ORDER BY 1";
+     WHERE a.relid <> p.oid AND b.capture = 'ON' AND current_setting('transaction_isolation') = 'read committed' \
+     AND current_setting('track_counts')::bool \
+     AND ($2::oid IS NULL OR EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = p.oid AND h.inhparent = $2)) ORDER BY 1";
+
+/// Keeps the names of the schemas of the tables `$1` until the transaction ends. Statements find a table by
+/// its name. The owner of a schema could otherwise give its name to another schema meanwhile, with a view of
+/// the same name whose functions would run as the owner of the catalog.
+const HELD: &str = "SELECT (SELECT count(*) FROM (SELECT FROM pg_namespace n WHERE n.oid IN \
+         (SELECT c.relnamespace FROM pg_class c WHERE c.oid = ANY ($1)) FOR KEY SHARE SKIP LOCKED) l) \
+     = (SELECT count(DISTINCT c.relnamespace) FROM pg_class c WHERE c.oid = ANY ($1))";
 
 /// The tables that the command locks for partition `$1`, in the order in which the server locks them: the
 /// parent if `$2` is true, its default partition if `$3` is true, and the partition. After these, with false,
 /// the partitions below the partition.
-const LOCKED: &str = "SELECT n.nspname, c.relname, x.level < 3 FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
+const LOCKED: &str = "SELECT n.nspname, c.relname, x.level < 3, c.oid FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
      UNION ALL SELECT 1, k.partdefid FROM pg_inherits h JOIN pg_partitioned_table k ON k.partrelid = h.inhparent WHERE h.inhrelid = $1 AND $3 \
      UNION ALL SELECT 2, $1 UNION ALL SELECT 3, unnest(pgtrickle.children($1))) x(level, oid) \
      JOIN pg_class c ON c.oid = x.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY x.level, x.oid";
 
-/// The state of capture of table `$1` within the transaction: the number of rows that it has captured, and
-/// the readers that it has refreshed. Two equal answers show that nothing was captured or refreshed between
-/// them. There is no answer where the server does not count rows.
+/// The state of capture of table `$1` within the transaction: the number of rows that the transaction has
+/// captured, and the readers that were refreshed since the transaction began. If two answers are equal,
+/// nothing was captured or refreshed between them. A refresh by another session counts too, which at worst
+/// costs a recompute. There is no answer where the server does not count rows.
 const WITNESS: &str = "SELECT pg_stat_get_xact_tuples_inserted(to_regclass(format('pgtrickle_changes.changes_%s_%s', $1, b.segments->-1->>'number'))), \
      (SELECT string_agg(s.pgt_id || ' ' || s.ctid, ',' ORDER BY s.pgt_id) FROM pgtrickle.pgt_dependencies d \
          JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 AND age(s.xmin) <= 0) \
-     FROM pgtrickle.pgt_buffers b WHERE b.source_relid = $1 AND current_setting('track_counts')::bool";
+     FROM pgtrickle.pgt_buffers b WHERE b.source_relid = $1 AND current_setting('track_counts')::bool \
+     AND to_regclass(format('pgtrickle_changes.changes_%s_%s', $1, b.segments->-1->>'number')) IS NOT NULL";
 
 /// A captured table from which a command takes rows that its buffer has as deleted.
 #[derive(Clone, Debug)]
@@ -112,7 +137,12 @@ struct Named {
     filled: Vec<Qualified>,
 }
 
-async fn names(t: &dyn Connection, oids: &[u32], doing: &str) -> Result<Named> {
+/// Returns the names of tables, which stay theirs until the transaction ends: the tables are locked, and so
+/// are the names of their schemas. Returns `None` where another session is changing a schema.
+async fn names(t: &dyn Connection, oids: &[u32], doing: &str) -> Result<Option<Named>> {
+    if !t.query_one(HELD, &[&oids]).await.map_err(|e| Error::server(doing, e))?.get::<bool>(0) {
+        return Ok(None);
+    }
     let mut named = Named::default();
     for row in t.query(NAMES, &[&oids]).await.map_err(|e| Error::server(doing, e))? {
         let name = Qualified::new(row.get::<String>(0), row.get::<String>(1));
@@ -121,7 +151,7 @@ async fn names(t: &dyn Connection, oids: &[u32], doing: &str) -> Result<Named> {
         }
         named.all.push(name);
     }
-    Ok(named)
+    Ok(Some(named))
 }
 
 async fn table(t: &Transaction<'_>, source: u32, doing: &str) -> Result<Option<Arc<TableDef>>> {
@@ -141,64 +171,87 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let Some(came) = row.get::<Option<Vec<u32>>>(0) else { return Ok(()) };
     let Some(table) = table(t, source, doing).await? else { return Ok(()) };
     let Some(c) = read(&**t, &table).await? else { return Ok(()) };
-    let named = names(&**t, &came, doing).await?;
+    let Some(named) = names(&**t, &came, doing).await? else { return Ok(()) };
     let buffer = knowing(t, c.buffer, &[]).await?;
-    // Event triggers of users may write the table while its triggers are made. The rows are copied after
-    // that, so none of them may have been captured already.
+    let size = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::int8 FROM unnest($1::oid[]) c(oid)";
+    let is_empty = t.query_one(size, &[&came]).await.map_err(fail)?.get::<i64>(0) == 0;
     let before = Witness::of(t, source, doing).await?;
     make(t, table.id, &c.mode.source().adopt(&buffer, &named.all), doing).await?;
-    let rows: Vec<Statement> = named.filled.iter().flat_map(|p| buffer.rows_of(p, 1)).collect();
-    if before.is_none() || Witness::of(t, source, doing).await? != before {
-        let why = format!("{}.{} was written while its triggers were made", table.schema, table.name);
-        return Err(Error::stale(why));
+    if !is_empty {
+        // Event triggers of users may write the table while its triggers are made. The rows are copied after
+        // that, so none of them may have been captured already.
+        if before.is_none() || Witness::of(t, source, doing).await? != before {
+            let why = format!("{}.{} may have been written meanwhile", table.schema, table.name);
+            return Err(Error::stale(why));
+        }
+        let rows: Vec<Statement> = named.filled.iter().flat_map(|p| buffer.rows_of(p, 1)).collect();
+        make(t, table.id, &rows, doing).await?;
     }
-    make(t, table.id, &rows, doing).await?;
     require_known(t, &buffer).await?;
     t.execute(ADOPTED, &[&source, &came, &Vec::<u32>::new()]).await.map_err(fail)?;
     note(t, &buffer, c.mode, &c.attnums).await
 }
 
-/// Returns the captured tables from which the command takes the rows of these partitions. Takes the locks
-/// that the command will take, in the same order, and waits for these locks if the command names no other
-/// tables (`alone`). Takes other locks only if they are free. If one of these is not free, the answer is
-/// empty.
-pub(crate) async fn sources_of(
-    t: &Transaction<'_>,
-    partitions: &[u32],
-    how: Leaving,
-    alone: bool,
-) -> Result<Vec<u32>> {
+/// Returns the captured tables from which a command takes the rows of partitions. Takes the locks that the
+/// command will take, in the same order, and waits for these locks if the command names no other tables.
+/// Takes other locks only if they are free. If one of these is not free, the answer is empty.
+pub(crate) async fn sources_of(t: &Transaction<'_>, removal: &Removal) -> Result<Vec<u32>> {
     let doing = "lock a partition that goes";
     let fail = |e| Error::server(doing, e);
-    let above = t.query(ABOVE, &[&partitions]).await.map_err(fail)?;
+    let above = t.query(ABOVE, &[&removal.partitions, &removal.parent]).await.map_err(fail)?;
     let above: Vec<u32> = above.iter().map(|r| r.get(0)).collect();
     if above.is_empty() {
         return Ok(above);
     }
-    let (with_parent, with_default) = match how {
+    let before = locked_by(t, removal, doing).await?;
+    let oids: Vec<u32> = before.iter().map(|l| l.oid).collect();
+    if names(&**t, &oids, doing).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    let lock = |first: bool| {
+        let tables = before.iter().filter(|l| first == (removal.alone && l.first)).map(|l| l.name.clone());
+        let tables: Vec<Qualified> = tables.collect();
+        let lock = Lock { tables, mode: LockMode::AccessExclusive, nowait: !first, only: true };
+        (!lock.tables.is_empty()).then(|| print(&Statement::Lock(lock)).text)
+    };
+    if let Some(text) = lock(true) {
+        t.as_catalog_owner(&text).await.map_err(fail)?;
+    }
+    if let Some(text) = lock(false)
+        && t.attempt_as_catalog_owner(&text).await.is_err()
+    {
+        return Ok(Vec::new());
+    }
+    // A table that was renamed before it was locked has another name now: the locked table keeps the old one.
+    let same = locked_by(t, removal, doing).await? == before;
+    Ok(if same { above } else { Vec::new() })
+}
+
+/// A table that a command locks.
+#[derive(Debug, PartialEq, Eq)]
+struct Locked {
+    oid: u32,
+    name: Qualified,
+    /// Whether the server locks the table before it looks at the partitions below.
+    first: bool,
+}
+
+async fn locked_by(t: &Transaction<'_>, removal: &Removal, doing: &str) -> Result<Vec<Locked>> {
+    let (with_parent, with_default) = match removal.how {
         Leaving::Dropped => (true, false),
         Leaving::Detached => (true, true),
         Leaving::Emptied => (false, false),
     };
-    let (mut first, mut others) = (Vec::new(), Vec::new());
-    for partition in partitions {
-        for row in t.query(LOCKED, &[partition, &with_parent, &with_default]).await.map_err(fail)? {
-            let name = Qualified::new(row.get::<String>(0), row.get::<String>(1));
-            let waits = alone && row.get(2);
-            if waits { &mut first } else { &mut others }.push(name);
-        }
+    let mut locked = Vec::new();
+    for partition in &removal.partitions {
+        let rows = t.query(LOCKED, &[partition, &with_parent, &with_default]).await;
+        locked.extend(rows.map_err(|e| Error::server(doing, e))?.iter().map(|r| Locked {
+            oid: r.get(3),
+            name: Qualified::new(r.get::<String>(0), r.get::<String>(1)),
+            first: r.get(2),
+        }));
     }
-    let lock = |tables: Vec<Qualified>, nowait| {
-        let lock = Lock { tables, mode: LockMode::AccessExclusive, nowait, only: true };
-        print(&Statement::Lock(lock)).text
-    };
-    if !first.is_empty() {
-        t.as_catalog_owner(&lock(first, false)).await.map_err(fail)?;
-    }
-    if !others.is_empty() && t.attempt_as_catalog_owner(&lock(others, true)).await.is_err() {
-        return Ok(Vec::new());
-    }
-    Ok(above)
+    Ok(locked)
 }
 
 /// Captures the rows of partitions that the next command takes from a table: writes them to the buffer as
@@ -208,18 +261,18 @@ pub(crate) async fn sources_of(
 pub(crate) async fn let_go(
     t: &Transaction<'_>,
     source: u32,
-    partitions: &[u32],
-    how: Leaving,
+    removal: &Removal,
     idle: bool,
 ) -> Result<Option<Followed>> {
+    let how = removal.how;
     let doing = "capture the rows of a partition that goes";
     let fail = |e| Error::server(doing, e);
     let text = "SELECT pgtrickle.leaving_partitions($1, $2, $3)";
-    let row = t.query_one(text, &[&source, &partitions, &MOST_LEAVING]).await.map_err(fail)?;
+    let row = t.query_one(text, &[&source, &removal.partitions, &MOST_LEAVING]).await.map_err(fail)?;
     let Some(leaving) = row.get::<Option<Vec<u32>>>(0) else { return Ok(None) };
     let Some(table) = table(t, source, doing).await? else { return Ok(None) };
     let Some(c) = read(&**t, &table).await? else { return Ok(None) };
-    let named = names(&**t, &leaving, doing).await?;
+    let Some(named) = names(&**t, &leaving, doing).await? else { return Ok(None) };
     if how == Leaving::Emptied && !may_take_back(t, &c.buffer, &named, doing).await? {
         return Ok(None);
     }
@@ -253,20 +306,15 @@ async fn may_take_back(t: &Transaction<'_>, buffer: &Buffer, named: &Named, doin
 /// emptied partitions have readers recomputed. Marks the readers if the command did something else than was
 /// expected: it did not take the partitions, whose names may have become other tables', or code of users
 /// wrote or refreshed something before the partitions went.
-pub(crate) async fn left(
-    t: &Transaction<'_>,
-    followed: &Followed,
-    partitions: &[u32],
-    how: Leaving,
-) -> Result<()> {
+pub(crate) async fn left(t: &Transaction<'_>, followed: &Followed, removal: &Removal) -> Result<()> {
     let doing = "follow a partition that went";
     let fail = |e| Error::server(doing, e);
     let source = followed.source;
     let here = "SELECT ARRAY(SELECT unnest(pgtrickle.children($1)) INTERSECT SELECT unnest($2::oid[]))";
-    let here: Vec<u32> = t.query_one(here, &[&source, &partitions]).await.map_err(fail)?.get(0);
+    let here: Vec<u32> = t.query_one(here, &[&source, &removal.partitions]).await.map_err(fail)?.get(0);
     let witness = Witness::of(t, source, doing).await?;
     let mut expected = followed.witness.clone();
-    let went = match how {
+    let went = match removal.how {
         Leaving::Dropped | Leaving::Detached => here.is_empty(),
         Leaving::Emptied => {
             let emptied = i64::try_from(here.len()).unwrap_or(i64::MAX);
@@ -282,7 +330,15 @@ pub(crate) async fn left(
         }
     };
     if !went || expected.is_none() || witness != expected {
-        rebuild_readers(&**t, source, "its rows were written while a partition of it went").await?;
+        mark(&**t, source, "its rows were written while a partition of it went").await?;
     }
     Ok(())
+}
+
+/// Leaves a mark, so that the readers of a table are recomputed. Waits for no refresh, which may itself wait
+/// for the table.
+pub(crate) async fn mark(t: &dyn Connection, source: u32, why: &str) -> Result<()> {
+    let text = "INSERT INTO pgtrickle.pgt_marks (source_relid, reason) VALUES ($1, $2)";
+    let done = t.execute(text, &[&source, &why]).await;
+    done.map(drop).map_err(|e| Error::server("mark the readers of a table", e))
 }

@@ -5,7 +5,7 @@ use super::rights::{Class, is_at_work, nodes};
 use crate::follow::{Left, partitions_leave, partitions_left};
 use pgrx::pg_sys;
 use std::ffi::c_char;
-use trickle_engine::Leaving;
+use trickle_engine::{Leaving, Removal};
 
 /// The hook that was installed before. The hook of this library calls it.
 static mut NEXT: pg_sys::ProcessUtility_hook_type = None;
@@ -21,9 +21,6 @@ pub(crate) fn watch_commands() {
 }
 
 unsafe extern "C-unwind" {
-    /// Returns the parent of a partition, also of one that is being detached.
-    fn get_partition_parent(partition: pg_sys::Oid, even_if_detached: bool) -> pg_sys::Oid;
-
     /// Runs a command; this is the server's own function. It is declared here, since the function of this
     /// name in pgrx would take errors apart and build new ones.
     fn standard_ProcessUtility(
@@ -66,7 +63,7 @@ unsafe extern "C-unwind" fn command(
 unsafe extern "C-unwind" fn before(statement: *mut pg_sys::PlannedStmt) -> *mut Left {
     // SAFETY: the caller guarantees it.
     let found = unsafe { partitions_of((*statement).utilityStmt) };
-    match found.and_then(|f| partitions_leave(f.partitions, f.how, f.alone)) {
+    match found.and_then(partitions_leave) {
         Some(left) => pgrx::PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(left),
         None => std::ptr::null_mut(),
     }
@@ -81,20 +78,12 @@ unsafe extern "C-unwind" fn after(left: *mut Left) {
     }
 }
 
-/// The partitions whose rows a command takes.
-struct Found {
-    partitions: Vec<u32>,
-    how: Leaving,
-    /// Whether the command names no other tables.
-    alone: bool,
-}
-
 /// Returns the partitions whose rows a command takes, where the current role may run the command. For any
 /// other role the server may refuse the command, and no table must be locked before that.
 ///
 /// # Safety
 /// The node must be a command as the parser makes it.
-unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Found> {
+unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Removal> {
     // SAFETY: a node holds its own kind, and its lists hold nodes of the kinds that their names say.
     unsafe {
         let mut parent = std::ptr::null_mut();
@@ -123,18 +112,20 @@ unsafe fn partitions_of(node: *mut pg_sys::Node) -> Option<Found> {
         if names.is_empty() || !may_follow() {
             return None;
         }
+        // The parent is looked up first, as the server does it.
+        let parent = (!parent.is_null()).then(|| named(parent));
+        if parent.is_some_and(|p| !is_own(p)) {
+            return None;
+        }
         let may = |relation: pg_sys::Oid| match how {
-            Leaving::Dropped => is_own(relation),
-            Leaving::Detached => {
-                is_own(relation) && is_own(parent_of(relation)) && parent_of(relation) == named(parent)
-            }
+            Leaving::Dropped | Leaving::Detached => is_own(relation),
             Leaving::Emptied => may_truncate(relation),
         };
         let partitions = names.iter().map(|name| named(*name));
         let partitions = partitions.filter(|p| pg_sys::get_rel_relispartition(*p) && may(*p));
         let partitions: Vec<u32> = partitions.map(|p| p.to_u32()).collect();
-        let alone = names.len() == 1;
-        (!partitions.is_empty()).then_some(Found { partitions, how, alone })
+        let (parent, alone) = (parent.map(|p| p.to_u32()), names.len() == 1);
+        (!partitions.is_empty()).then_some(Removal { partitions, how, parent, alone })
     }
 }
 
@@ -185,15 +176,9 @@ fn is_own(relation: pg_sys::Oid) -> bool {
 
 /// Whether the current role may empty the relation.
 fn may_truncate(relation: pg_sys::Oid) -> bool {
-    // SAFETY: there is a transaction, and the relation exists.
-    unsafe {
-        let right = pg_sys::ACL_TRUNCATE as pg_sys::AclMode;
-        pg_sys::pg_class_aclcheck(relation, pg_sys::GetUserId(), right) == pg_sys::AclResult::ACLCHECK_OK
-    }
-}
-
-/// Returns the parent of a partition.
-fn parent_of(partition: pg_sys::Oid) -> pg_sys::Oid {
-    // SAFETY: there is a transaction. An error of the server's goes on from here like any other.
-    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| get_partition_parent(partition, true)) }
+    let right = pg_sys::ACL_TRUNCATE as pg_sys::AclMode;
+    // SAFETY: there is a transaction. The server's own error about a relation that is gone goes on from here.
+    Class::of(relation).is_some()
+        && unsafe { pg_sys::pg_class_aclcheck(relation, pg_sys::GetUserId(), right) }
+            == pg_sys::AclResult::ACLCHECK_OK
 }

@@ -177,6 +177,7 @@ pub(super) struct Class {
     schema: pg_sys::Oid,
     owner: pg_sys::Oid,
     is_row_secured: bool,
+    pub(super) is_temporary: bool,
 }
 
 impl Class {
@@ -192,7 +193,8 @@ impl Class {
             let class = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_class>();
             let name = CStr::from_ptr(class.relname.data.as_ptr()).to_string_lossy().into_owned();
             let (schema, owner) = (class.relnamespace, class.relowner);
-            let found = Class { name, schema, owner, is_row_secured: class.relrowsecurity };
+            let is_temporary = class.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
+            let found = Class { name, schema, owner, is_row_secured: class.relrowsecurity, is_temporary };
             pg_sys::ReleaseSysCache(row);
             Some(found)
         }

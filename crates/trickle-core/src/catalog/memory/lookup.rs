@@ -1,4 +1,4 @@
-//! The look-up of names in a catalog in memory: which object a name stands for.
+//! Name lookup in a catalog in memory: finds the object that a name denotes.
 
 use super::{MemoryCatalog, Name, composite, quoted};
 use crate::catalog::extensions::{self, Contents};
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 const ASK: &str = "\"trickle explain\" without --schema asks the server.";
 
 impl MemoryCatalog {
-    /// Returns the qualified names that `schema.name` may stand for. Without a schema, these are the names in
+    /// Returns the qualified names that `schema.name` may denote. Without a schema, these are the names in
     /// the schemas of the search path.
     pub(super) fn candidates<'a>(
         &'a self,
@@ -23,8 +23,8 @@ impl MemoryCatalog {
         schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
     }
 
-    /// Returns the qualified names that `schema.name` may stand for. Without a schema, names in the schemas
-    /// of extensions are among them. Users usually have the schemas of extensions in their search path.
+    /// Returns the qualified names that `schema.name` may denote. Without a schema, names in the schemas of
+    /// extensions are included. Users usually have the schemas of extensions in their search path.
     fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let more = self.extensions.values().filter(move |_| schema.is_none());
         self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
@@ -37,9 +37,9 @@ impl MemoryCatalog {
         is_same(given, declared) || implicit_cast(given, declared) || self.casts.iter().any(known)
     }
 
-    /// Returns the function that accepts these arguments with the fewest casts. Of several such functions,
-    /// returns the one that reads the greatest number of untyped literals as text. If there are still
-    /// several, returns the first.
+    /// Returns the function that accepts these arguments with the fewest casts. Among several such functions,
+    /// it returns a function that reads the greatest number of untyped literals as text. Among several of
+    /// these, it returns the first.
     fn pick<'a>(&self, all: impl Iterator<Item = &'a Arc<FuncSig>>, args: &[Type]) -> Option<Arc<FuncSig>> {
         let mut best: Option<((usize, usize), &Arc<FuncSig>)> = None;
         for f in all.filter(|f| f.args.len() == args.len()) {
@@ -57,7 +57,7 @@ impl MemoryCatalog {
         best.map(|(_, f)| f.clone())
     }
 
-    /// Replaces each extension's type that has a cast to a built-in type by this built-in type. Returns
+    /// Replaces each type of an extension by a built-in type, if it has a cast to this built-in type. Returns
     /// `None` where no type is replaced.
     fn cast_away(&self, args: &[Type]) -> Option<Vec<Type>> {
         let away = |given: &Type| {
@@ -69,12 +69,12 @@ impl MemoryCatalog {
     }
 }
 
-/// Whether two types are the same when their modifiers are left out.
+/// Whether two types are the same if modifiers are ignored.
 fn is_same(a: &Type, b: &Type) -> bool {
     a.base() == b.base() || a.unmodified() == b.unmodified()
 }
 
-/// Returns a catalog with the server's own types, functions and operators that the list has.
+/// Returns a catalog with the listed types, functions and operators that are built into the server.
 fn server() -> &'static MemoryCatalog {
     static SERVER: OnceLock<MemoryCatalog> = OnceLock::new();
     SERVER.get_or_init(|| {

@@ -26,7 +26,7 @@ pub struct MemoryCatalog {
     types: HashMap<Name, Type>,
     /// The fields of composite types. The map's key is PostgreSQL's name of the type.
     fields: HashMap<String, Vec<(Arc<str>, Type)>>,
-    /// The collations under which equal texts may be written differently.
+    /// The collations under which equal texts may have different images.
     inexact: BTreeSet<Name>,
     /// The domains that have constraints.
     constrained: BTreeSet<Name>,
@@ -36,17 +36,17 @@ pub struct MemoryCatalog {
     casts: Vec<(Type, Type)>,
     /// The created extensions, each with its schema.
     extensions: BTreeMap<String, String>,
-    /// The extension to which a type, function or operator with this name belongs.
+    /// The extension to which a type, function or operator belongs, by its name.
     owners: HashMap<Name, String>,
     /// The types of which only the name is known. The set has PostgreSQL's names of the types.
     opaque: BTreeSet<String>,
     /// The names of functions over pseudo-types. The argument and result types of these functions are not
     /// recorded.
     vague: BTreeSet<String>,
-    /// One error for each type that nothing defines, with the place at which a statement first names the
-    /// type.
+    /// One error for each undefined type, with the position at which a statement first names the type.
     doubts: Vec<Error>,
-    /// The columns of each index, by name, since dropping a column changes the positions of others.
+    /// The columns of each index, by name. Positions would not do, since dropping a column changes the
+    /// positions of others.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
     search_path: Vec<String>,
 }
@@ -86,9 +86,8 @@ impl MemoryCatalog {
     /// data, are skipped: they define neither types nor keys.
     ///
     /// # Errors
-    /// Errors in the syntax, unknown tables and columns, and tables that are defined twice. Each error names
-    /// its place in the text. A type that nothing defines is not an error (see
-    /// [`MemoryCatalog::take_doubts`]).
+    /// Fails for a syntax error, an unknown table or column, or a table that is defined twice. Each error has
+    /// its position in the text. An undefined type is not an error (see [`MemoryCatalog::take_doubts`]).
     pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
         let mut catalog = MemoryCatalog::new();
         catalog.run(sql)?;
@@ -108,16 +107,16 @@ impl MemoryCatalog {
         self.search_path = schemas.into_iter().map(Into::into).collect();
     }
 
-    /// Makes an ordinary table in schema `public`, with an identity that no table of the catalog has. Callers
-    /// can set its keys and foreign keys before they call [`MemoryCatalog::add_table`].
+    /// Makes an ordinary table in schema `public`, with an identity that no other table of the catalog has.
+    /// Callers can set its keys and foreign keys before they call [`MemoryCatalog::add_table`].
     pub fn new_table(&self, name: &str, columns: Vec<ColumnDef>) -> TableDef {
         TableDef::new(self.next_id(), "public", name, columns)
     }
 
-    /// Adds a table. It replaces the table with the same identity, if there is one.
+    /// Adds a table. The new table replaces the table with the same identity, if there is one.
     ///
     /// # Errors
-    /// An error where another table, or a view, has the table's name.
+    /// Fails if another table or a view has the table's name.
     pub fn add_table(&mut self, table: TableDef) -> Result<()> {
         let name = (table.schema.to_string(), table.name.to_string());
         let taken = self.names.get(&name).is_some_and(|id| *id != table.id) || self.views.contains_key(&name);
@@ -133,7 +132,8 @@ impl MemoryCatalog {
         Ok(())
     }
 
-    /// Adds a view with the text of its query. It replaces the view with the same name, if there is one.
+    /// Adds a view with the text of its query. The new view replaces the view with the same name, if there is
+    /// one.
     pub fn add_view(&mut self, schema: &str, name: &str, query: impl Into<String>) {
         self.views.insert((schema.to_owned(), name.to_owned()), query.into());
     }
@@ -144,7 +144,7 @@ impl MemoryCatalog {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
-    /// Adds a domain under a name. `constrained` tells whether the domain has constraints.
+    /// Adds a domain under a name. `constrained` says whether the domain has constraints.
     pub(in crate::catalog) fn add_domain(&mut self, name: Name, ty: Type, constrained: bool) {
         if constrained {
             self.constrained.insert(name.clone());
@@ -159,18 +159,19 @@ impl MemoryCatalog {
         self.types.insert(name, ty);
     }
 
-    /// Adds a nondeterministic collation. Under such a collation, equal texts may be written differently.
+    /// Adds a nondeterministic collation. Under such a collation, equal texts may have different images.
     pub(in crate::catalog) fn add_inexact_collation(&mut self, name: Name) {
         self.inexact.insert(name);
     }
 
-    /// Whether equal texts are always written alike under a collation.
+    /// Whether equal texts always have the same image under a collation.
     pub(in crate::catalog) fn is_exact_collation(&self, schema: Option<&str>, name: &str) -> bool {
         !self.candidates(schema, name).any(|n| self.inexact.contains(&n))
     }
 
-    /// Adds a function or an aggregate. It replaces the one with the same name and the same argument types,
-    /// if there is one. A signature without a schema gets the first schema of the search path.
+    /// Adds a function or an aggregate. The new one replaces a function with the same name and the same
+    /// argument types, if there is one. A signature without a schema gets the first schema of the search
+    /// path.
     pub fn add_function(&mut self, sig: FuncSig) {
         let schema = sig.schema.as_deref().unwrap_or(self.default_schema()).to_owned();
         let name = sig.name.to_string();
@@ -212,8 +213,8 @@ impl MemoryCatalog {
         }
     }
 
-    /// Returns the extension to which a type, function or operator with this name belongs; `None` where the
-    /// catalog knows of none.
+    /// Returns the extension to which a type, function or operator with this name belongs. Returns `None`
+    /// where the catalog knows no such extension.
     pub fn extension_of(&self, schema: &str, name: &str) -> Option<&str> {
         self.owners.get(&(schema.to_owned(), name.to_owned())).map(String::as_str)
     }
@@ -231,8 +232,8 @@ impl MemoryCatalog {
         self.extensions.keys().map(String::as_str)
     }
 
-    /// Adds a type of which only the name is known. Values of such a type can be stored and shown, like the
-    /// values of every type.
+    /// Adds a type of which only the name is known. Values of such a type can be stored and returned, like
+    /// the values of every type.
     pub(in crate::catalog) fn add_opaque(&mut self, name: Name, doubt: Error) {
         let ty = composite(&name);
         self.opaque.insert(ty.sql_name());
@@ -245,9 +246,8 @@ impl MemoryCatalog {
         self.vague.insert(name);
     }
 
-    /// Returns an error for each type that statements named since the last call, but that nothing defines.
-    /// The error has the place at which the type was first named. Only a server can tell whether such a type
-    /// exists.
+    /// Returns an error for each undefined type that statements named since the last call. The error has the
+    /// position at which the type was first named. Only a server can tell whether such a type exists.
     pub fn take_doubts(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.doubts)
     }
@@ -289,8 +289,8 @@ pub(in crate::catalog) fn quoted(name: &str) -> String {
     }
 }
 
-/// Makes a composite type. The engine does not compare values of such a type, so a column of the type cannot
-/// be part of a key.
+/// Makes a composite type. The engine does not compare values of a composite type, so a column of such a type
+/// cannot be part of a key.
 pub(in crate::catalog) fn composite((schema, name): &Name) -> Type {
     Type::Other(Arc::new(OtherType {
         sql_name: format!("{}.{}", quoted(schema), quoted(name)),

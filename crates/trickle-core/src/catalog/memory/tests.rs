@@ -1,4 +1,4 @@
-//! Tests of the catalog in memory: the objects that DDL defines, and how names are resolved.
+//! Tests of the catalog in memory. They check the objects that DDL defines, and the resolution of names.
 
 use super::*;
 use crate::catalog::Catalog;
@@ -123,8 +123,8 @@ fn extensions_have_types_functions_and_operators() {
     assert_eq!(operator("->", &[ty("h"), Type::Unknown]), of("ext", Type::Text));
     assert_eq!(operator("<->", &[ty("v"), Type::Unknown]), of("public", Type::Float8));
     assert_eq!(operator("~~", &[ty("c"), Type::Unknown]), of("public", Type::Bool));
-    // PostgreSQL compares a citext with a text as texts, since it casts citext to text implicitly, but
-    // not text to citext.
+    // PostgreSQL compares a citext and a text as texts, since it casts citext to text implicitly, but not
+    // text to citext.
     assert_eq!(c.operator(None, "=", &[ty("c"), Type::Text]).unwrap().args, [Type::Text, Type::Text]);
     assert_eq!(c.function(None, "lower", &[ty("c")]).unwrap().args, [Type::Text]);
     assert_eq!(c.function(None, "avg", &[ty("v")]).unwrap().kind, FuncKind::Aggregate);

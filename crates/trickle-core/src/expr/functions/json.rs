@@ -12,7 +12,8 @@ pub(super) const ROWS: &[Row] = &[
     f("->>", "jsonb, int4 -> text", GET, v::get_text),
     f("#>", "jsonb, text[] -> jsonb", GET, v::path),
     f("#>>", "jsonb, text[] -> text", GET, v::path_text),
-    // Reading json raises on an escape that text cannot hold, which json may have and jsonb may not.
+    // Reading a json value raises an error for an escape that text cannot hold. A json value may contain such
+    // an escape; a jsonb value may not.
     opaque("->", "json, text -> json", GET | RAISES),
     opaque("->", "json, int4 -> json", GET | RAISES),
     opaque("->>", "json, text -> text", GET | RAISES),

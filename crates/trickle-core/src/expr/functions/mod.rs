@@ -1,9 +1,9 @@
 //! Built-in scalar functions and operators. Each function has one `Row`: its signature, its flags, and the
-//! code of its value if the evaluator knows the function. A new function is one row in the file of its
-//! family.
+//! code that computes its value, if the evaluator knows the function. A new function is one row in the file
+//! of its family.
 //!
-//! Flags agree with PostgreSQL's `pg_proc`. A row without a value is opaque. The value of an opaque function
-//! is a hash of its name and arguments, so that laws over plans can still be tested.
+//! Flags agree with PostgreSQL's `pg_proc`. A function without such code is opaque. Its value in the
+//! evaluator is a hash of its name and arguments, so that laws over plans can still be tested.
 
 mod array;
 mod datetime;
@@ -42,9 +42,9 @@ struct Row {
     value: Option<Value>,
 }
 
-/// Whether some argument values make the function raise.
+/// Whether some argument values make the function raise an error.
 const RAISES: u16 = 1;
-/// Whether the result may be NULL though no argument is.
+/// Whether the result may be NULL though no argument is NULL.
 const NULLABLE: u16 = 2;
 /// Whether the function is also called with NULL arguments.
 const LAX: u16 = 4;
@@ -58,8 +58,8 @@ const OPERATOR: u16 = 32;
 const SET: u16 = 64;
 /// Whether the function is a window function.
 const WINDOW: u16 = 128;
-/// Whether the code of the value compares texts with their trailing blanks. Over `char(n)`, where the blanks
-/// do not count, the function is therefore opaque.
+/// Whether the code that computes the value takes trailing blanks into account. Comparisons of `char(n)`
+/// ignore these blanks, so over `char(n)` the function is opaque.
 const COMPARES: u16 = 256;
 
 /// Makes a row of a function whose value the evaluator can compute.
@@ -92,13 +92,13 @@ const FAMILIES: &[&[Row]] = &[
 /// The types that a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// This type, and types with an implicit cast to it.
+    /// This type, and types with an implicit cast to this type.
     Is(Type),
     /// Any type, without a cast.
     Any,
-    /// The element type that the arguments of the call determine.
+    /// The element type, which the arguments of the call determine.
     Element,
-    /// An array of the element type that the arguments of the call determine.
+    /// An array of the element type, which the arguments of the call determine.
     Array,
 }
 
@@ -211,8 +211,9 @@ fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
 }
 
 /// Resolves a built-in function by name and argument types, as PostgreSQL would resolve it, with implicit
-/// casts. The caller casts an argument whose type differs from that in `sig.args` in more than a modifier.
-/// Untyped literals take the declared type. Collations do not affect the choice of the function.
+/// casts. If the type of an argument differs from that in `sig.args` in more than a modifier, the caller
+/// casts the argument. Untyped literals get the declared type. Collations do not affect the choice of the
+/// function.
 pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
     resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
@@ -224,8 +225,8 @@ pub(crate) fn returns_set(name: &str) -> bool {
 }
 
 /// Resolves a built-in operator of one or two operands, like [`resolve_function`]. A comparison of two
-/// integers of different width, or of two strings, does not cast its operands, so that an index on either
-/// operand can be used.
+/// integers of different width, or of two strings, does not cast its operands. An index on either operand can
+/// therefore be used.
 pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     let op = if op == "!=" { "<>" } else { op };
     if let ("=" | "<>" | "<" | "<=" | ">" | ">=", [l, r]) = (op, args) {
@@ -236,15 +237,15 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
 }
 
-/// Returns the entry of a function of PostgreSQL's own, by its name and the types of its arguments.
+/// Returns the entry of a function that is built into PostgreSQL, by its name and the types of its arguments.
 fn entry_of(sig: &FuncSig) -> Option<&'static Entry> {
     table().get(&*sig.name)?.iter().find(|e| {
         e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
     })
 }
 
-/// Returns the code that computes the value of a function; `None` for a function that is opaque or not built
-/// in.
+/// Returns the code that computes the value of a function. Returns `None` for a function that is opaque or
+/// not built in.
 pub fn value_of(sig: &FuncSig) -> Option<Value> {
     if sig.schema.is_some() || !sig.form.is_empty() {
         return None;
@@ -254,18 +255,18 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
         .and_then(|e| e.row.value)
 }
 
-/// Computes the rows of a call with a column definition list, from the evaluated arguments, none of which is
+/// Computes the rows of a call with a column definition list from the evaluated arguments. No argument is
 /// NULL.
 pub(crate) type Recordset = fn(&[Datum], &FuncSig) -> Result<Datum>;
 
-/// Returns the code that computes the rows of a call with a column definition list; `None` if the function is
-/// opaque.
+/// Returns the code that computes the rows of a call with a column definition list. Returns `None` if the
+/// function is opaque.
 pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
     (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
-/// The STABLE functions of PostgreSQL's own that are not in the table with their types, and that read no more
-/// than settings and the definitions of types. Casts that are written as functions are among them.
+/// The built-in STABLE functions of PostgreSQL that read no more than settings and the definitions of types,
+/// and whose types the table lacks. Casts that are written as functions are included.
 const OF_SETTINGS: &[&str] = &[
     "anytextcat",
     "array_to_json",
@@ -330,14 +331,14 @@ const OF_SETTINGS: &[&str] = &[
     "xml_is_well_formed",
 ];
 
-/// Whether a STABLE function of PostgreSQL's own reads no more than settings, which each refresh sets to
-/// their values at creation. `age` of one argument reads the date.
+/// Whether a built-in STABLE function of PostgreSQL reads no more than settings. Each refresh sets these to
+/// their values at creation. `age` with one argument reads the current date, so it is excluded.
 pub fn reads_settings_alone(sig: &FuncSig) -> bool {
     let listed = || entry_of(sig).is_some() || OF_SETTINGS.contains(&&*sig.name);
     sig.schema.is_none() && !(&*sig.name == "age" && sig.args.len() == 1) && listed()
 }
 
-/// Returns every built-in function, as its name and `arguments -> result`, for reference documentation.
+/// Returns the name and `arguments -> result` of every built-in function, for reference documentation.
 pub fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
     FAMILIES.iter().copied().flatten().map(|r| (r.name, r.types))
 }

@@ -1,5 +1,5 @@
-//! Finds the row for a call of a built-in function, by PostgreSQL's rules for overloaded functions (manual,
-//! chapter "Type Conversion").
+//! Finds the table row for a call of a built-in function. The choice follows PostgreSQL's rules for
+//! overloaded functions (manual, chapter "Type Conversion").
 
 use super::{Entry, Pattern};
 use crate::expr::{FuncSig, Volatility};
@@ -47,7 +47,8 @@ fn same(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// Whether the type is `bit` or `bit varying`, with or without a length. Each casts to the other implicitly.
+/// Whether the type is `bit` or `bit varying`, with or without a length. PostgreSQL casts each of the two
+/// implicitly to the other.
 fn is_bits(ty: &OtherType) -> bool {
     let name = ty.sql_name.split('(').next().unwrap_or_default();
     matches!(name, "bit" | "\"bit\"" | "bit varying")
@@ -85,9 +86,9 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
 
 /// Returns the common type of values in CASE, COALESCE, UNION, VALUES and ARRAY (manual, "UNION, CASE, and
 /// Related Constructs"). The result is the first type, or a later type of the same category to which the
-/// first has an implicit cast. Untyped literals alone give `text`. The result has a modifier only if all
-/// types have the same one. Texts under one collation give a text under this collation, also beside texts
-/// without a collation.
+/// first has an implicit cast. If all values are untyped literals, the result is `text`. The result has a
+/// modifier only if all types have the same modifier. If the texts have only one collation, the result has
+/// this collation; texts without a collation do not matter.
 pub fn common_type(types: &[Type]) -> Option<Type> {
     let mut collated = types.iter().filter(|t| t.collation().is_some());
     let Some(like) = collated.next() else { return plain_common_type(types) };
@@ -123,7 +124,7 @@ fn plain_common_type(types: &[Type]) -> Option<Type> {
 pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
-        // An image only serves to tell values apart, and every setting tells the same values apart.
+        // An image serves only to tell values apart, and under every setting it tells the same values apart.
         (_, t) if crate::types::is_written(t) => false,
         (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
         (Type::Unknown, _) => false,
@@ -151,7 +152,7 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let float = |t: &Type| matches!(t, Type::Float4 | Type::Float8);
     let pair = match (&l, &r) {
         (a, b) if a.base() == b.base() => Some((l.clone(), r.clone())),
-        // A text under a collation and a text without one are compared under that collation.
+        // A text with a collation and a text without a collation are compared under that collation.
         (a, b) if a.collation().is_some() || b.collation().is_some() => {
             common_type(&[l.clone(), r.clone()]).filter(|t| t.collation().is_some()).and_then(both)
         }
@@ -168,15 +169,16 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
         _ => None,
     };
     let (l, r) = pair.filter(|(l, r)| supported(l) && supported(r))?;
-    // The comparison of a time with a zone to a time without one reads the setting `TimeZone`.
+    // Comparing a time with time zone and a time without time zone reads the setting `TimeZone`.
     let stable = timed(&l) && (l == Type::Timestamptz) != (r == Type::Timestamptz);
     let sig = FuncSig::comparison(op, l, r);
     Some(if stable { Arc::new(FuncSig { volatility: Volatility::Stable, ..(*sig).clone() }) } else { sig })
 }
 
-/// Returns the operand types with which `||` is resolved. A value beside a text counts as a text if its text
-/// form depends on no setting. (PostgreSQL's own `text || anynonarray` is stable, because of types whose text
-/// form depends on settings; PostgreSQL inlines it to the same expression.)
+/// Returns the operand types with which `||` is resolved. If one operand is a text, the other operand counts
+/// as a text if its text does not depend on a setting. (PostgreSQL declares `text || anynonarray` as stable,
+/// because the text of some types depends on settings. PostgreSQL inlines the operator to the same
+/// expression.)
 pub(super) fn concatenated(op: &str, args: &[Type]) -> Vec<Type> {
     let fixed = |t: &Type| t.is_number() || matches!(t, Type::Bool | Type::Uuid);
     match (op, args) {
@@ -205,15 +207,16 @@ pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
     })
 }
 
-/// A row whose function can be called with the given arguments, and the types to which the call casts these
-/// arguments.
+/// A table row whose function can be called with the given arguments, and the types to which the call casts
+/// these arguments.
 struct Candidate<'a> {
     entry: &'a Entry,
     args: Vec<Type>,
     element: Option<Type>,
 }
 
-/// Returns the candidate for `entry`; `None` if its function cannot be called with arguments of these types.
+/// Returns the candidate for `entry`. Returns `None` if its function cannot be called with arguments of these
+/// types.
 fn fit<'a>(entry: &'a Entry, args: &[Type]) -> Option<Candidate<'a>> {
     if !entry.takes(args.len()) {
         return None;

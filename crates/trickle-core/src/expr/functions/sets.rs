@@ -4,7 +4,7 @@
 use super::values::sets as v;
 use super::{LAX, NULLABLE, RAISES, Row, SET, STABLE, f, opaque};
 
-/// The flags of a function that returns a set and can raise.
+/// The flags of a function that returns a set and can raise an error.
 const R: u16 = SET | RAISES;
 
 pub(super) const ROWS: &[Row] = &[

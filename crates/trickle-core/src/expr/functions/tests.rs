@@ -22,7 +22,7 @@ fn every_row_parses() {
     }
 }
 
-/// The expected types are those that PostgreSQL's `pg_typeof` and EXPLAIN VERBOSE show.
+/// The expected types come from PostgreSQL's `pg_typeof` and EXPLAIN VERBOSE.
 #[test]
 fn operators_resolve_as_in_postgres() {
     for (op, args, expected) in [
@@ -64,7 +64,7 @@ fn operators_resolve_as_in_postgres() {
     }
 }
 
-/// A collation does not make another type: an untyped text beside a collated text is a text, not an array.
+/// A collation does not make another type: an untyped literal with a collated text is a text, not an array.
 #[test]
 fn collations_do_not_decide_which_function_is_meant() {
     let collated = Type::Text.collated("\"C\"", true);

@@ -18,8 +18,8 @@ pub(super) const ROWS: &[Row] = &[
     opaque("||", "interval, text -> text", OPERATOR | STABLE),
     opaque("||", "jsonb, text -> text", OPERATOR | STABLE),
     f("||", "bytea, bytea -> bytea", OPERATOR, v::bytes_concatenate),
-    // A pattern that ends in its escape character raises. In practice patterns are constants, so calls of
-    // LIKE count as calls that cannot raise.
+    // A pattern that ends in its escape character raises an error. In practice patterns are constants, so
+    // LIKE counts as a function that cannot raise an error.
     f("~~", "text, text -> bool", OPERATOR, v::is_like),
     f("!~~", "text, text -> bool", OPERATOR, v::is_not_like),
     f("~~*", "text, text -> bool", OPERATOR, v::is_ilike),

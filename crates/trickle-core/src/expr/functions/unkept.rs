@@ -1,24 +1,24 @@
-//! Functions of PostgreSQL's own whose value changes while the data stays the same. A plan calls none of
-//! them, except those of the transaction's time.
+//! Built-in functions of PostgreSQL whose value changes while the data stays the same. A plan calls none of
+//! them, except those that return the transaction's time.
 
 use crate::types::Type;
 
-/// The dependence of a function's value on more than its arguments and the data.
+/// The cause for which a function's value depends on more than its arguments and the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unkept {
-    /// The value is the time of the transaction: a `timestamptz`, or this time cast to the type.
+    /// The value is the time of the transaction: a `timestamptz`, or this time cast to the given type.
     Time(Option<Type>),
     /// The value is the time of the call.
     Clock,
-    /// The value differs from call to call, or the call has effects besides its value.
+    /// The value differs from call to call, or the call has side effects.
     Random,
-    /// The value depends on the search path, and each refresh sets a search path of its own.
+    /// The value depends on the search path, and each refresh sets its own search path.
     SearchPath,
     /// The value depends on the session, the server or the moment.
     Surroundings,
 }
 
-/// Returns the dependence of the function of this name; `None` for a function that is not listed here.
+/// Returns the cause for the function with this name. Returns `None` for a function that is not listed here.
 pub(crate) fn unkept(name: &str) -> Option<Unkept> {
     Some(match name {
         "now" | "current_timestamp" | "transaction_timestamp" => Unkept::Time(None),

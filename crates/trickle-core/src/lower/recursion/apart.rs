@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 pub(super) enum Refusal {
     /// SQL forbids a reference to the recursive query in this place.
     Forbidden(&'static str),
-    /// The term is not a function of pairs of rows.
+    /// The term's rows cannot be computed from pairs of rows.
     Unknown(&'static str),
 }
 
-/// The relation `π_exprs σ_on (own × side)`. Its expressions are over the columns of `own`, followed by the
+/// The relation `π_exprs σ_on (own × side)`. The expressions are over the columns of `own`, followed by the
 /// columns of `side`.
 pub(super) struct Pairs {
     side: Option<NodeId>,
@@ -23,7 +23,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the side, restricted by the conditions that read the side alone, and the other conditions.
+    /// Returns the side and the remaining conditions. The side is restricted by the conditions that read only
+    /// the side.
     pub(super) fn beside(self, graph: &mut Graph, width: usize) -> Result<(NodeId, Expr)> {
         let side = side(graph, self.side)?;
         let alone = |e: &Expr| !e.is_constant() && e.columns().iter().all(|c| *c >= width);
@@ -40,8 +41,8 @@ fn side(graph: &mut Graph, side: Option<NodeId>) -> Result<NodeId> {
     side.map_or_else(|| graph.add(Values::unit()), Ok)
 }
 
-/// Takes the plan under `root` apart into pairs of a row of `own` and a row of the other relations that the
-/// plan reads.
+/// Takes the plan under `root` apart into pairs. A pair is a row of `own` and a row of the other relations
+/// that the plan reads.
 pub(super) fn take_apart(
     graph: &mut Graph,
     root: NodeId,
@@ -171,7 +172,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(side), on, exprs }))
     }
 
-    /// Takes a semi-join apart. A semi-join that reads the side alone restricts the side.
+    /// Takes a semi-join apart. A semi-join that reads only the side restricts the side.
     fn semi(&mut self, s: &SemiJoin) -> Taken {
         if self.over.contains(&s.right()) {
             if self.over.contains(&s.left()) {
@@ -202,7 +203,7 @@ impl Apart<'_> {
         Ok(Ok(Pairs { side: Some(self.graph.add(semi)?), ..pairs }))
     }
 
-    /// Takes functions in FROM apart. Functions that read the side alone become part of the side.
+    /// Takes functions in FROM apart. Functions that read only the side become part of the side.
     fn expanded(&mut self, e: &Expand) -> Taken {
         let pairs = taken!(self.pairs(e.input()));
         let (width, before) = (self.width(), self.side_width(&pairs));

@@ -1,9 +1,9 @@
 //! Lowers SEARCH and CYCLE to ordinary columns, as PostgreSQL's manual expands them (7.8.2). A path is an
-//! array that grows by the row of each step.
+//! array; each step appends its row.
 //!
-//! PostgreSQL's paths are arrays of rows, which no table can hold. Here an element is the row's only column,
+//! PostgreSQL's paths are arrays of rows, which no table can hold. Here, an element is the row's only column,
 //! or the text of all the row's columns. Two elements are equal if and only if their rows are equal. No query
-//! can read a path, nor the column that SEARCH sets.
+//! can read a path or the column that SEARCH sets.
 
 use super::super::expr::ClauseContext;
 use super::Lowerer;
@@ -30,8 +30,8 @@ pub(super) struct Track {
 }
 
 enum Kind {
-    /// The mark of a cycle: whether the row is already on the path that led to it. The column after the mark
-    /// holds that path.
+    /// The cycle column: whether the row is already on the path that led to it. The next column holds that
+    /// path.
     Cycle { by: Vec<usize>, value: Expr, other: Expr },
     /// The path: the rows that led to this row, each identified by these columns.
     Way(Vec<usize>),
@@ -124,7 +124,7 @@ impl Lowerer<'_> {
 }
 
 impl Tracks {
-    /// Returns the values of the added columns for a row of the base, whose columns are `row`.
+    /// Returns the values of the added columns for a row of the base. `row` has the columns of this row.
     pub(super) fn begin(&self, row: &[Expr]) -> Vec<Expr> {
         let first = |t: &Track| match &t.kind {
             Kind::Cycle { other, .. } => other.clone(),
@@ -135,7 +135,7 @@ impl Tracks {
     }
 
     /// Returns the values of the added columns for the row `next`, and the conditions of the step that
-    /// derives `next`. In the row that the step starts from, the added columns have the values `now`.
+    /// derives `next`. `now` are the values of the added columns in the row from which the step starts.
     pub(super) fn go_on(&self, now: &[Expr], next: &[Expr]) -> Result<(Vec<Expr>, Vec<Expr>)> {
         let (mut columns, mut on) = (Vec::new(), Vec::new());
         for (i, track) in self.columns.iter().enumerate() {
@@ -168,7 +168,7 @@ fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
 }
 
 /// Returns a value that is equal in two rows if the columns `by` are (NULL equal to NULL). For a single
-/// scalar column the value is the column itself; otherwise the value is the text of an array of the columns.
+/// scalar column, the value is the column itself. Otherwise it is the text of an array of the columns.
 fn key(by: &[usize], row: &[Expr]) -> Expr {
     match by {
         [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {

@@ -1,4 +1,4 @@
-//! Queries that PostgreSQL refuses give an error with place, name and hint.
+//! A query that PostgreSQL refuses gives an error with position, name and hint.
 
 use super::*;
 

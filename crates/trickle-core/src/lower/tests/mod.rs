@@ -1,5 +1,5 @@
-//! Each construct that is supported lowers to the expected plan. Any other construct gives a reason with its
-//! place.
+//! Each supported construct is lowered to the expected plan. Any other construct gives a reason with its
+//! position.
 
 mod errors;
 mod plans;
@@ -79,7 +79,7 @@ fn reasons_carry_place_and_kind() {
     assert_eq!(at("array_agg() over a frame"), (2, 12, ReasonKind::NotYet));
     assert_eq!(at("LIMIT"), (3, 9, ReasonKind::NotYet));
     assert!(all.iter().all(|r| !r.help.is_empty()));
-    // Neither full refreshes keep a result equal to a value of the user's search path.
+    // Even full refreshes cannot keep a result equal to a value that depends on the user's search path.
     let path = reasons("SELECT current_schema AS s FROM a");
     assert!(path[0].refusal().is_some_and(|e| e.message().contains("current_schema()")), "{path:?}");
 }

@@ -63,7 +63,7 @@ fn outer_joins_keep_their_conditions() {
             "    TA",
         ],
     );
-    // An inner join inside the padded operand of an outer join stays inside this operand.
+    // If an outer join pads an operand, an inner join inside this operand stays there.
     expect(
         "SELECT a.id FROM a LEFT JOIN (b JOIN n ON b.k = n.x) ON a.k = b.id",
         &["Map id#0", "  LeftJoin (k#1 = id#4)", "    TA", "    Join (k#1 = x#4)", "      TB", "      TN"],
@@ -268,7 +268,7 @@ fn set_operations_unify_types() {
         plan("SELECT id FROM a UNION ALL SELECT x FROM n INTERSECT SELECT id FROM b UNION ALL SELECT 1");
     assert!(text.starts_with("Union\n") && text.matches("Union").count() == 1, "{text}");
     assert!(text.contains("    Intersect\n"), "{text}");
-    // The columns of a set operation have the names of the first arm.
+    // The columns of a set operation have the names of the first operand's columns.
     assert_eq!(names("SELECT id AS q FROM a UNION SELECT x FROM n"), "q");
 }
 

@@ -1,4 +1,4 @@
-//! No input makes lowering panic, overflow the stack or take for ever.
+//! No input makes lowering panic, overflow the stack or run for ever.
 
 use super::*;
 use proptest::prelude::*;
@@ -111,7 +111,7 @@ fn soup() -> impl Strategy<Value = String> {
     (head, tail).prop_map(|(h, t)| format!("{h}{}", t.join(" ")))
 }
 
-/// Returns a well-typed integer expression and a well-typed boolean one, both with nested correlated
+/// Returns a well-typed integer expression and a well-typed boolean expression, both with nested correlated
 /// subqueries.
 fn expressions() -> impl Strategy<Value = (String, String)> {
     let ints = prop::sample::select(vec!["a.id", "a.k", "a.v", "1", "NULL::int", "length(a.t)"]);
@@ -221,7 +221,7 @@ fn deep_nesting_is_lowered_or_refused_in_time() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// Lowers texts of a megabyte each, on which a walk of more than linear cost takes minutes.
+/// Lowers texts of a megabyte each. A walk whose cost is more than linear would take minutes.
 #[test]
 fn huge_lists_and_numbers_are_refused_as_by_postgresql() {
     let digits = "9".repeat(1_000_000);

@@ -19,8 +19,8 @@ fn condition(c: &str) -> String {
     shape(&format!("SELECT id FROM a WHERE {c}"))
 }
 
-/// An aggregate belongs to the innermost query of which it reads a column. An aggregate that reads no column
-/// belongs to the query in which it stands.
+/// An aggregate belongs to the innermost query whose columns it reads. An aggregate that reads no column
+/// belongs to the query that contains it.
 #[test]
 fn aggregates_over_inner_columns_belong_to_the_subquery() {
     for sql in [
@@ -44,7 +44,7 @@ fn exists_is_a_semi_join() {
     );
     assert_eq!(condition("NOT (NOT EXISTS (SELECT * FROM b WHERE b.k = a.k))"), "SemiJoin (k#5 = k#1)");
     assert_eq!(condition("EXISTS (SELECT 1 FROM b WHERE w > 0)"), "SemiJoin t / Filter (w#2 > 0::numeric)");
-    // Conditions on the subquery alone filter the subquery; so do conditions in its joins.
+    // Conditions that read only the subquery filter the subquery, and so do conditions in its joins.
     assert_eq!(
         condition("EXISTS (SELECT 1 FROM b JOIN n ON b.k = n.x AND n.y = a.v WHERE b.w > 0)"),
         "SemiJoin (y#9 = v#2) / Join (k#1 = x#4) / Filter (w#2 > 0::numeric)"
@@ -58,7 +58,7 @@ fn in_and_its_negation_follow_three_valued_logic() {
     assert_eq!(condition("k NOT IN (SELECT k FROM b)"), "AntiJoin (k#1 = k#4) IS NOT FALSE");
     assert_eq!(condition("k <> ALL (SELECT k FROM b)"), "AntiJoin (k#1 = k#4) IS NOT FALSE");
     assert_eq!(condition("NOT k IN (SELECT k FROM b)"), "AntiJoin (k#1 = k#4) IS NOT FALSE");
-    // If neither side can be NULL, the plain equality is enough.
+    // If neither operand can be NULL, plain equality is enough.
     assert_eq!(condition("id NOT IN (SELECT x FROM n)"), "AntiJoin (id#0 = x#4)");
     assert_eq!(
         condition("(k, v) NOT IN (SELECT x, y FROM n)"),
@@ -92,8 +92,8 @@ fn grouped_subqueries_as_conjuncts() {
 
 #[test]
 fn an_aggregate_over_no_rows_still_has_a_value() {
-    // EXISTS over an aggregate without GROUP BY is always true: the subquery has a row for every value of its
-    // domain.
+    // EXISTS over an aggregate without GROUP BY is always true, since the subquery has a row for every value
+    // of its domain.
     assert_eq!(
         condition("EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)"),
         "SemiJoin (k#1 ≡ outer_0#4) / LeftJoin (k#0 ≡ k#1) / Distinct / Reduce by (k#0): count(*) / Join (k#2 = k#0)"
@@ -157,14 +157,14 @@ fn lateral() {
     assert_eq!(names("SELECT a.id, v.z FROM a CROSS JOIN LATERAL (VALUES (a.k), (a.v)) v (z)"), "id, z");
     query("SELECT a.id, s.q FROM a, n, LATERAL (SELECT a.v + n.y AS q) s WHERE a.id = n.x");
     query("SELECT a.id, s.q FROM n, a LEFT JOIN LATERAL (SELECT a.v + n.y AS q) s ON s.q = a.id");
-    // ON sees only the operands of its join, and LATERAL sees all items before it.
+    // In ON, only the operands of its join are visible. In LATERAL, all earlier items are visible.
     let e = error("SELECT a.id, s.q FROM n, a LEFT JOIN LATERAL (SELECT a.v + n.y AS q) s ON n.x = a.id");
     assert_eq!(e.sqlstate(), "42P01");
     query(
         "SELECT a.id, s.q FROM n, a LEFT JOIN LATERAL (SELECT a.v + n.y AS q) s ON true LEFT JOIN b ON b.id = s.q",
     );
     query("SELECT a.id, s.q, u.r FROM a, LATERAL (SELECT a.v AS q) s, LATERAL (SELECT s.q + a.k AS r) u");
-    // Only a LEFT JOIN pads the rows of a LATERAL subquery. The items that such a subquery reads must stand
+    // Only a LEFT JOIN pads the rows of a LATERAL subquery. The items that such a subquery reads must come
     // before the subquery.
     assert_eq!(error("SELECT 1 FROM LATERAL (SELECT a.v) s, a").sqlstate(), "42P01");
     assert_eq!(error("SELECT 1 FROM a, (SELECT a.v AS q) s").sqlstate(), "42P01");
@@ -193,7 +193,7 @@ fn correlation_reaches_through_everything() {
         query(&format!("SELECT id FROM a WHERE v NOT IN ({inner})"));
         query(&format!("SELECT a.id FROM a GROUP BY a.id HAVING max(v) > ({inner})"));
     }
-    // The column is two levels above the subquery that reads it.
+    // The column belongs to a query two levels above the subquery that reads it.
     query(
         "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND EXISTS (SELECT 1 FROM n WHERE x = b.id AND y = a.v))",
     );

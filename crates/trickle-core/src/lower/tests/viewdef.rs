@@ -1,4 +1,5 @@
-//! Tests that the text that `pg_get_viewdef` prints for a query lowers to the plan of the query as typed.
+//! Tests that the text printed by `pg_get_viewdef` for a query has the same plan as the query that the user
+//! typed.
 
 use super::*;
 
@@ -109,7 +110,7 @@ fn operators_with_a_schema_and_odd_identifiers() {
     }
 }
 
-/// Catches a view whose text is stored with marks of rewriting and read as a text of a person.
+/// Catches a view whose text is stored with PostgreSQL's rewriting, but read as if a person had written it.
 #[test]
 fn a_view_of_a_script_may_have_rewritten_syntax() {
     for body in [

@@ -12,7 +12,7 @@ use sqlparser::ast::{
     FunctionArgumentList, FunctionArguments, OrderByExpr, Spanned,
 };
 
-/// Converts a call without parentheses that the parser crate takes for a column.
+/// Converts a call without parentheses, which the parser crate reads as a column.
 pub(super) fn bare(name: &ast::Ident) -> Option<Node> {
     let is = |called: &&str| name.quote_style.is_none() && name.value.eq_ignore_ascii_case(called);
     let called = ["current_role", "current_schema"].into_iter().find(is)?;
@@ -119,7 +119,7 @@ impl Converter<'_> {
         Ok(Argument::Named { name: name.map(ident), value, text: arg.to_string() })
     }
 
-    /// Converts the arguments of a function in FROM, where `t.*` is no row.
+    /// Converts the arguments of a function in FROM, where `t.*` is not a row value.
     pub(super) fn table_arguments(&self, args: &[FunctionArg]) -> Result<Vec<Argument>> {
         let star =
             |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)));
@@ -158,7 +158,7 @@ impl Converter<'_> {
     }
 }
 
-/// Whether a call has nothing but arguments.
+/// Whether a call has only a name and arguments.
 fn is_plain(f: &Function, list: &FunctionArgumentList) -> bool {
     f.over.is_none()
         && f.filter.is_none()

@@ -17,7 +17,7 @@ use sqlparser::ast::{
     SqlOption, UserDefinedTypeRepresentation as Representation,
 };
 
-/// Converts a statement; `None` for a statement that defines nothing that a catalog records.
+/// Converts a statement. Returns `None` for a statement whose objects a catalog does not record.
 pub(in crate::parse) fn statement(s: &ast::Statement) -> Option<Statement> {
     Some(match s {
         ast::Statement::CreateTable(t) => Statement::CreateTable(create_table(t)),
@@ -113,7 +113,7 @@ fn column(c: &ast::ColumnDef) -> Column {
     }
 }
 
-/// Converts a constraint of a column; `None` for an option that is no constraint by a key.
+/// Converts a constraint of a column. Returns `None` for an option that is not a key constraint.
 fn column_constraint(o: &ColumnOption) -> Option<ColumnConstraint> {
     match o {
         ColumnOption::PrimaryKey(_) => Some(ColumnConstraint::PrimaryKey),

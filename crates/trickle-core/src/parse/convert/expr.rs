@@ -10,12 +10,13 @@ use crate::syntax::{Access, Case, Expr, Node, Subscript, Test, When};
 use sqlparser::ast::{self, AccessExpr, CastKind, Expr as Ast, Spanned, Subscript as AstSubscript};
 
 impl Converter<'_> {
-    /// Converts an expression. An error without a place points at the innermost expression that has one.
+    /// Converts an expression. An error without a position gets that of the innermost expression that has
+    /// one.
     pub(super) fn expr(&self, e: &Ast) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match self.node(e) {
             Ok(node) => {
-                // The place of a chain is computed from the places of its parts. The parser crate would walk
-                // the whole tree for each place.
+                // The position of a chain is computed from the positions of its parts. The parser crate would
+                // walk the whole tree for each position.
                 let extent = match &node {
                     Node::Binary { left, right, .. } | Node::IsDistinct { left, right, .. } => {
                         left.extent.union(right.extent)

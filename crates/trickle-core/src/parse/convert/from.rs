@@ -136,7 +136,7 @@ impl Converter<'_> {
     }
 }
 
-/// Converts USING. The alias of its columns is the last of the names, behind a mark.
+/// Converts USING. The alias of its columns is the last of the names, after a marker.
 fn using(names: &[ast::ObjectName]) -> Constraint {
     let alias = using_alias(names).map(|alias| ident(&alias));
     let columns = &names[..names.len() - usize::from(alias.is_some())];
@@ -144,7 +144,7 @@ fn using(names: &[ast::ObjectName]) -> Constraint {
     Constraint::Using { columns: columns.iter().filter_map(last).collect(), alias }
 }
 
-/// Converts an alias; `None` for the alias that rewriting gives to a query in parentheses.
+/// Converts an alias. Returns `None` for the alias that the rewriting gives to a query in parentheses.
 fn alias_of(alias: &TableAlias) -> Option<Alias> {
     (!is_alias_mark(&alias.name)).then(|| converted_alias(alias))
 }

@@ -1,5 +1,5 @@
-//! Converts the parser crate's tree to [`crate::syntax`]. The marks of `forms` and `arrays` are decoded here,
-//! and clauses that PostgreSQL does not have are refused.
+//! Converts the parser crate's tree to [`crate::syntax`]. The markers of `forms` and `arrays` are decoded
+//! here. Clauses that PostgreSQL does not have are refused.
 
 mod call;
 mod ddl;
@@ -22,10 +22,10 @@ pub(super) use names::{ident, object_name};
 use sqlparser::ast::{self, Spanned};
 use sqlparser::tokenizer::Span;
 
-/// Converts a query. Precondition: the stack is one on which the tree can be walked.
+/// Converts a query. Precondition: the stack is large enough to walk the tree.
 ///
 /// # Errors
-/// A syntax error for a clause or an expression that PostgreSQL does not have.
+/// Fails with a syntax error for a clause or an expression that PostgreSQL does not have.
 pub(super) fn query(source: &Source, query: &ast::Query) -> Result<Query> {
     Converter { source }.query(query)
 }
@@ -48,7 +48,7 @@ impl Converter<'_> {
         Err(self.at(Error::syntax(message), part.span()))
     }
 
-    /// Refuses a part with a clause that PostgreSQL does not have.
+    /// Refuses a part of a query if it has a clause that PostgreSQL does not have.
     fn plain(&self, foreign: bool, part: &impl Spanned) -> Result<()> {
         match foreign {
             true => self.refused("a clause that PostgreSQL does not have", part),
@@ -61,8 +61,8 @@ impl Converter<'_> {
 mod tests {
     use super::super::parse_query;
 
-    /// The names that rewriting gives to the columns of `ARRAY(SELECT …)` stay, since no query can write
-    /// them.
+    /// The names that the rewriting gives to the columns of `ARRAY(SELECT …)` stay, since no query can
+    /// contain such names.
     #[test]
     fn no_mark_is_left_in_the_syntax_tree() {
         for sql in [

@@ -9,7 +9,7 @@ pub(in crate::parse) fn ident(i: &ast::Ident) -> Ident {
     Ident { text: i.value.clone(), quoted: i.quote_style.is_some(), extent: extent(i.span) }
 }
 
-/// Converts a dotted name. A mark before the name, such as the one for ONLY, is left out.
+/// Converts a dotted name. A marker before the name, such as that for ONLY, is left out.
 pub(in crate::parse) fn object_name(name: &ast::ObjectName) -> ObjectName {
     let parts = name.0.iter().filter(|p| !is_mark(p)).map(|p| match p {
         ObjectNamePart::Identifier(i) => ident(i),

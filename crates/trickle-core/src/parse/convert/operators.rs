@@ -28,7 +28,7 @@ impl Converter<'_> {
     }
 
     /// Converts `left op ANY (right)`. The parser crate does not read every operator before ANY. The name of
-    /// such an operator comes as the name of a call around the right side.
+    /// such an operator arrives as the name of a call around the right operand.
     pub(super) fn quantified(
         &self,
         left: &Expr,

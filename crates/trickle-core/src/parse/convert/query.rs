@@ -75,7 +75,7 @@ impl Converter<'_> {
                     }
                 };
                 let (left, right) = (self.body(left)?, self.body(right)?);
-                // The place of a chain of operations follows from its arms, which are many.
+                // The position of a chain of operations is computed from the positions of its operands.
                 let extent = left.extent().union(right.extent());
                 Body::SetOperation(Box::new(SetOperation { left, op, all, right, extent }))
             }
@@ -84,8 +84,8 @@ impl Converter<'_> {
                 let rows = v.rows.iter().map(|row| self.exprs(&row.content)).collect::<Result<_>>()?;
                 Body::Values(Values { rows, extent: extent(v.span()) })
             }
-            // Rewriting turns `TABLE t` into `SELECT * FROM t`, so only a TABLE without the name of a table
-            // gets here.
+            // The rewriting turns `TABLE t` into `SELECT * FROM t`, so only a TABLE without a table name gets
+            // here.
             SetExpr::Table(_) => return self.refused("TABLE is followed by the name of a table", body),
             SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
                 let keyword = match s {

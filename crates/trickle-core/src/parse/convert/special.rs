@@ -1,4 +1,4 @@
-//! Converts constants, and expressions with a syntax of their own.
+//! Converts constants, and expressions that have a special syntax.
 
 use super::Converter;
 use super::names::{object_name, type_name};
@@ -129,7 +129,7 @@ impl Converter<'_> {
                 Some(text) => Literal::Text(text),
                 None => return self.refused("a constant without a text", v),
             },
-            // The server reads such a constant as one of type bpchar.
+            // The server reads such a constant as a constant of type bpchar.
             Value::NationalStringLiteral(_) => {
                 let e = Error::unsupported("N'…' is not implemented")
                     .hint("Write '…'::bpchar, which is the same.");
@@ -156,7 +156,7 @@ fn interval(i: &ast::Interval) -> Interval {
         text,
         first: i.leading_field.as_ref().map(field),
         last: i.last_field.as_ref().map(field),
-        // The parser crate calls the digits of SECOND(3) a leading precision.
+        // For SECOND(3), the parser crate stores the digits as the leading precision.
         digits: i.fractional_seconds_precision.or(i.leading_precision),
     }
 }

@@ -1,10 +1,9 @@
 //! Rewrites calls with keywords between their arguments, such as the calls of SQL/JSON and SQL/XML.
 //!
-//! A call with keywords becomes a plain call of a function `"\0form NAME"`. The arguments of the plain call
-//! are the arguments of the call with keywords, and the tokens between these arguments. Keywords, commas and
-//! parentheses become `"\0WORDS"`, names that the call gives become `"\0name NAME"`, and types become
-//! `"\0type"(NULL::TYPE)`. `JSON_OBJECTAGG` and `JSON_ARRAYAGG` become calls of the aggregates by which
-//! PostgreSQL computes them.
+//! A call with keywords becomes a plain call of a function `"\0form NAME"`. Its arguments are those of the
+//! call with keywords, and also the tokens between these arguments. Keywords, commas and parentheses become
+//! `"\0WORDS"`, names that the call gives become `"\0name NAME"`, and types become `"\0type"(NULL::TYPE)`.
+//! `JSON_OBJECTAGG` and `JSON_ARRAYAGG` become calls of the aggregates by which PostgreSQL computes them.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -44,7 +43,7 @@ const CALLS: [&str; 20] = [
     "XMLSERIALIZE",
     "XMLTABLE",
 ];
-/// Keywords that stand before an expression or in place of an expression.
+/// Keywords that occur before an expression or instead of an expression.
 const BEFORE: [&str; 12] = [
     "CONTENT",
     "DEFAULT",
@@ -59,7 +58,7 @@ const BEFORE: [&str; 12] = [
     "XMLATTRIBUTES",
     "XMLNAMESPACES",
 ];
-/// Keywords that stand after an expression, a name or a type.
+/// Keywords that occur after an expression, a name or a type.
 const BEHIND: [&str; 54] = [
     "ABSENT ON NULL",
     "AS",
@@ -126,20 +125,20 @@ pub(in crate::parse) enum FormPart<'q> {
     Argument(&'q Expr),
     /// Keywords, a comma, a colon or a parenthesis between arguments.
     Word(&'static str),
-    /// A name, folded as PostgreSQL folds it.
+    /// A name, with its case folded as by PostgreSQL.
     Name(&'q str),
     /// A type.
     Type(&'q DataType),
 }
 
-/// Returns the name, in upper case, of a call that was rewritten from one with keywords; `None` for any other
-/// call.
+/// Returns the name, in upper case, of a call that was rewritten from a call with keywords. Returns `None`
+/// for any other call.
 pub(in crate::parse) fn form_name(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(FORM)?)
 }
 
-/// Returns the name of a call that had a query as its argument, such as `JSON_ARRAY(SELECT …)`; `None` for
-/// any other call. Rewriting leaves out the query.
+/// Returns the name of a call that had a query as its argument, such as `JSON_ARRAY(SELECT …)`. Returns
+/// `None` for any other call. The rewriting leaves out the query.
 pub(in crate::parse) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
     one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
 }
@@ -148,7 +147,8 @@ fn one_of_calls(name: &str) -> Option<&'static str> {
     CALLS.into_iter().find(|call| call.eq_ignore_ascii_case(name))
 }
 
-/// Returns the parts of a rewritten call; `None` if an argument is of a form that rewriting does not make.
+/// Returns the parts of a rewritten call. Returns `None` if the rewriting cannot have made one of the
+/// arguments.
 pub(in crate::parse) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
     fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
@@ -167,7 +167,7 @@ pub(in crate::parse) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<
 }
 
 /// Returns the name of an aggregate in SQL/JSON syntax, and the name of the function that computes the
-/// aggregate. The function's name contains `?` where the arguments decide between json and jsonb.
+/// aggregate. If the arguments decide between json and jsonb, the function's name contains `?` at that place.
 pub(in crate::parse) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }
@@ -205,7 +205,7 @@ pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
 }
 
 impl Reader<'_> {
-    /// Whether a call with keywords starts at word `i`. A name with a list of columns is no such call.
+    /// Whether a call with keywords starts at word `i`. A name with a list of columns is not such a call.
     pub(super) fn is_call(&self, i: usize) -> bool {
         let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
         else {
@@ -270,13 +270,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a word is a Unicode normalization form.
+    /// Whether a word names a Unicode normalization form.
     pub(super) fn is_normal_form(&self, i: usize) -> bool {
         ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
     }
 
-    /// Rewrites `a IS [NOT] DOCUMENT` to `a IS [NOT] JSON WITHOUT UNIQUE KEYS`. This clause identifies the
-    /// rewritten test, since [`Reader::json_test`] removes the clause from real tests of JSON.
+    /// Rewrites `a IS [NOT] DOCUMENT` to `a IS [NOT] JSON WITHOUT UNIQUE KEYS`. The clause WITHOUT UNIQUE
+    /// KEYS identifies the rewritten test, since [`Reader::json_test`] removes this clause from real tests of
+    /// JSON.
     pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
         if !self.is_test(i) {
             return Vec::new();
@@ -293,13 +294,13 @@ impl Reader<'_> {
         (i..i + 2 + keys).map(|gone| (gone, Edit::Instead(Vec::new()))).collect()
     }
 
-    /// Whether `IS [NOT]` stands before word `i`.
+    /// Whether `IS [NOT]` comes directly before word `i`.
     fn is_test(&self, i: usize) -> bool {
         let word = |back: usize, text: &str| i.checked_sub(back).is_some_and(|at| self.is_word(at, text));
         word(1, "is") || word(1, "not") && word(2, "is")
     }
 
-    /// Whether `IS [NOT] JSON [kind]` stands before word `i`.
+    /// Whether `IS [NOT] JSON [kind]` comes directly before word `i`.
     fn ends_json_test(&self, i: usize) -> bool {
         let kinds = ["value", "scalar", "array", "object"];
         let Some(before) = i.checked_sub(1) else { return false };
@@ -387,8 +388,8 @@ impl Reader<'_> {
         Some(edits)
     }
 
-    /// Returns the position after the word at `i` and the tokens that belong to it: parentheses, brackets, a
-    /// name after a dot.
+    /// Returns the position after the word at `i` and after the tokens that belong to this word: parentheses,
+    /// brackets, a name after a dot.
     fn behind(&self, i: usize) -> usize {
         let mut at = self.partner[i].filter(|close| *close > i).unwrap_or(i) + 1;
         while self.is(at, &Token::Period) {
@@ -516,7 +517,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a nested path stands at the current position, and not a column named `nested`.
+    /// Whether a nested path begins at the current position, rather than a column named `nested`.
     fn is_nested(&self) -> bool {
         let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
         let next = self.reader.words.get(self.at + 1);
@@ -524,8 +525,8 @@ impl Scan<'_, '_> {
             && (self.reader.is_word(self.at + 1, "path") || next.is_some_and(|(_, t)| text(&t.token)))
     }
 
-    /// Begins a part before the current word. The part consists of `tokens`, or, if `tokens` is empty, of the
-    /// words that follow.
+    /// Begins a part before the current word. The part consists of `tokens`. If `tokens` is empty, the part
+    /// consists of the following words.
     fn part(&mut self, tokens: Vec<Token>) {
         let comma = (self.parts > 0).then_some(Token::Comma);
         self.parts += 1;

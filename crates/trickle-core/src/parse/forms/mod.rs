@@ -1,8 +1,8 @@
 //! Rewrites PostgreSQL syntax that the parser crate does not read into syntax that the parser crate reads.
 //!
-//! A rewrite may add marks: names that begin with a NUL, which no text on a server can contain. A mark
-//! carries information for which the tree of the parser crate has no place. Rewrites without marks make an
-//! equal query.
+//! A rewrite may add markers: names that begin with a NUL, which no text on a server can contain. A marker
+//! carries information for which the parser crate's tree has no place. Without markers, the rewritten query
+//! means the same as the original.
 
 mod calls;
 mod domain;
@@ -37,8 +37,8 @@ const EXCLUDED: [(&str, Exclusion); 4] = [
     ("\0exclude group", Exclusion::Group),
     ("\0exclude ties", Exclusion::Ties),
 ];
-/// The character with which every mark begins. Alone, the character is the alias of a query in parentheses.
-/// Before the last name in USING, the character marks this name as the alias of USING.
+/// The character with which every marker begins. The character alone is the alias of a query in parentheses.
+/// Before the last name in USING, the character tells that this name is the alias of USING.
 const MARK: &str = "\0";
 
 /// Whether a table is named as `ONLY t`.
@@ -46,17 +46,17 @@ pub(in crate::parse) fn is_only(name: &ObjectName) -> bool {
     matches!(name.0.first(), Some(ObjectNamePart::Identifier(i)) if i.value == ONLY)
 }
 
-/// Whether a part of a dotted name is a mark, such as the one for ONLY.
+/// Whether a part of a dotted name is a marker, such as that for ONLY.
 pub(super) fn is_mark(part: &ObjectNamePart) -> bool {
     matches!(part, ObjectNamePart::Identifier(i) if i.value.starts_with(MARK))
 }
 
-/// Whether an alias is the one that rewriting gives to a query in parentheses.
+/// Whether the rewriting gave this alias to a query in parentheses.
 pub(in crate::parse) fn is_alias_mark(alias: &Ident) -> bool {
     alias.value == MARK
 }
 
-/// Whether the first key of GROUP BY is the mark for `GROUP BY DISTINCT`.
+/// Whether the first key of GROUP BY is the marker for `GROUP BY DISTINCT`.
 pub(in crate::parse) fn is_group_distinct(key: &Expr) -> bool {
     matches!(key, Expr::Identifier(i) if i.value == DISTINCT)
 }
@@ -71,8 +71,8 @@ pub(in crate::parse) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     }
 }
 
-/// Returns the keys of an ORDER BY without a mark at their end, and the EXCLUDE clause that the mark stands
-/// for.
+/// Returns the keys of an ORDER BY without a marker at their end. Returns also the EXCLUDE clause for which
+/// the marker stands.
 pub(in crate::parse) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
     if let Some((OrderByExpr { expr: Expr::Identifier(i), .. }, before)) = keys.split_last()
         && let Some((_, what)) = EXCLUDED.iter().find(|(mark, _)| i.value == *mark)
@@ -95,7 +95,7 @@ pub(in crate::parse) fn generated(e: &Expr) -> (&Expr, bool) {
     (e, false)
 }
 
-/// Returns the tokens, with all syntax rewritten that the parser crate does not read.
+/// Returns the tokens. All syntax that the parser crate does not read is rewritten.
 pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let suspect = |t: &TokenWithSpan| {
         let word = matches!(
@@ -138,8 +138,8 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return tokens;
     }
     let reader = Reader::new(&tokens);
-    // Tokens that nest deeper than GROUPS are not rewritten, since the work would grow with the depth. A text
-    // with such tokens is refused later.
+    // Tokens that are nested more deeply than GROUPS are not rewritten, since the work would grow with the
+    // depth. A text with such tokens is refused later.
     let edits = if reader.depth <= GROUPS { reader.edits() } else { Vec::new() };
     if edits.is_empty() {
         return tokens;

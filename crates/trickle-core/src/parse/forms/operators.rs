@@ -1,5 +1,5 @@
-//! Rewrites operators that the parser crate does not know, or that have another precedence in the parser
-//! crate than in PostgreSQL.
+//! Rewrites operators that the parser crate does not know, or to which it gives another precedence than
+//! PostgreSQL.
 
 use super::reader::Reader;
 use super::{Edit, name, word};
@@ -10,7 +10,7 @@ use sqlparser::tokenizer::Token;
 
 const LOCAL: &str = "\0local";
 const VARIADIC: &str = "\0variadic";
-/// The mark for an operator that the parser crate does not read before ANY and ALL.
+/// The marker for an operator that the parser crate does not read before ANY and ALL.
 const ANY: &str = "\0any ";
 
 /// Returns the real operator and the operand of ANY or ALL, from the right side of an equality that was
@@ -38,7 +38,7 @@ pub(in crate::parse) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
     }
 }
 
-/// Whether the zone of AT TIME ZONE is the mark for AT LOCAL.
+/// Whether the zone of AT TIME ZONE is the marker for AT LOCAL.
 pub(in crate::parse) fn is_local(zone: &Expr) -> bool {
     matches!(zone, Expr::Identifier(Ident { value, .. }) if value == LOCAL)
 }
@@ -118,7 +118,7 @@ impl Reader<'_> {
         std::iter::once((i, Edit::Instead(vec![name(called)]))).chain(gone).collect()
     }
 
-    /// Rewrites `VARIADIC a` to a named argument, in a call but not in the definition of a function.
+    /// Rewrites `VARIADIC a` in a call to a named argument. In the definition of a function, it stays.
     pub(super) fn variadic(&self, i: usize) -> Vec<(usize, Edit)> {
         let after = |at: usize, token: &Token| at.checked_sub(1).is_some_and(|before| self.is(before, token));
         if !after(i, &Token::Comma) && !after(i, &Token::LParen) {
@@ -139,7 +139,7 @@ impl Reader<'_> {
     }
 
     /// Rewrites `a op ANY (b)` to an equality, for an operator that the parser crate does not read before
-    /// ANY. The operand `b` becomes the argument of a mark that contains the operator.
+    /// ANY. The operand `b` becomes the argument of a marker that contains the operator.
     pub(super) fn any(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) =
             self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
@@ -149,13 +149,14 @@ impl Reader<'_> {
         let Some((start, op)) = self.operator_before(i) else { return Vec::new() };
         let mut edits = vec![(start, Edit::Instead(vec![Token::Eq]))];
         edits.extend((start + 1..i).map(|gone| (gone, Edit::Instead(Vec::new()))));
-        // A query that is an argument needs parentheses of its own.
+        // A query that is an argument needs additional parentheses.
         edits.push((i + 2, Edit::Before(vec![name(format!("{ANY}{op}")), Token::LParen, Token::LParen])));
         edits.push((close, Edit::After(vec![Token::RParen, Token::RParen])));
         edits
     }
 
-    /// Returns the operator before ANY, with its position; `None` if the parser crate reads this operator.
+    /// Returns the operator before ANY, and its position. Returns `None` if the parser crate reads this
+    /// operator.
     fn operator_before(&self, i: usize) -> Option<(usize, String)> {
         let last = i.checked_sub(1)?;
         if let Some(open) = self.partner[last].filter(|_| self.is(last, &Token::RParen)) {
@@ -215,7 +216,7 @@ impl Reader<'_> {
         if commas.len() == 2 { commas } else { Vec::new() }
     }
 
-    /// Rewrites `a AT LOCAL` to AT TIME ZONE with a mark as the zone.
+    /// Rewrites `a AT LOCAL` to AT TIME ZONE with a marker as the zone.
     pub(super) fn at_local(&self, i: usize) -> Vec<(usize, Edit)> {
         let operand = i.checked_sub(1).is_some_and(|before| {
             !self.awaits_operand(before)

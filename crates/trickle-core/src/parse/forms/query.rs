@@ -1,4 +1,4 @@
-//! Rewrites queries in parentheses that stand in place of an expression.
+//! Rewrites queries in parentheses that are used as expressions.
 
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
@@ -7,8 +7,8 @@ use sqlparser::tokenizer::Token;
 
 impl Reader<'_> {
     /// Returns for each parenthesis whether the parenthesis opens a query. The next token is then SELECT or a
-    /// similar keyword, or another parenthesis that opens a query. After that inner query, only clauses that
-    /// may follow a query stand inside the outer parentheses.
+    /// similar keyword, or another parenthesis that opens a query. In the latter case, only clauses that may
+    /// follow a query come after the inner query in the outer parentheses.
     pub(super) fn queries(&self) -> Vec<bool> {
         let mut queries = vec![false; self.words.len()];
         for i in (0..self.words.len()).rev().filter(|i| self.is(*i, &Token::LParen)) {
@@ -90,8 +90,9 @@ impl Reader<'_> {
     /// Rewrites `((SELECT …) UNION …)` and `(VALUES …)` in an expression to `(SELECT * FROM (…))`. In any
     /// other place, the parser crate reads a query in parentheses.
     pub(super) fn query(&self, i: usize, queries: &[bool]) -> Vec<(usize, Edit)> {
-        // Parentheses that fill the parentheses around them are treated like the outer ones. An arm of a set
-        // operation in parentheses is left as it is, since the arm is read with the whole set operation.
+        // If parentheses contain only other parentheses, the inner ones are treated like the outer ones. An
+        // operand of a set operation stays as it is in its parentheses, since it is read with the whole set
+        // operation.
         let mut at = i;
         while at > 0 && queries[at - 1] {
             if self.partner[at].is_some_and(|end| self.goes_on(end + 1)) {

@@ -5,7 +5,7 @@ use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// The tokens that are no white space, with the partner of each parenthesis and bracket.
+/// The tokens other than white space, with the partner of each parenthesis and bracket.
 pub(super) struct Reader<'t> {
     pub(super) words: Vec<(usize, &'t TokenWithSpan)>,
     pub(super) partner: Vec<Option<usize>>,
@@ -30,7 +30,7 @@ impl<'t> Reader<'t> {
                 Token::RBracket => Token::LBracket,
                 _ => continue,
             };
-            // A bracket that is still open at a closing parenthesis has no partner.
+            // If a bracket is still open at a closing parenthesis, the bracket has no partner.
             while opener == Token::LParen && open.last().is_some_and(|o| words[*o].1.token == Token::LBracket)
             {
                 open.pop();
@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
         matches!(self.words.get(i).map(|(_, t)| &t.token), Some(Token::Word(_)))
     }
 
-    /// Returns the name at word `i`, folded as by PostgreSQL.
+    /// Returns the name at word `i`, with its case folded as by PostgreSQL.
     pub(super) fn folded(&self, i: usize) -> Option<String> {
         match &self.words.get(i)?.1.token {
             Token::Word(w) if w.quote_style.is_some() => Some(w.value.clone()),
@@ -108,7 +108,7 @@ impl<'t> Reader<'t> {
         edits
     }
 
-    /// Rewrites `ONLY t` and `ONLY (t)` in FROM: a mark becomes the first part of the table's name.
+    /// Rewrites `ONLY t` and `ONLY (t)` in FROM: a marker becomes the first part of the table's name.
     fn only(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(before) = i.checked_sub(1) else { return Vec::new() };
         let item = matches!(self.keyword(before), Keyword::FROM | Keyword::JOIN)
@@ -206,8 +206,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Rewrites `frame EXCLUDE …` to a mark, which becomes the last key of the ORDER BY before the frame. If
-    /// there is no ORDER BY, an ORDER BY with this key is added.
+    /// Rewrites `frame EXCLUDE …` to a marker, which becomes the last key of the ORDER BY before the frame.
+    /// If there is no ORDER BY, an ORDER BY with this key is added.
     fn excluded(&self, i: usize) -> Vec<(usize, Edit)> {
         let (mark, words) = match self.keyword(i + 1) {
             Keyword::NO if self.is_word(i + 2, "others") => (0, 2),

@@ -38,8 +38,8 @@ pub(in crate::parse) struct Cycle<'q> {
     pub(in crate::parse) using: &'q Ident,
 }
 
-/// Returns the clauses SEARCH and CYCLE from the keys that [`Reader::recursion`] puts into an ORDER BY;
-/// `None` if the keys are real sort keys.
+/// Returns the clauses SEARCH and CYCLE from the keys that [`Reader::recursion`] puts into an ORDER BY.
+/// Returns `None` if the keys are real sort keys.
 pub(in crate::parse) fn search_and_cycle(
     keys: &[OrderByExpr],
 ) -> Option<(Option<Search<'_>>, Option<Cycle<'_>>)> {
@@ -89,8 +89,8 @@ fn ident(e: &Expr) -> Option<&Ident> {
 }
 
 impl Reader<'_> {
-    /// Rewrites SEARCH and CYCLE after the parenthesis of a query to the keys of an ORDER BY inside the
-    /// parentheses. A recursive query cannot have an ORDER BY of its own.
+    /// Rewrites SEARCH and CYCLE after a query in parentheses to the keys of an ORDER BY inside the
+    /// parentheses. A recursive query itself cannot have an ORDER BY.
     pub(super) fn recursion(&self, i: usize) -> Vec<(usize, Edit)> {
         let Some(close) = i.checked_sub(1).filter(|c| self.is(*c, &Token::RParen)) else { return Vec::new() };
         let (mut at, mut keys) = (i, Vec::new());
@@ -103,7 +103,7 @@ impl Reader<'_> {
         if keys.is_empty() {
             return Vec::new();
         }
-        // A number may stand directly before ORDER, so a space separates them.
+        // A number may come directly before ORDER, so a space separates them.
         let mut order = vec![Token::Whitespace(Whitespace::Space), word("ORDER"), word("BY")];
         order.extend(keys.join(&Token::Comma));
         let gone = (i..at).map(|w| (w, Edit::Instead(Vec::new())));

@@ -12,7 +12,7 @@ use sqlparser::tokenizer::Token;
 const ROWS_FROM: &str = "\0rows";
 const DEFINED: &str = "\0defined";
 
-/// Whether a function in FROM stands for `ROWS FROM (…)`.
+/// Whether a function in FROM represents `ROWS FROM (…)`.
 pub(in crate::parse) fn is_rows_from(name: &ObjectName) -> bool {
     matches!(name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == ROWS_FROM)
 }
@@ -47,7 +47,7 @@ impl<'a> RowsFrom<'a> {
 
 impl Reader<'_> {
     /// Rewrites `ROWS FROM (f(a), g(b) AS (x t, …))` to a call of one marked function. A call with a column
-    /// definition list becomes a call of another marked function. The arguments of the latter are `g(b)`, and
+    /// definition list becomes a call of another marked function. This function's arguments are `g(b)`, and
     /// NULLs with the names and types of the list.
     pub(super) fn rows_from(&self, i: usize) -> Vec<(usize, Edit)> {
         let item = i.checked_sub(1).is_some_and(|b| {

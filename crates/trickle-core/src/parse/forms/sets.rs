@@ -1,5 +1,5 @@
 //! Rewrites grouping sets. The parser crate refuses grouping sets that are nested or begin with a
-//! parenthesis. Grouping sets are therefore rewritten to calls, which [`GroupItem::of`] recognises.
+//! parenthesis. Grouping sets are therefore rewritten to calls, and [`GroupItem::of`] recognizes these calls.
 
 use super::reader::Reader;
 use super::{Edit, name};
@@ -18,15 +18,15 @@ pub(in crate::parse) enum GroupItem<'a> {
     Set(Vec<&'a Expr>),
     /// GROUPING SETS: the sets of all its items.
     Sets(Vec<GroupItem<'a>>),
-    /// ROLLUP: the set of all parts, the set of all parts but the last, and so on down to the empty set.
+    /// ROLLUP: the set of all parts, the set without the last part, and so on down to the empty set.
     Rollup(Vec<Vec<&'a Expr>>),
     /// CUBE: every subset of the parts.
     Cube(Vec<Vec<&'a Expr>>),
 }
 
 impl GroupItem<'_> {
-    /// Reads an item. Returns `None` if GROUPING SETS, ROLLUP or CUBE contains a clause that is not allowed
-    /// in it, such as ORDER BY between its parentheses.
+    /// Reads an item. Returns `None` if the parentheses of GROUPING SETS, ROLLUP or CUBE contain a clause
+    /// that is not allowed there, such as ORDER BY.
     pub(in crate::parse) fn of(item: &Expr) -> Option<GroupItem<'_>> {
         let bare = bare(item);
         if matches!(bare, Expr::Identifier(i) if i.value == EMPTY) {
@@ -64,8 +64,8 @@ fn construct(e: &Expr) -> Option<(&'static str, &Function)> {
     [SETS, ROLLUP, CUBE].into_iter().find(|c| i.value == *c).map(|c| (c, f))
 }
 
-/// Returns the parts in the parentheses of a construct; `None` if other clauses stand in the parentheses or
-/// after them.
+/// Returns the parts in the parentheses of a construct. Returns `None` if there are other clauses in or after
+/// the parentheses.
 fn arguments(f: &Function) -> Option<Vec<&Expr>> {
     let FunctionArguments::List(list) = &f.args else { return None };
     let alone = list.clauses.is_empty()
@@ -126,7 +126,7 @@ impl Reader<'_> {
                 }
                 _ => {}
             }
-            // Go to the item after the next comma.
+            // The next item begins after the next comma.
             while !self.is(at, &Token::Comma) {
                 let over = at >= self.words.len()
                     || self.is(at, &Token::RParen)

@@ -1,4 +1,4 @@
-//! The rows of change buffers that a stored frontier does not count, as parts of queries.
+//! Query parts that find the rows of a change buffer that a stored frontier does not count.
 
 use super::{array, qualified};
 use crate::cdc::OVERFLOWED;
@@ -8,15 +8,14 @@ use crate::table::{TableId, TableKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a row `b` of a buffer is pending: the frontier `f` of [`stored_frontiers`] does not count it. The
-/// transaction `f.own`, which is counted only up to a command, is tested first, since the snapshot cannot
-/// tell which rows of `f.own` are counted.
+/// transaction `f.own` is tested first. The frontier counts it only up to a command, and the snapshot cannot
+/// tell which of its rows are counted.
 pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
-/// Returns the expression for the number of rows of a table and its partitions, as the planner estimates it.
-/// The estimate is the density at the last ANALYZE times the present size. For a table that was never
-/// analysed the expression assumes a row per 100 bytes, since an estimate of 0 would make a full refresh look
-/// free.
+/// Returns the expression for the planner's estimate of the number of rows in a table and its partitions. The
+/// estimate is the density at the last ANALYZE times the present size. For a table that was never analysed,
+/// the expression assumes one row per 100 bytes, since an estimate of 0 would make a full refresh look free.
 pub fn size(id: impl std::fmt::Display) -> String {
     let rows = |c: &str| {
         format!(
@@ -32,8 +31,7 @@ pub fn size(id: impl std::fmt::Display) -> String {
     )
 }
 
-/// Groups the members by source. Two groups are made for a source if only some of its members know its change
-/// buffer.
+/// Groups the members by source. A source gets two groups if only some of its members know its change buffer.
 pub(super) fn by_source<'m>(members: &[Reader<'m>]) -> Vec<(&'m Source, BTreeSet<i64>)> {
     let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
@@ -55,10 +53,11 @@ pub(super) fn frontiers(members: &[Reader<'_>]) -> String {
     stored_frontiers(&format!("pgt_id = ANY ({})", array(members.iter().map(|m| &m.id))))
 }
 
-/// Returns the clause `WITH frontiers`, which [`PENDING`] reads. The clause has one numbered row for each
-/// distinct stored frontier of the stream tables that meet a condition, with the ids of these stream tables.
-/// Linked stream tables share a frontier. A frontier counts at most one transaction only up to a command. The
-/// clause is materialized, since the planner would otherwise parse the frontier again for each buffered row.
+/// Returns the clause `WITH frontiers`, which [`PENDING`] reads. The clause covers the stream tables that
+/// meet a condition. It has one numbered row for each of their distinct stored frontiers, with the ids of the
+/// stream tables that have this frontier. Linked stream tables share a frontier. In a frontier, at most one
+/// transaction is counted only up to a command. The clause is materialized, since the planner would otherwise
+/// parse the frontier again for each buffered row.
 pub fn stored_frontiers(condition: &str) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
@@ -74,17 +73,17 @@ pub fn stored_frontiers(condition: &str) -> String {
 /// The facts about a source that a query returns.
 #[derive(Clone, Copy)]
 pub(super) enum FactScope {
-    /// All facts, among them whether the source's name still leads to the same table, and the source's size.
+    /// All facts. They include the source's size, and whether the source's name still denotes the same table.
     /// Reading the size waits for a lock that another session holds on the source.
     All,
-    /// The pending rows alone; counting pending rows waits for no lock on the source.
+    /// The number of pending rows only. Counting them waits for no lock on the source.
     Pending,
 }
 
 /// Returns the expression for the time when the first pending row of a table that users write was committed.
 /// The value is NULL where the server does not track commit times. The value is `-infinity` where the server
 /// lacks the commit time of a row, or another server set that time. The expression reads the commit time once
-/// for each transaction, since reading it takes locks that commits take too. The expression is not for stream
+/// for each transaction, since the read takes locks that commits need too. The expression is not for stream
 /// tables: their rows carry the commit time of a refresh, and the change was committed earlier.
 fn committed(buffer: &Relation) -> String {
     format!(
@@ -95,11 +94,12 @@ fn committed(buffer: &Relation) -> String {
     )
 }
 
-/// Returns the query for the facts about one source: one row for each frontier whose stream tables (`ids`)
-/// include one of `readers`. The first columns are the source, whether its name still leads to it, its rows,
-/// and the pending rows of its buffer (NULL: not captured). Further columns tell why the pending rows are
-/// useless (as in [`pending_text`]), and when the first pending row was committed. A buffer is read once for
-/// each frontier, not once for each member.
+/// Returns the query for the facts about one source. The result has one row for each frontier whose stream
+/// tables (`ids`) include one of `readers`. The first columns are the source, and whether its name still
+/// denotes it. The next columns are the number of its rows, and the number of pending rows in its buffer
+/// (NULL: not captured). Further columns tell why the pending rows are useless (as in [`pending_text`]), and
+/// when the first pending row was committed. A buffer is read once for each frontier, not once for each
+/// member.
 fn counted(source: &Source, readers: &BTreeSet<i64>, told: FactScope) -> String {
     let (id, readers) = (source.relation.id, array(readers));
     let (held, size) = match told {
@@ -136,17 +136,16 @@ pub(super) fn join_counted(members: &[Reader<'_>], told: FactScope) -> String {
     )
 }
 
-/// Returns the expression for whether a relation's name still leads to the same relation.
+/// Returns the expression that tells whether a relation's name still denotes the same relation.
 pub(super) fn held(r: &Relation) -> String {
     format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
-/// Returns the query for the amount of pending changes, which is shown to people. For every member and source
-/// the query counts the rows of the buffer that the stored frontier does not count (NULL where changes are
-/// not captured). The query also tells why these rows are useless: NULL if they are not, false for a
-/// TRUNCATE, true for a buffer at its limit. The query waits for no lock on a source and assigns no
-/// transaction id, but reads every pending row. Columns: `pgt_id`, source oid, rows, why the rows are
-/// useless.
+/// Returns the query for the amount of pending changes. People read this amount. For every member and source,
+/// the query returns how many rows of the buffer the stored frontier does not count (NULL: not captured). The
+/// query also tells why these rows are useless: NULL if they are not, false for a TRUNCATE, true for a buffer
+/// at its limit. The query waits for no lock on a source and assigns no transaction id, but reads every
+/// pending row. Columns: `pgt_id`, source oid, rows, why the rows are useless.
 pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \

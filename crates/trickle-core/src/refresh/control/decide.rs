@@ -5,15 +5,15 @@ use super::counted::{FactScope, frontiers, held, join_counted, readers, size};
 use crate::refresh::plan::Member;
 use crate::sql::quoted;
 
-/// The expression for the reason why `t` must be recomputed; NULL where there is no reason.
+/// The expression for the reason why `t` must be recomputed. Its value is NULL where there is no reason.
 const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
      WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
 
-/// Whether triggers, publications or readers must see exactly the rows of `t` that changed, and no others.
-/// `t` is watched by a trigger or a rule on `t`, or by a stream table that reads `t` by deltas. A foreign key
-/// to `t` makes a trigger, so it counts; the trigger that refuses writes does not count. `t` is also watched
-/// by a publication of `t` or of a table that `t` is a partition of, and by a slot that decodes all tables. A
-/// table that was never filled is not watched.
+/// Whether triggers, publications or readers must see exactly the rows of `t` that changed, and no others. A
+/// trigger or a rule on `t` watches `t`, and so does a stream table that reads `t` by deltas. A foreign key
+/// to `t` counts, since it makes a trigger. The trigger that refuses writes does not count. Publications of
+/// `t`, or of a table that has `t` as a partition, watch `t` too, and so does a slot that decodes all tables.
+/// A table that was never filled is not watched.
 const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.pgt_relid AND g.tgenabled <> 'D' \
      AND g.tgfoid IS DISTINCT FROM to_regprocedure('pgtrickle.refuse_writes()')) \
      OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = t.pgt_relid) \
@@ -25,18 +25,18 @@ const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHER
      WHERE EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = c.oid) \
      OR EXISTS (SELECT FROM pg_publication_namespace p WHERE p.pnnspid = c.relnamespace)))";
 
-/// Returns the decision query. The query takes the snapshot and counts the pending changes of every member
-/// and source. The query returns one row per pair of member and source; a member without sources has one row
-/// with NULLs. The columns:
+/// Returns the decision query. The query takes the snapshot, and counts the pending changes for every member
+/// and source. It returns one row per pair of member and source; a member without sources has one row with
+/// NULLs. The columns are:
 ///
 /// - the snapshot, the query's own xid, the system identifier, the database oid;
 /// - of the member: `pgt_id`, frontier, why the member must be recomputed, stored rows, whether it is
 ///   watched;
-/// - whether the member's name still leads to its table, with the expected definition and no change of
-///   anything that its plan relies on (the locks keep the answer true);
-/// - of the source: oid, whether its name still leads to it, rows, pending rows (NULL: not captured);
-/// - of the pending rows: why they are useless ([`pending_text`](super::pending_text)), when the first was
-///   committed (NULL: not known);
+/// - whether the member's name still denotes its table, the definition is the expected one, and nothing
+///   changed that the plan relies on (the locks keep the answer true);
+/// - of the source: oid, whether its name still denotes it, rows, pending rows (NULL: not captured);
+/// - of the pending rows: why they are useless ([`pending_text`](super::pending_text)), when the first of
+///   them was committed (NULL: not known);
 /// - the time of this refresh, the time of the stored rows, and the costs of earlier refreshes
 ///   ([`Model`](crate::cost::Model)).
 pub fn decide_text(members: &[Member]) -> String {

@@ -8,10 +8,11 @@ use crate::refresh::report::{MemberReport, Phases};
 use crate::refresh::{Kind, Phase, Statement, Value};
 use crate::vocabulary::Initiator;
 
-/// Stores one frontier for all members, and the cost model of each. A stream table that was suspended because
-/// of failures becomes active again. A stream table that the user suspended has a count of 0 errors, and
-/// stays suspended. `now()` is the time when the transaction began, before its snapshot. The table therefore
-/// contains all changes committed by `now()`, and conditions on the clock were evaluated for `now()`.
+/// Stores one frontier for all members, and the cost model of each member. If a stream table was suspended
+/// because of failures, it becomes active again. If the user suspended the table, the table has an error
+/// count of 0 and stays suspended. `now()` is the time when the transaction began, before its snapshot. The
+/// table therefore contains all changes committed by `now()`, and conditions on the clock were evaluated for
+/// `now()`.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
@@ -31,9 +32,9 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) s(at) \
      RETURNING pgt_id, lag_ms";
 
-/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. No
-/// error is counted where the user suspended the table: a suspended table with counted errors is one that was
-/// suspended because of failures.
+/// Counts an error of a stream table and writes history, in a separate transaction after the rollback. If the
+/// user suspended the table, no error is counted: a suspended table with counted errors means suspension
+/// because of failures.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
      consecutive_errors = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN 0 ELSE consecutive_errors + 1 END, \
      last_error_message = $2::text, updated_at = clock_timestamp(), \
@@ -47,8 +48,8 @@ const RECORD_SKIP: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, st
      strategy_reason) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'SKIPPED', $3::text, $2::text \
      FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1::int8";
 
-/// The costs of a stream table as learnt from its refreshes, and the smallest share of changed rows for which
-/// a recompute is cheaper.
+/// The costs of a stream table, learnt from its refreshes, and the smallest share of changed rows for which a
+/// recompute is cheaper.
 #[derive(serde::Serialize)]
 pub(in crate::refresh) struct Learnt {
     pub(in crate::refresh) id: i64,
@@ -65,8 +66,8 @@ pub(in crate::refresh) fn store_frontier(json: &str, models: &[Learnt]) -> State
 }
 
 /// Builds the statement that writes history. Time that was spent once for all members counts for each member.
-/// `facts` returns the facts about a member. For each member, the statement returns how many milliseconds at
-/// most the changes that the refresh brought had waited.
+/// `facts` returns the facts about a member. For each member, the statement returns the longest time, in
+/// milliseconds, that a change waited before this refresh applied it.
 pub(in crate::refresh) fn record<'f>(
     members: &[MemberReport],
     shared: &Phases,
@@ -94,8 +95,8 @@ pub(in crate::refresh) fn record<'f>(
     s
 }
 
-/// Returns milliseconds by phase. The cleanup for all members is left out, since this cleanup is not over
-/// when history is written.
+/// Returns milliseconds by phase. The cleanup for all members is left out, since it is not finished when
+/// history is written.
 fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
     let ms = |own: u64, shared: u64| own.saturating_add(shared) as f64 / 1e3;
     serde_json::json!({

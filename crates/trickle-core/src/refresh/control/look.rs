@@ -6,18 +6,18 @@ use crate::refresh::plan::Reader;
 use crate::sql::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a segment may hold rows, decided without reading it. The answer is true of the statement's
-/// snapshot: a file that is empty now was empty at the snapshot, unless a later TRUNCATE replaced the file. A
-/// segment without WAL always holds a row, unless a crash emptied it.
+/// Whether a segment may hold rows, decided without reading the segment. The answer is correct for the
+/// statement's snapshot: a file that is empty now was empty at the snapshot, unless a later TRUNCATE replaced
+/// the file. A segment without WAL always holds a row, unless a crash emptied it.
 const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
 /// Returns the first query before a refresh. The query finds the members that need a refresh whatever their
-/// buffers hold, and the buffers that hold any row. The query takes no lock that lasts, assigns no
-/// transaction id and reads no buffer, so its cost per member is next to nothing. The query's columns are a
-/// `pgt_id` and the name of a buffer's view; one of the two is NULL.
+/// buffers hold, and the buffers that hold any row. The query keeps no lock after it ends, assigns no
+/// transaction id and reads no buffer. Its cost per member is therefore next to nothing. The query's columns
+/// are a `pgt_id` and the name of a buffer's view; one of the two is NULL.
 ///
-/// The name of a segment consists of the view's name and a number. A buffer that is not found counts as one
-/// that holds rows; the statement that then reads the buffer reports the error.
+/// The name of a segment consists of the view's name and a number. A missing buffer counts as a buffer with
+/// rows. The statement that then reads the buffer reports the error.
 pub fn glance_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
     let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
@@ -31,8 +31,8 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
         }
     }
     let filled = views.iter().map(|(schema, views)| {
-        // The names of all segments lie between `first` and `last`, since '`' comes after '_'; PostgreSQL
-        // finds them by an index.
+        // The names of all segments lie between `first` and `last`, since '`' comes after '_'. PostgreSQL can
+        // therefore find them by an index.
         let first = views.iter().map(|v| format!("{v}_")).min().unwrap_or_default();
         let last = views.iter().map(|v| format!("{v}`")).max().unwrap_or_default();
         let (first, last) = (quoted(&first), quoted(&last));
@@ -55,8 +55,8 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
 }
 
 /// Returns the second query before a refresh, for buffers that hold rows. The query returns the `pgt_id`s of
-/// those members whose frontiers do not count all of these rows. The query takes no lock that lasts and
-/// assigns no transaction id. The query looks once into each buffer for each frontier.
+/// those members whose frontiers do not count all of these rows. The query keeps no lock after it ends, and
+/// assigns no transaction id. For each frontier, it looks once into each buffer.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
     let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for (source, readers) in by_source(members) {
@@ -81,8 +81,9 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
     )
 }
 
-/// Builds the CASE that evaluates the condition with number `f.source`, where the numbers count from `first`.
-/// The CASE finds the condition by halving, so the cost of many sources does not grow with their square.
+/// Builds the CASE that evaluates the condition with number `f.source`. The conditions are numbered from
+/// `first`. The CASE finds the condition by binary search, so the cost of many sources does not grow with the
+/// square of their number.
 fn chosen(first: usize, conditions: &[String]) -> String {
     let (low, high) = conditions.split_at(conditions.len() / 2);
     match high {

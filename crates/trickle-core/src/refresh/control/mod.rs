@@ -1,7 +1,7 @@
-//! The statements that a refresh sends before and after the refresh programs of its members. This module
-//! holds the only SQL texts of `refresh` that are written by hand: the SQL tree has no nodes for PostgreSQL's
-//! catalogs, snapshots and transactions. A value from outside is a bind parameter, a number, or text printed
-//! by [`crate::sql`].
+//! The statements that a refresh sends before and after the refresh programs of its members. Only this module
+//! of `refresh` has SQL texts that are written by hand. The SQL tree has no nodes for PostgreSQL's catalogs,
+//! snapshots and transactions. A value from outside is a bind parameter, a number, or text printed by
+//! [`crate::sql`].
 
 mod counted;
 mod decide;
@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time that a transaction of a refresh may be idle, waiting for its refresher. After this time
-/// the server ends the transaction and releases its locks, for which another refresher may wait. The time
-/// between two statements is normally milliseconds.
+/// The longest time for which a transaction of a refresh may be idle, waiting for its refresher. After this
+/// time, the server ends the transaction and releases its locks. Another refresher may wait for these locks.
+/// The time between two statements is normally milliseconds.
 pub const ABANDONED: Duration = Duration::from_secs(10);
 
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -53,7 +53,7 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
     }
 }
 
-/// Makes a `SET LOCAL`: unlike `set_config()`, `SET LOCAL` takes no snapshot.
+/// Makes a `SET LOCAL`. Unlike `set_config()`, this statement takes no snapshot.
 pub(super) fn setting(s: &Setting) -> Statement {
     let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
     // Objects in the caller's temporary schema must not hide others, so `pg_temp` comes last.
@@ -63,9 +63,9 @@ pub(super) fn setting(s: &Setting) -> Statement {
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }
 
-/// Returns the `LOCK TABLE` statements, in order of oid, so that two refreshes cannot deadlock on the locks.
-/// Members are locked against other refreshers, and their sources against TRUNCATE and rewrites. Tables of a
-/// locked [`KeptBy`](super::plan::KeptBy) are locked against writers.
+/// Returns the `LOCK TABLE` statements. They are in order of oid, so two refreshes cannot deadlock on the
+/// locks. Members are locked against other refreshers, and their sources against TRUNCATE and rewrites.
+/// Tables of a locked [`KeptBy`](super::plan::KeptBy) are locked against writers.
 pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
     let mut wanted: BTreeMap<TableId, (&Relation, &str)> = BTreeMap::new();
     for s in plan.members.iter().flat_map(|m| &m.sources) {
@@ -99,9 +99,9 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         .collect()
 }
 
-/// Locks the catalog rows of the members until the end of the transaction. A caller's transaction may be READ
-/// COMMITTED, whose statements see the newest versions of rows. Without this lock, storing the frontier would
-/// overwrite a mark that another session set after the snapshot.
+/// Locks the catalog rows of the members until the end of the transaction. The caller's transaction may be
+/// READ COMMITTED, where each statement reads the newest versions of rows. Without this lock, storing the
+/// frontier would then overwrite a mark that another session set after the snapshot.
 pub(super) fn hold(members: &[Member]) -> Statement {
     let text = format!(
         "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) ORDER BY pgt_id FOR NO KEY UPDATE",
@@ -117,10 +117,10 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
-/// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot:
-/// statements before that change read other rows than statements after it. In a caller's session the
-/// statement also fails where a source has a temporary child, whose rows other sessions do not see. `None`:
-/// there is nothing to compare.
+/// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot. The
+/// refresh's statements before that change read other rows than those after it. In a caller's session the
+/// statement also fails where a source has a temporary child, since other sessions do not see the child's
+/// rows. Returns `None` if there is nothing to compare.
 pub(super) fn require_sources(plan: &Plan) -> Option<Statement> {
     let callers = matches!(plan.transaction, Transaction::Callers { .. });
     let sources = plan.members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned || callers);

@@ -11,22 +11,21 @@ use crate::server_error::ServerError;
 use crate::table::TableId;
 
 /// The greatest number of changes of a source for which the server keeps the plan of a delta. With more
-/// changes, the cost of a new plan is small beside the work.
+/// changes, the cost of a new plan is small compared with the work.
 const FEW: i64 = 8192;
 
-/// The value of `plan_cache_mode` by which the server plans a statement anew for its bound values.
+/// The value of `plan_cache_mode` with which the server plans a statement again for each set of bound values.
 pub(super) const ANEW: &str = "force_custom_plan";
-/// The value of `plan_cache_mode` by which the server plans a statement once, for all values.
+/// The value of `plan_cache_mode` with which the server plans a statement once, for all values.
 pub(super) const KEPT: &str = "force_generic_plan";
 
-/// Returns the setting by which the server plans, in manner `how`, the statements with parameters that a
-/// driver keeps prepared.
+/// Returns the setting that makes the server plan prepared statements with parameters in manner `how`.
 pub(super) fn planned(how: &str) -> Setting {
     Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
 }
 
 impl Machine {
-    /// Hands out the batch of a member's program, which begins with the statements `before`.
+    /// Hands out the batch of a member's program. The batch begins with the statements `before`.
     pub(super) fn apply(
         &mut self,
         member: &Member,
@@ -39,8 +38,8 @@ impl Machine {
         let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
         let clock = is_timed(member, &facts).then_some(TableId::CLOCK);
         let expected = |id: TableId| match strategy.is_incremental() {
-            // The numbers are rounded up to powers of two, so that few different texts arise and the server
-            // can keep their plans.
+            // The numbers are rounded up to powers of two. Few different texts then arise, and the server can
+            // keep their plans.
             true => Some(facts.counted(id)?.unsigned_abs().checked_next_power_of_two()?.try_into().ok()?),
             false => None,
         };
@@ -49,9 +48,9 @@ impl Machine {
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
-            // A driver may keep these statements prepared. One plan for all values fits, since the text
-            // determines the best plan, unless the statement binds a time. For many changes, the cost of a
-            // new plan is small.
+            // A driver may keep these statements prepared. One plan serves all values, since the text
+            // determines the best plan, except where the statement binds a time. For many changes, the cost
+            // of a new plan is small.
             let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
             let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
             in_force.push(planned(if anew { ANEW } else { KEPT }));
@@ -60,8 +59,8 @@ impl Machine {
             in_force.push(memory.setting(strategy, &report.inputs));
         }
         if self.in_force.as_ref() != Some(&in_force) {
-            // The settings count as part of the program: within one batch, a driver knows only roughly when
-            // each statement was answered.
+            // The time for the settings counts as time of the program, since within one batch a driver knows
+            // only roughly when each statement was answered.
             let settings = in_force.iter().map(control::setting);
             before.extend(settings.map(|s| Statement { phase: Phase::Execute, ..s }));
             self.in_force = Some(in_force);
@@ -87,8 +86,8 @@ impl Machine {
         Ok(self.send(State::Applying { guarded }, before))
     }
 
-    /// Adds up the rows that a member's program wrote, and counts them as changes for the readers of the
-    /// member in this refresh.
+    /// Adds up the rows that a member's program wrote. Counts them as changes for those members of this
+    /// refresh that read the member.
     pub(super) fn applied(&mut self, answers: &[Answer]) -> Result<Step, ServerError> {
         let (first, templates) = std::mem::take(&mut self.program);
         let Some(report) = self.reports.last_mut() else {
@@ -121,8 +120,8 @@ impl Machine {
                 if let Some(p) = facts.pending.get_mut(&relation) {
                     p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
                     if written > 0 {
-                        // Rows that an earlier refresh left pending were committed before this refresh, at a
-                        // time that is not known.
+                        // Rows that an earlier refresh left pending were committed before this refresh, at an
+                        // unknown time.
                         p.committed = committed.clone().filter(|_| p.rows == Some(0));
                     }
                     p.rows = p.rows.map(|n| n.saturating_add(written));

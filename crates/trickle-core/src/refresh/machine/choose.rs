@@ -48,7 +48,7 @@ impl Machine {
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
             // Rows that change by the passing of time alone are not counted, so the choice assumes at least
-            // one.
+            // one such row.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
             let decision = cost::choose(&facts.model, &counted, &ways, &member.policy);
             let action = match decision.strategy {

@@ -1,4 +1,4 @@
-//! The end of an attempt that met an error: a recompute, another attempt, or the failure.
+//! The end of an attempt in which an error occurred: a recompute, another attempt, or the failure.
 
 use super::{Machine, State};
 use crate::refresh::control::{self};
@@ -38,8 +38,8 @@ impl Machine {
     /// Decides what follows an error: a recompute in the same attempt, another attempt, or the end.
     pub(super) fn failed(&mut self, at: usize, error: ServerError) -> Step {
         if matches!(self.state, State::Failing | State::Finished) {
-            // A ROLLBACK fails if the connection is lost; its error tells less than the error before the
-            // ROLLBACK.
+            // A ROLLBACK fails if the connection is lost. The error of the ROLLBACK tells less than the error
+            // before it.
             return self.give_back_failure();
         }
         let Transaction::Own { attempts, .. } = self.plan.transaction else {
@@ -66,9 +66,8 @@ impl Machine {
         self.roll_back(State::Failing)
     }
 
-    /// Goes back to the savepoint after a delta met an error in the data, and recomputes instead. If the
-    /// query itself raises the error, the recompute raises it too, and the error of the recompute is
-    /// reported.
+    /// Goes back to the savepoint after a delta raised a data error, and recomputes instead. If the query
+    /// itself raises the error, the recompute raises it too, and the error of the recompute is reported.
     pub(super) fn recompute(&mut self, at: usize, error: &ServerError) -> Step {
         let Some(member) = self.plan.members.get(self.at).cloned() else {
             self.failure = Some(self.describe(at, error.clone()));

@@ -45,12 +45,12 @@ pub struct Machine {
     attempts: u32,
     /// The statements of the batch that was handed out last, whose outcome is awaited.
     sent: Vec<Statement>,
-    /// The statements of the batch that belong to the program, with the number of the first of them in the
-    /// batch.
+    /// The statements of the batch that belong to the program, with the position of the first such statement
+    /// in the batch.
     program: (usize, Vec<Template>),
     now: Option<Now>,
     facts: BTreeMap<i64, Facts>,
-    /// Index of the member whose program runs.
+    /// The index of the member whose program runs.
     at: usize,
     reports: Vec<MemberReport>,
     shared: Phases,
@@ -161,9 +161,9 @@ impl Machine {
             if let Some(ms) = statement_timeout_ms {
                 limit("statement_timeout", ms.into());
             }
-            // A delta has many small plans, which JIT takes seconds to compile and which run for
-            // milliseconds. PostgreSQL decides on JIT by its estimates, which are guesses for tables that
-            // were never analysed.
+            // A delta has many small plans that run for milliseconds, and JIT would take seconds to compile
+            // them. PostgreSQL decides on JIT by its cost estimates. For tables that were never analysed,
+            // these estimates are guesses.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };

@@ -1,18 +1,18 @@
 //! The delta of a recursion, computed from its stored result.
 //!
-//! A *derivation* of a row consists of a row of the base and of rows of the side. Step by step, they lead
-//! from the row of the base to the derived row. A derivation is *lost* if one of its rows left, and *gained*
-//! if one of its rows came. Let K be a key of the side T, or all columns of T. Let *touched* be the values of
-//! K in rows of ΔT.
+//! A *derivation* of a row consists of a row of the base and of rows of the side. Step by step, these rows
+//! lead from the row of the base to the derived row. A derivation is *lost* if one of its rows left, and
+//! *gained* if one of its rows came. Let K be a key of the side T, or all columns of T. Let *touched* be the
+//! values of K in rows of ΔT.
 //!
 //! - T₌ = T′ ▷ touched: the rows of T with an untouched key, which have the same weight in both states. S₌ is
 //!   the step with side T₌.
 //! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. S₋ and S₊ are the steps with these sides.
 //!   Hence T = T₌ + T₋ and T′ = T₌ + T₊.
 //!
-//! Lost derivations are followed over the old side, gained ones over the new side. Following a signed change
-//! D with the new step alone, `D = ΔB + ΔS(R) + S′(D)`, would be wrong. If a row that left leads into a cycle
-//! that came, this equation has several solutions, and iteration finds none.
+//! Lost derivations are followed over the old side, and gained derivations over the new side. Following a
+//! signed change D with the new step alone, `D = ΔB + ΔS(R) + S′(D)`, would be wrong. If a row that left
+//! leads into a cycle that came, this equation has several solutions, and iteration does not converge.
 
 use super::{Fixpoint, Recursion, labels};
 use crate::delta::{Differ, Differentiate, negate, sum};
@@ -70,8 +70,8 @@ impl Sides {
     }
 }
 
-/// Returns the rows of the base that came, (B′ − B)⁺, and those that left, (B − B′)⁺. Where equal rows may be
-/// written differently, returns the rows of B′ and the rows of B that equal a row of ΔB.
+/// Returns the rows of the base that came, (B′ − B)⁺, and those that left, (B − B′)⁺. Where equal rows may
+/// have different images, returns the rows of B′ and the rows of B that equal a row of ΔB.
 fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>> {
     let change = cx.delta(base)?;
     if cx.graph.props(change).empty {
@@ -97,7 +97,7 @@ fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>
 impl Recursion {
     /// Computes the delta of UNION ALL, whose result is a bag of derivations. A lost derivation is split at
     /// the last of its rows that left. Before this row stands a derivation of a row of R, or no row. After it
-    /// stand only rows that stayed. Hence `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`, and the rows R₌ = R − lost remain. A
+    /// stand only rows that stayed. Hence `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`. The rows R₌ = R − lost remain. A
     /// gained derivation is split at the first of its rows that came. Hence `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`.
     /// Both sums are finite if the query ends, since their terms are parts of the terms of R and R′. The
     /// delta is `ΔR = gained − lost`.
@@ -123,9 +123,9 @@ impl Recursion {
 
     /// Computes the delta of UNION, whose result is a set, by deleting rows and deriving some of them again.
     /// `over` has the rows with a lost derivation, computed as for UNION ALL. Each other row, in R₌ = R ▷
-    /// over, has a derivation that stayed. A row of R′ outside R₌ is derived from B₊, from R₌ by a row of the
-    /// side that came, or from another row of R′ outside R₌. Otherwise it is derived from R₌ by a row of the
-    /// side that stayed, and then the derived row is in `over`.
+    /// over, has a derivation that stayed. A row of R′ outside R₌ is in B₊, or is derived in one of three
+    /// ways. It may be derived from R₌ by a row of the side that came, or from another row of R′ outside R₌.
+    /// If it is derived from R₌ by a row of the side that stayed, then it is in `over`.
     fn distinct(
         &self,
         cx: &mut Differ<'_>,
@@ -158,8 +158,8 @@ impl Recursion {
     }
 
     /// Returns the rows of the stored result that have a lost derivation. The lost part of such a derivation
-    /// begins with a row that left the base (`left`), or with a step over a row that left the side. All later
-    /// steps are over rows of the side that stayed.
+    /// begins in one of two ways: with a row that left the base (`left`), or with a step that uses a row that
+    /// left the side. All later steps use rows of the side that stayed.
     fn lost(
         &self,
         cx: &mut Differ<'_>,
@@ -175,8 +175,8 @@ impl Recursion {
         self.follow(cx, node, seed, side.kept)
     }
 
-    /// Returns the rows of `seed` and the rows that the step derives from them beside `side`, round after
-    /// round.
+    /// Returns the rows of `seed`, and the rows that the step derives from them with `side` in all following
+    /// rounds.
     fn follow(&self, cx: &mut Differ<'_>, like: NodeId, seed: Vec<NodeId>, side: NodeId) -> Result<NodeId> {
         let seed = sum(cx.graph, like, seed)?;
         if cx.graph.props(seed).empty {
@@ -185,7 +185,7 @@ impl Recursion {
         cx.graph.add(Recursion::new(seed, side, self.step.clone(), self.fixpoint))
     }
 
-    /// Returns the rows that one step derives from `rows` beside `side`: `π(rows ⋈ side)`.
+    /// Returns the rows that one step derives from `rows` with `side`: `π(rows ⋈ side)`.
     fn pairs(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
         let labels = labels(cx.graph.schema(self.base));
         let pairs = cx.graph.add(Join::new(rows, side, self.step.on.clone()))?;
@@ -209,9 +209,8 @@ impl Recursion {
     }
 
     /// Returns the rows of `over` that one step derives from rows of `stored` outside `over`. The result may
-    /// contain other derived rows too. It contains each derived row that agrees with a row of `over` in the
-    /// columns that the step passes on unchanged. The search goes backwards: it starts from the rows of
-    /// `over`.
+    /// contain other derived rows too, if they agree with a row of `over` in the columns that the step passes
+    /// on unchanged. The search goes backwards: it starts from the rows of `over`.
     fn rederived(&self, cx: &mut Differ<'_>, over: NodeId, stored: NodeId, side: NodeId) -> Result<NodeId> {
         let width = cx.graph.schema(self.base).len();
         let [o, t, r] = [over, side, stored].map(|n| cx.graph.schema(n).clone());

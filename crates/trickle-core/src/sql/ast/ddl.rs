@@ -35,7 +35,7 @@ pub struct CreateTable {
     pub if_not_exists: bool,
     /// The columns of the table.
     pub columns: Vec<ColumnSpec>,
-    /// `PRIMARY KEY`: the names of its columns; empty for a table without a primary key.
+    /// `PRIMARY KEY`: the names of the key's columns. The list is empty for a table without a primary key.
     pub primary_key: Vec<Ident>,
     /// `WITH (fillfactor = …)`
     pub fillfactor: Option<u8>,
@@ -48,7 +48,7 @@ pub struct CreateView {
     pub name: Qualified,
     /// The names of the view's columns.
     pub columns: Vec<Ident>,
-    /// The query whose rows the view shows.
+    /// The query of the view.
     pub query: Query,
 }
 
@@ -125,8 +125,8 @@ pub struct AddPrimaryKey {
     pub columns: Vec<Ident>,
 }
 
-/// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`, after which the trigger fires whatever `session_replication_role`
-/// is.
+/// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`, after which the trigger fires for every value of
+/// `session_replication_role`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnableAlways {
     /// The table of the trigger.

@@ -14,7 +14,7 @@ pub struct Insert {
     pub table: Qualified,
     /// The alias of the table.
     pub alias: Option<Ident>,
-    /// The columns that are inserted; empty for a table without columns.
+    /// The columns that are inserted. The list is empty for a table without columns.
     pub columns: Vec<Ident>,
     /// The query whose rows are inserted.
     pub source: Query,
@@ -27,7 +27,7 @@ pub struct Insert {
 /// `ON CONFLICT (columns) DO …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnConflict {
-    /// The columns of the unique index. Only with DO NOTHING may this be empty.
+    /// The columns of the unique index. The list may be empty only with DO NOTHING.
     pub columns: Vec<Ident>,
     /// The action for a row whose key the table already has.
     pub action: ConflictAction,
@@ -94,7 +94,7 @@ pub struct Merge {
     pub alias: Option<Ident>,
     /// The FROM item whose rows are merged into the table.
     pub using: super::FromItem,
-    /// The condition on which a row of the source matches a row of the table.
+    /// The condition under which a row of the source matches a row of the table.
     pub on: Scalar,
     /// The WHEN clauses, in order.
     pub whens: Vec<MergeWhen>,

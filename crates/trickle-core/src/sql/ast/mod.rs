@@ -50,7 +50,7 @@ pub enum Statement {
     CreateIndex(CreateIndex),
     /// `CREATE FUNCTION … RETURNS trigger`
     CreateTriggerFunction(CreateTriggerFunction),
-    /// `CREATE FUNCTION … RETURNS trigger`, in another language than PL/pgSQL
+    /// `CREATE FUNCTION … RETURNS trigger`, in a language other than PL/pgSQL
     CreateScriptFunction(CreateScriptFunction),
     /// `REVOKE ALL ON FUNCTION name() FROM PUBLIC`
     RevokeFunction(crate::sql::Qualified),

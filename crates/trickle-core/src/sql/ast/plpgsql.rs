@@ -8,7 +8,7 @@ use crate::ident::{Ident, Qualified};
 pub struct CreateTriggerFunction {
     /// The name of the function.
     pub name: Qualified,
-    /// Whether the function runs with the rights of its owner.
+    /// Whether the function runs with its owner's rights (SECURITY DEFINER).
     pub security_definer: bool,
     /// The settings that are in force while the function runs, with their values. Only a list such as
     /// `search_path` has several values.
@@ -69,13 +69,13 @@ pub enum Instruction {
         /// The instructions that run if the condition is false or NULL.
         otherwise: Vec<Instruction>,
     },
-    /// Instructions that are tried, and other instructions that run if a tried one raises an error in the
-    /// data (SQLSTATE classes 22 and 21). After such an error, the writes of the tried instructions are
-    /// undone. The block has the cost of a subtransaction.
+    /// Instructions that are tried, and other instructions that run if a tried instruction raises a data
+    /// error (SQLSTATE classes 22 and 21). After such an error, the writes of the tried instructions are
+    /// undone. The block costs a subtransaction.
     Attempt {
         /// The instructions that are tried.
         body: Vec<Instruction>,
-        /// The instructions that run if one of the tried instructions raises an error in the data.
+        /// The instructions that run if one of the tried instructions raises a data error.
         otherwise: Vec<Instruction>,
     },
     /// An instruction that ends the trigger's statement with an error.

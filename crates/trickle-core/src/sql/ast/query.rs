@@ -7,7 +7,7 @@ use crate::types::Type;
 /// `WITH … SELECT … ORDER BY … LIMIT …`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// The common table expressions. Each of them can read the ones before it.
+    /// The common table expressions. Each of them can read the earlier ones.
     pub ctes: Vec<Cte>,
     /// The query without its common table expressions, ORDER BY and LIMIT.
     pub body: SetExpr,
@@ -26,10 +26,10 @@ pub struct Query {
 pub struct Cte {
     /// The name of the common table expression.
     pub name: Ident,
-    /// The names of the columns. The list is empty where the names of the body stay.
+    /// The names of the columns. The list is empty where the columns keep their names from the body.
     pub columns: Vec<Ident>,
-    /// `[NOT] MATERIALIZED`. With `None` PostgreSQL chooses, and materializes the rows if and only if they
-    /// are read more than once.
+    /// `[NOT] MATERIALIZED`. With `None`, PostgreSQL materializes the rows if and only if they are read more
+    /// than once.
     pub materialized: Option<bool>,
     /// The query or statement that computes the rows.
     pub body: CteBody,
@@ -59,7 +59,7 @@ pub enum SetExpr {
     Select(Box<Select>),
     /// `VALUES (…), (…)`, with at least one row of at least one column.
     Values(Vec<Vec<Scalar>>),
-    /// `a UNION ALL b UNION ALL …`, with at least one arm.
+    /// `a UNION ALL b UNION ALL …`, with at least one operand.
     UnionAll(Vec<SetExpr>),
     /// `a INTERSECT|EXCEPT [ALL] b`
     SetOp {
@@ -140,7 +140,7 @@ pub enum JoinKind {
 pub struct TableCall {
     /// The call of the function.
     pub call: Scalar,
-    /// `AS (name type, …)`: the columns of a function that leaves them to its caller.
+    /// `AS (name type, …)`: the columns of a function whose caller must define them.
     pub definition: Vec<(Ident, Type)>,
 }
 
@@ -160,7 +160,7 @@ pub enum FromItem {
         query: Box<Query>,
         /// The alias of the subquery.
         alias: Ident,
-        /// The names of the columns. The list is empty where the names of the query stay.
+        /// The names of the columns. The list is empty where the columns keep their names from the query.
         columns: Vec<Ident>,
         /// `LATERAL`
         lateral: bool,
@@ -168,7 +168,7 @@ pub enum FromItem {
     /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`. The arguments may read the
     /// FROM items before this one.
     Function {
-        /// The calls, whose rows stand beside each other.
+        /// The calls. The first rows of all calls form one row of the item, then the second rows, and so on.
         calls: Vec<TableCall>,
         /// `WITH ORDINALITY`
         ordinality: bool,
@@ -177,7 +177,7 @@ pub enum FromItem {
         /// The names of the item's columns.
         columns: Vec<Ident>,
     },
-    /// A join of two items with a condition, which only [`JoinKind::Cross`] lacks.
+    /// A join of two items with a condition. Only a join of kind [`JoinKind::Cross`] has no condition.
     Join {
         /// The kind of the join.
         kind: JoinKind,

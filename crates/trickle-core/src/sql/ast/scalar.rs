@@ -13,21 +13,22 @@ use crate::window::{Exclusion, Units};
 pub enum Param {
     /// The snapshot up to which the changes of a source are in the stream table, as text of `pg_snapshot`.
     FrontierSnapshot(TableId),
-    /// The transaction that stored the frontier, as text of `xid8`; NULL where no transaction stored it.
+    /// The transaction that stored the frontier, as text of `xid8`. The value is NULL where no such
+    /// transaction counts.
     FrontierXid(TableId),
-    /// A command number in the transaction that stored the frontier, as `bigint`. Changes by this and earlier
-    /// commands are in the stream table.
+    /// A command number in the transaction that stored the frontier, as `bigint`. The stream table has the
+    /// changes of this command and of earlier commands.
     FrontierCommand(TableId),
-    /// The number of rows that were counted in the window of a source, as `bigint`; NULL where they were not
-    /// counted.
+    /// The number of rows that were counted in the window of a source, as `bigint`. The value is NULL where
+    /// the rows were not counted.
     Pending(TableId),
     /// A time that the refresh uses, as text of `timestamptz`.
     Clock(Moment),
-    /// A value that the caller binds by a number of its choice.
+    /// A value that the caller identifies by a number and binds.
     Value(u32),
 }
 
-/// The calls for which SQL has a grammar of its own.
+/// The calls for which SQL has a special grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpecialCall {
     /// `COALESCE(…)`
@@ -68,11 +69,11 @@ pub struct Over {
     pub partition: Vec<Scalar>,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
-    /// The frame; `None` for SQL's default frame.
+    /// The frame. `None` for SQL's default frame.
     pub frame: Option<Frame>,
 }
 
-/// A window frame: the rows of its partition that a call sees from its own row.
+/// A window frame: for each row, the rows of its partition that a call reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// `ROWS`, `RANGE` or `GROUPS`.
@@ -105,7 +106,8 @@ pub enum FrameBound {
 pub enum Scalar {
     /// `alias.name`
     Column {
-        /// The alias of the FROM item. Only a column of the table that a statement changes may lack it.
+        /// The alias of the FROM item. `None` is allowed only for a column of the table that the statement
+        /// changes.
         table: Option<Ident>,
         /// The name of the column.
         name: Ident,
@@ -116,7 +118,7 @@ pub enum Scalar {
     Param(Param, Type),
     /// `f(…)`
     Call(Qualified, Vec<Scalar>),
-    /// A call for which SQL has a grammar of its own.
+    /// A call for which SQL has a special grammar.
     Special(SpecialCall, Vec<Scalar>),
     /// A function call with keywords between its arguments.
     Form(Vec<FormPiece>, Vec<Scalar>),
@@ -124,7 +126,7 @@ pub enum Scalar {
     Operator(Qualified, Vec<Scalar>),
     /// A call of an aggregate.
     Aggregate(Box<Aggregate>),
-    /// A call over a window.
+    /// A window function call.
     Over(Box<Over>),
     /// `e::type`
     Cast(Box<Scalar>, Type),
@@ -299,8 +301,8 @@ impl Scalar {
             _ => Scalar::Or(flat),
         }
     }
-    /// Makes a call of an aggregate without DISTINCT, ORDER BY and FILTER. A call without arguments is
-    /// printed with `*`.
+    /// Makes a call of an aggregate without DISTINCT, ORDER BY and FILTER. If there are no arguments, the
+    /// call is printed with `*`.
     pub fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
             name: Qualified::bare(Ident::fixed(name)),
@@ -323,7 +325,7 @@ impl Scalar {
         };
         Scalar::Over(Box::new(Over { call, ranks: true, partition, order_by, frame: None }))
     }
-    /// Returns the alias of the FROM item to which a column belongs; `None` for other expressions.
+    /// Returns the alias of the FROM item to which a column belongs. Returns `None` for other expressions.
     pub(crate) fn table(&mut self) -> Option<&mut Ident> {
         match self {
             Scalar::Column { table, .. } => table.as_mut(),

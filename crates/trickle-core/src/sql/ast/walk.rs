@@ -6,7 +6,7 @@ use crate::ident::Ident;
 
 /// The functions that a walk calls for the parts of a tree.
 pub(crate) struct Visitor<'a> {
-    /// The function that is called with every scalar expression, after its operands.
+    /// The function that is called with every scalar expression, after the calls for its operands.
     pub(crate) scalar: &'a mut dyn FnMut(&mut Scalar),
     /// The function that is called with the alias of every FROM item.
     pub(crate) alias: &'a mut dyn FnMut(&mut Ident),
@@ -82,8 +82,8 @@ fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
     args.iter_mut().for_each(|a| walk_scalar(a, v));
 }
 
-/// Walks over a query that changes no data: generated subqueries have no common table expressions that change
-/// data.
+/// Walks over a query. Its common table expressions must not change data; those of generated subqueries never
+/// do.
 fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     for cte in &mut q.ctes {
         if let super::CteBody::Query(body) | super::CteBody::Recursive(body) = &mut cte.body {

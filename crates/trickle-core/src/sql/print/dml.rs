@@ -40,8 +40,8 @@ impl Printer {
         self.returning(&i.returning);
     }
 
-    /// Writes a comment on a line of its own. The comment is inside the statement, since PL/pgSQL shows a
-    /// statement only from its first word on.
+    /// Writes a comment on a separate line. The comment is inside the statement, since PL/pgSQL reports a
+    /// statement only from its first word.
     fn note(&mut self, note: &str) {
         let line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.word(&format!("-- {line}"));

@@ -63,7 +63,7 @@ impl Printer {
             match c {
                 '\'' => self.word("''"),
                 '\\' => self.word("\\\\"),
-                // NUL is left out, since PostgreSQL would refuse the whole statement because of it.
+                // NUL characters are left out, since PostgreSQL would refuse a statement that contains one.
                 '\0' => {}
                 c => self.out.push(c),
             }
@@ -80,8 +80,8 @@ fn text(d: &Datum, ty: &Type) -> String {
     }
 }
 
-/// Writes each part of an interval with its sign. Under some settings of `IntervalStyle`, a minus before a
-/// part applies to the parts after it too.
+/// Writes each part of an interval with its sign. Under some settings of `IntervalStyle`, a minus sign before
+/// a part also applies to the following parts.
 fn interval(i: &Interval) -> String {
     match (i.months, i.days, i.micros) {
         (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),

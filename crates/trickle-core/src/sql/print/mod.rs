@@ -64,7 +64,7 @@ impl std::fmt::Display for Statement {
 
 /// The greatest number of characters in a list that stays on one line.
 const LINE: usize = 100;
-/// The greatest number of items in a list for which no memory is allocated.
+/// The greatest number of items in a list that is written without a memory allocation.
 const INLINE: usize = 32;
 
 #[derive(Default)]
@@ -126,13 +126,13 @@ impl Printer {
         std::mem::replace(&mut self.out, before)
     }
 
-    /// Writes the list `a, b, c` on one line if it is short enough. Otherwise each item is on an indented
-    /// line of its own.
+    /// Writes the list `a, b, c` on one line if it is short enough. Otherwise each item is on a separate,
+    /// indented line.
     fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.indent += 1;
         let start = self.out.len();
-        // The list is first written on one line, since most lists are short enough. The positions at which
-        // items end are recorded for a list that is not.
+        // The list is first written on one line, since most lists are short enough. The end position of each
+        // item is recorded, in case the list is too long.
         let mut ends = [0; INLINE];
         let mut more = Vec::new();
         for (i, item) in items.iter().enumerate() {

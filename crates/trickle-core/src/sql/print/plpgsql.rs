@@ -7,7 +7,8 @@ use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction, 
 impl Printer {
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
         let body = self.capture(|p| {
-            // A name that a column shares with a variable of PL/pgSQL (found, tg_op …) means the column.
+            // If a column has the same name as a variable of PL/pgSQL (found, tg_op …), the name denotes the
+            // column.
             p.word("#variable_conflict use_column");
             if !c.variables.is_empty() {
                 p.newline();
@@ -54,7 +55,7 @@ impl Printer {
         if values.is_empty() {
             self.word("''");
         }
-        // Only the setting `search_path` has a list of values, which are identifiers.
+        // Only the setting `search_path` has a list of values; they are identifiers.
         let schemas = name == ["search_path"];
         self.row(values, |p, v| match schemas {
             true => p.show(&Ident::new(v)),

@@ -8,7 +8,7 @@ use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, Speci
 use crate::types::Type;
 use crate::window::{Exclusion, Units};
 
-/// How tightly a form of expression binds its operands. An operand is put in parentheses if it binds less
+/// The tightness with which an expression binds its operands. An operand gets parentheses if it binds less
 /// tightly than its position requires.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
@@ -98,7 +98,7 @@ impl Printer {
         });
     }
 
-    /// Writes a conjunct. `alone` tells whether the clause has no other conjunct.
+    /// Writes a conjunct. `alone` says whether the clause has no other conjunct.
     pub(super) fn conjunct(&mut self, s: &Scalar, alone: bool) {
         self.operand(s, if alone { Binding::Or } else { Binding::Not });
     }
@@ -159,7 +159,7 @@ impl Printer {
 
     fn cast(&mut self, e: &Scalar, ty: &Type) {
         match ty.collation() {
-            // The parentheses are needed by the parser crate, which reads COLLATE only after an expression in
+            // The parser crate needs the parentheses: it reads COLLATE only after an expression in
             // parentheses.
             Some((base, collation)) => {
                 self.word("(");
@@ -275,7 +275,7 @@ impl Printer {
         }
     }
 
-    /// Writes an operator with a space on each side, so that two operators never become one.
+    /// Writes an operator with a space before and after it, so that two operators never become one.
     fn symbol(&mut self, op: &Qualified) {
         self.word(" ");
         self.bare_symbol(op);

@@ -61,7 +61,7 @@ impl<'a> RenderContext<'a> {
         name
     }
 
-    /// Returns an unused name for a common table expression of the node that is being rendered.
+    /// Returns an unused name for a common table expression that belongs to the node that is being rendered.
     pub(in crate::sql) fn fresh_cte(&mut self) -> Ident {
         let wanted = self.wanted(self.node);
         self.cte_names.fresh_like(&Ident::from(&wanted))
@@ -76,8 +76,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Makes a common table expression from a block that computes the node `of`. Returns the common table
-    /// expression, and a name for its weight column. The common table expression has this column if
-    /// `weighted`.
+    /// expression, and a name for the weight column. The column exists only if `weighted`.
     pub(super) fn relation(&mut self, block: Block, of: NodeId, weighted: bool) -> (Named, Ident) {
         let names = Names::of(self.graph.schema(of));
         if let Some(named) = block.as_relation() {
@@ -113,8 +112,8 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the fragment as an open block. The fragment computes the node `of`. A closed query whose size
-    /// the change bounds is computed once, in a common table expression. Otherwise, if PostgreSQL expects a
-    /// change of one or two rows, it would compute the query again for each row of a join's outer side.
+    /// the change bounds is computed once, in a common table expression. Without this, PostgreSQL would
+    /// compute the query again for each outer row of a join, if it expects a change of one or two rows.
     pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
         match fragment.body {
             Body::Open(block) => block,
@@ -125,7 +124,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns a block that only reads columns of one relation and has no conditions of its own.
+    /// Returns an equal block that only reads columns of one relation and has no conditions.
     pub fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
         if block.is_bare() && block.filter.is_empty() {
             return block;
@@ -135,8 +134,9 @@ impl<'a> RenderContext<'a> {
         self.enclose(closed, of, None)
     }
 
-    /// Returns a block in which expensive columns that are read more than once are computed once, in a common
-    /// table expression. The reads are by `readers`, and, if `kept`, as columns of the result.
+    /// Returns a block in which an expensive column that is read more than once is computed only once, in a
+    /// common table expression. The expressions `readers` read columns. If `kept`, the result reads each
+    /// column once too.
     pub fn fit<'e>(
         &mut self,
         block: Block,
@@ -164,22 +164,22 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// Returns the rows of the node `of` with weight 1, each repeated as often as its weight said. All
-    /// weights must be positive.
+    /// Returns the rows of the node `of` with weight 1. Each row is repeated as often as its former weight.
+    /// All weights must be positive.
     #[must_use]
     pub fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
         let props = self.graph.props(of);
-        // A key has only one row once the rows are merged, so the row's weight is 1.
+        // Merged rows have one row for each key, so the row's weight is 1.
         if props.consolidated && props.non_negative && !props.keys.is_empty() {
             block.weight = Weight::one();
         }
         if block.weight.is_one() { block } else { self.repeated(block) }
     }
 
-    /// Repeats each row as often as its weight says. All weights must be positive. Most rows have weight 1,
-    /// so the planner should expect few copies. The planner expects 1,000 rows from a series whose end is a
-    /// column. It expects an equation between expressions over one row to be true for one row in 200, so five
-    /// rows are left in its estimate.
+    /// Repeats each row as often as its weight. All weights must be positive. Most rows have weight 1, so the
+    /// planner should expect few copies. The planner expects 1,000 rows from a series whose end is a column.
+    /// It expects an equality of expressions over one row to hold for one row in 200. Its estimate is
+    /// therefore five rows.
     pub(in crate::sql) fn repeated(&mut self, mut block: Block) -> Block {
         let (alias, n) = (self.alias("copy"), Ident::fixed("n"));
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
@@ -198,7 +198,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Closes the fragment if one of the expressions `added` is volatile. Otherwise returns the fragment
-    /// unchanged. A reader that extended the open block could compute a volatile expression more than once
+    /// unchanged. An operator that extended the open block could compute a volatile expression more than once
     /// for each row.
     pub(crate) fn once_per_row<'e>(
         &mut self,
@@ -227,9 +227,10 @@ impl<'a> RenderContext<'a> {
         self.graph.props(input).is_one_per_value(self.graph.schema(input))
     }
 
-    /// Computes the rows of the node `of` before a reader's conditions on these rows are tested. Within one
-    /// SELECT, PostgreSQL tests cheaper conditions first (manual, 4.2.14). Without this fence, a condition
-    /// that raises could be tested on rows that another condition drops.
+    /// Makes PostgreSQL compute the rows of the node `of` before it tests the conditions of the reading
+    /// operator on these rows. Within one SELECT, PostgreSQL tests cheaper conditions first (manual, 4.2.14).
+    /// Without this fence, a condition that raises an error could be tested on rows that another condition
+    /// drops.
     pub(crate) fn fenced(&mut self, block: Block, of: NodeId) -> Block {
         let weighted = !block.weight.is_one();
         let closed = block.close(Names::of(self.graph.schema(of)), weighted);
@@ -253,9 +254,9 @@ impl<'a> RenderContext<'a> {
         self.open(fragment, of)
     }
 
-    /// Returns a fragment in the form in which several readers can read it. A plain read of a relation is
-    /// repeated for each reader. A query that reads a change is computed once. A query over states alone
-    /// stays visible to the planner. The planner may then start from an index.
+    /// Returns an equal fragment that several operators can read. A plain read of a relation is repeated for
+    /// each reading operator. A query that reads a change is computed once. A query that reads only states
+    /// stays visible to the planner, so that the planner may start from an index.
     pub(super) fn shared(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
         let Fragment { body, positive, consolidated } = fragment;
         let (closed, flat) = match body {
@@ -276,7 +277,7 @@ impl<'a> RenderContext<'a> {
         Fragment::open(block, positive, consolidated)
     }
 
-    /// Returns a copy of the fragment with aliases of its own.
+    /// Returns a copy of the fragment with new aliases.
     pub(super) fn copy(&mut self, fragment: &Fragment) -> Fragment {
         match &fragment.body {
             Body::Open(block) => Fragment { body: Body::Open(self.copy_block(block)), ..*fragment },
@@ -284,8 +285,8 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns a copy of the block with aliases of its own. A subquery may occur more than once in the block,
-    /// so all occurrences of an alias get the same new name.
+    /// Returns a copy of the block with new aliases. A subquery may occur more than once in the block, so all
+    /// occurrences of an alias get the same new name.
     pub fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
         // A block has only a few aliases, so a linear search is faster than hashing.
@@ -330,7 +331,7 @@ impl<'a> RenderContext<'a> {
     }
 }
 
-/// Whether the planner pulls a query up into the query that reads it.
+/// Whether the planner merges (pulls up) a query into the query that reads it.
 fn is_flat(set: &SetExpr) -> bool {
     match set {
         SetExpr::Select(s) => {

@@ -14,7 +14,7 @@ use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 
 /// Renders the plan under `root` as a query. The plan must denote a state, and the query returns each row as
-/// often as the row's weight says. The output columns of the query have the names `output`.
+/// often as the row's weight. The output columns of the query have the names `output`.
 ///
 /// # Errors
 /// Errors of the operators. An error if the plan denotes a change, or if the number of names is not the
@@ -77,7 +77,7 @@ pub struct Named {
     pub columns: Vec<Ident>,
 }
 
-/// A change, in the form in which it was rendered.
+/// A change, as it was rendered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rendered {
     /// The change as weighted rows.
@@ -101,15 +101,15 @@ pub enum Rendered {
 /// Several changes, rendered as common table expressions of one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// The common table expressions. Each stands after the ones that it reads.
+    /// The common table expressions. Each comes after those that it reads.
     pub ctes: Vec<Cte>,
     /// The rendered change of each root, in the order of the roots.
     pub roots: Vec<Rendered>,
 }
 
 /// Renders several changes as common table expressions of one statement. Parts that several changes share are
-/// computed once. `in_pairs` returns, for the position of a root and its revision, whether the root's reader
-/// wants pairs of an old and a new row.
+/// computed once. Given the position of a root and its revision, `in_pairs` returns whether the change is to
+/// be rendered as pairs of an old and a new row.
 ///
 /// # Errors
 /// Errors of the operators.
@@ -150,7 +150,7 @@ pub fn render_changes(
 }
 
 /// Renders several plans, each of which denotes a state, as common table expressions of one statement. Each
-/// row occurs as often as its weight says. Parts that the plans share are computed once.
+/// row occurs as often as its weight. Parts that the plans share are computed once.
 ///
 /// # Errors
 /// Errors of the operators.
@@ -226,7 +226,7 @@ fn render<'a>(
         cx.node = id;
         let mut fragment = node.op().render(inputs, &mut cx)?;
         let props = node.props();
-        // An empty relation is positive and consolidated, whatever its SQL is.
+        // An empty relation is positive and consolidated, whatever SQL renders it.
         fragment.positive |= props.empty;
         fragment.consolidated |= props.empty;
         if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {

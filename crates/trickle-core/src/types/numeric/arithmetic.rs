@@ -10,7 +10,7 @@ impl Numeric {
     /// Returns `self + other`, with the greater of the two scales.
     ///
     /// # Errors
-    /// 22003 where the result overflows.
+    /// Fails with 22003 if the result overflows.
     pub fn add(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) => {
@@ -32,7 +32,7 @@ impl Numeric {
     /// Returns `self − other`, with the greater of the two scales.
     ///
     /// # Errors
-    /// 22003 where the result overflows.
+    /// Fails with 22003 if the result overflows.
     pub fn subtract(&self, other: &Numeric) -> Result<Numeric> {
         self.add(&other.negate())
     }
@@ -40,7 +40,7 @@ impl Numeric {
     /// Returns `self × other`, with the sum of the two scales, but at most 16383.
     ///
     /// # Errors
-    /// 22003 where the result overflows.
+    /// Fails with 22003 if the result overflows.
     pub fn multiply(&self, other: &Numeric) -> Result<Numeric> {
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
             (self, other)
@@ -66,7 +66,8 @@ impl Numeric {
         }
         let exponent = i64::try_from(digits(unscaled)).unwrap_or(i64::MAX) - 1 - i64::from(*scale);
         let weight = exponent.div_euclid(4);
-        // The value is |v| / 10000^weight, rounded down, computed by moving the point of the unscaled number.
+        // The value is |v| / 10000^weight, rounded down. It is computed by moving the point of the unscaled
+        // number.
         let shift = i64::from(*scale) + 4 * weight;
         let power = ten(u32::try_from(shift.abs()).unwrap_or(0));
         let first = if shift >= 0 { unscaled.abs() / power } else { unscaled.abs() * power };
@@ -77,7 +78,7 @@ impl Numeric {
     /// digits, and at least the scale of each operand.
     ///
     /// # Errors
-    /// 22012 where `other` is zero. 22003 where the result overflows.
+    /// Fails with 22012 if `other` is zero, and with 22003 if the result overflows.
     pub fn divide(&self, other: &Numeric) -> Result<Numeric> {
         let zero = || Error::data("22012", "division by zero");
         let (Numeric::Finite { unscaled: a, scale: s }, Numeric::Finite { unscaled: b, scale: t }) =
@@ -112,7 +113,7 @@ impl Numeric {
     /// Returns the whole part of `self / other`, rounded towards zero.
     ///
     /// # Errors
-    /// 22012 where `other` is zero. 22003 where the result overflows.
+    /// Fails with 22012 if `other` is zero, and with 22003 if the result overflows.
     pub fn divide_whole(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::Finite { .. }, Numeric::Finite { unscaled, .. }) if !unscaled.is_zero() => {
@@ -137,7 +138,7 @@ impl Numeric {
     /// Returns `self mod other`, with the sign of `self` and the greater of the two scales.
     ///
     /// # Errors
-    /// 22012 where `other` is zero.
+    /// Fails with 22012 if `other` is zero.
     pub fn remainder(&self, other: &Numeric) -> Result<Numeric> {
         match (self, other) {
             (Numeric::NaN, _) | (_, Numeric::NaN) => Ok(Numeric::NaN),
@@ -156,7 +157,7 @@ impl Numeric {
     /// Returns the square root, rounded to the scale that PostgreSQL gives square roots.
     ///
     /// # Errors
-    /// 2201F where the number is negative.
+    /// Fails with 2201F if the number is negative.
     pub fn square_root(&self) -> Result<Numeric> {
         if self.signum() == Some(-1) {
             return Err(Error::data("2201F", "cannot take square root of a negative number"));
@@ -164,8 +165,8 @@ impl Numeric {
         let Numeric::Finite { unscaled, scale } = self else { return Ok(self.clone()) };
         let weight = ((self.leading().0 + 1) * 4).div_euclid(2) - 1;
         let out = (MIN_SIGNIFICANT - weight).max(i64::from(*scale)).clamp(0, MAX_DISPLAY_SCALE);
-        // The root is computed with one digit more than needed, and then rounded. The digits behind the extra
-        // digit have no influence: halves are rounded up, so the extra digit alone decides.
+        // The root is computed with one more digit than needed, and is then rounded. The digits after the
+        // extra digit do not matter: halves are rounded up, so the extra digit alone decides.
         let shift = u32::try_from(2 * (out + 1) - i64::from(*scale)).unwrap_or(0);
         let root = (unscaled * ten(shift)).sqrt();
         Numeric::finite(divide_rounded(&root, &BigInt::from(10)), u16::try_from(out).unwrap_or(0))

@@ -67,7 +67,8 @@ fn digits(n: &BigInt) -> u64 {
     if let Some(small) = n.magnitude().to_u64() {
         return u64::from(small.ilog10()) + 1;
     }
-    // 0.30103 is slightly greater than log10(2). The estimate is therefore the number of digits, or one less.
+    // The factor 0.30103 is slightly greater than log10(2). The estimate is therefore the number of digits,
+    // or one less.
     let estimate = (n.bits() * 30103) / 100_000;
     match u32::try_from(estimate) {
         Ok(e) if *n.magnitude() < *ten(e).magnitude() => estimate,
@@ -93,7 +94,7 @@ impl Numeric {
     /// Makes the number `unscaled × 10^−scale`.
     ///
     /// # Errors
-    /// 22003 where the number has more than 131072 digits before the decimal point.
+    /// Fails with 22003 if the number has more than 131072 digits before the decimal point.
     pub fn finite(unscaled: BigInt, scale: u16) -> Result<Numeric> {
         // A number has at most as many decimal digits as it has bits, and more than one digit for each four
         // bits. Digits are counted only where neither of these bounds decides.
@@ -104,7 +105,7 @@ impl Numeric {
         Ok(Numeric::Finite { unscaled, scale })
     }
 
-    /// Compares two numbers by value, as SQL does; their scales do not count. NaN is equal to NaN and greater
+    /// Compares two numbers by value, as SQL does. Their scales are ignored. NaN is equal to NaN and greater
     /// than all other values.
     pub fn compare(&self, other: &Numeric) -> Ordering {
         match (self, other) {
@@ -138,7 +139,7 @@ impl Numeric {
         Numeric::Finite { unscaled: n, scale: s }
     }
 
-    /// Returns the sign as −1, 0 or 1; `None` for NaN.
+    /// Returns the sign as −1, 0 or 1. Returns `None` for NaN.
     fn signum(&self) -> Option<i8> {
         match self {
             Numeric::NaN => None,

@@ -14,7 +14,7 @@ impl Numeric {
         self.rescale(scale, divide_rounded)
     }
 
-    /// Drops the digits after the first `scale` digits behind the decimal point.
+    /// Keeps only the first `scale` digits after the decimal point.
     #[must_use]
     pub fn truncate(&self, scale: i32) -> Numeric {
         self.rescale(scale, |a, b| a / b)
@@ -49,7 +49,8 @@ impl Numeric {
     /// Rounds the value to `numeric(precision, scale)`.
     ///
     /// # Errors
-    /// 22003 for infinities, and where more than `precision − scale` digits stand before the decimal point.
+    /// Fails with 22003 for infinities, and if there are more than `precision − scale` digits before the
+    /// decimal point.
     pub fn with_typmod(&self, precision: u16, scale: i16) -> Result<Numeric> {
         let overflow = |detail: String| Error::data("22003", "numeric field overflow").detail(detail);
         let rounded = match self {
@@ -79,7 +80,7 @@ impl Numeric {
     /// Returns the nearest integer of `bits` bits. Halves are rounded away from zero.
     ///
     /// # Errors
-    /// 22003 where the integer does not fit into `bits` bits; 0A000 for NaN and infinities.
+    /// Fails with 22003 if the integer does not fit into `bits` bits, and with 0A000 for NaN and infinities.
     pub fn to_integer(&self, bits: u32, type_name: &str) -> Result<i64> {
         let Numeric::Finite { unscaled, .. } = self.round(0) else {
             let what = if *self == Numeric::NaN { "NaN" } else { "infinity" };

@@ -1,4 +1,4 @@
-//! Numerics as text: reading and writing them.
+//! Reading and writing numerics as text.
 
 use super::{MAX_INTEGER_DIGITS, MAX_SCALE, Numeric, overflow, ten};
 use crate::error::Result;
@@ -17,10 +17,10 @@ impl Numeric {
         }
     }
 
-    /// Reads a number in PostgreSQL's input syntax. Returns `None` for another text.
+    /// Reads a number in PostgreSQL's input syntax. Returns `None` for any other text.
     ///
     /// # Errors
-    /// 22003 where the number is too large.
+    /// Fails with 22003 if the number is too large.
     pub fn parse(text: &str) -> Result<Option<Numeric>> {
         let text = text.trim();
         let (negative, body) = match text.as_bytes().first() {
@@ -52,7 +52,7 @@ impl Numeric {
         if scale < -131_072 || scale > i64::from(MAX_SCALE) {
             return Err(overflow());
         }
-        // The time to read digits is quadratic in their number, so the number of digits is checked first.
+        // Reading n digits takes a time that grows with n², so the number of digits is checked first.
         let significant = all.trim_start_matches('0').len();
         if u64::try_from(significant).unwrap_or(u64::MAX) > MAX_INTEGER_DIGITS + u64::from(MAX_SCALE) {
             return Err(overflow());

@@ -1,6 +1,7 @@
 //! Looks for partitions and children of a source that its triggers were not made for. A statement may write
 //! such a table through the source, and no trigger fires when the table is dropped or detached.
 
+use crate::unsafe_pg::rights::Class;
 use pgrx::pg_sys;
 use trickle_core::cdc::CopyScript;
 
@@ -12,20 +13,16 @@ unsafe extern "C-unwind" {
 /// Whether the source of a script has partitions or children that the script does not know. Takes no lock, so
 /// a writer of one partition does not wait for a command on another.
 pub(super) fn has_unknown(says: &CopyScript) -> bool {
-    let parents = std::iter::once(&says.source).chain(&says.known);
-    parents.into_iter().any(|parent| {
+    let unknown = |child: &pg_sys::Oid| says.known.binary_search(&child.to_u32()).is_err();
+    // Temporary children are of one session, whose statements leave a mark of their own.
+    let permanent = |child: &pg_sys::Oid| Class::of(*child).is_some_and(|c| !c.is_temporary);
+    says.parents.iter().any(|parent| {
         let parent = pg_sys::Oid::from(*parent);
-        let unknown = |child: &pg_sys::Oid| says.known.binary_search(&child.to_u32()).is_err();
-        // SAFETY: there is a transaction; both functions accept the oid of a table that is gone.
+        // SAFETY: there is a transaction; the server's function accepts the oid of a table that is gone.
         unsafe {
             match pg_sys::get_rel_relkind(parent) as u8 {
                 pg_sys::RELKIND_PARTITIONED_TABLE => partitions(parent).iter().any(unknown),
-                pg_sys::RELKIND_RELATION if !pg_sys::get_rel_relispartition(parent) => {
-                    let permanent = |child: &pg_sys::Oid| {
-                        pg_sys::get_rel_persistence(*child) as u8 != pg_sys::RELPERSISTENCE_TEMP
-                    };
-                    children(parent).iter().any(|c| unknown(c) && permanent(c))
-                }
+                pg_sys::RELKIND_RELATION => children(parent).iter().any(|c| unknown(c) && permanent(c)),
                 _ => false,
             }
         }
@@ -37,7 +34,8 @@ pub(super) fn has_unknown(says: &CopyScript) -> bool {
 /// # Safety
 /// There must be a transaction, and the table must be partitioned.
 unsafe fn partitions(parent: pg_sys::Oid) -> Vec<pg_sys::Oid> {
-    // SAFETY: the relation stays open while its description is read, which has so many partitions.
+    // SAFETY: the relation stays open while its description is read; `oids` has `nparts` elements. The server
+    // reads the catalog of now, and tries once more if a partition comes at the same moment.
     unsafe {
         let relation = pg_sys::RelationIdGetRelation(parent);
         if relation.is_null() {

@@ -161,8 +161,7 @@ impl From<Mode> for RefreshMode {
 impl Create {
     /// Returns the stream table that the arguments and the headers of the query's text describe, and the mode
     /// that they name. An argument wins over a header.
-    fn wanted(&self, typed: &Typed) -> Result<(NewStreamTable, Option<Mode>), Failure> {
-        let name = Name::parse(&self.name)?;
+    fn wanted(&self, name: Name, typed: &Typed) -> Result<(NewStreamTable, Option<Mode>), Failure> {
         typed.require_known_headers()?;
         let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
         let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
@@ -194,8 +193,9 @@ impl Create {
 
 impl Run for Create {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
         let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
-        let (new, mode) = self.wanted(&typed)?;
+        let (new, mode) = self.wanted(name, &typed)?;
         let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();
         meter.begin(format!("creating {}", new.name));

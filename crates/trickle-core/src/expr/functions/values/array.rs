@@ -14,7 +14,7 @@ fn elements(a: &[Datum], i: usize) -> Result<&[Datum]> {
     if arg(a, i).is_null() { Ok(&[]) } else { items(a, i) }
 }
 
-/// Concatenates two arrays. A NULL beside an array counts as an empty array.
+/// Concatenates two arrays. If one operand is NULL, it counts as an empty array.
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     if arg(a, 0).is_null() && arg(a, 1).is_null() {
         return Ok(Datum::Null);
@@ -28,7 +28,7 @@ pub(crate) fn prepend(a: &[Datum]) -> Result<Datum> {
     Ok(list([arg(a, 0)].into_iter().chain(elements(a, 1)?).cloned()))
 }
 
-/// Whether `x` is equal to an element of `list`; NULL is equal to nothing.
+/// Whether `x` is equal to an element of `list`. NULL does not equal any value.
 fn holds(list: &[Datum], x: &Datum) -> bool {
     !x.is_null() && list.iter().any(|y| compare(x, y).is_eq())
 }
@@ -45,7 +45,8 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Bool(x.iter().any(|e| holds(y, e))))
 }
 
-/// Returns the length of an array in dimension 1; NULL for an empty array and for any other dimension.
+/// Returns the length of an array in dimension 1. Returns NULL for an empty array and for any other
+/// dimension.
 pub(crate) fn length(a: &[Datum]) -> Result<Datum> {
     let x = items(a, 0)?;
     Ok(if x.is_empty() || int(a, 1)? != 1 { Datum::Null } else { count(x.len()) })

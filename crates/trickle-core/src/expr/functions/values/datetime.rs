@@ -59,7 +59,7 @@ pub(crate) fn time_between(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Interval(Interval { months: 0, days: 0, micros: time(a, 0)? - time(a, 1)? }))
 }
 
-/// A unit of time, or a field of a date, which SQL may call by several names.
+/// A unit of time, or a field of a date. SQL may have several names for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Microsecond,
@@ -192,7 +192,7 @@ fn within_minute(unit: Unit, micros: i64) -> Option<Numeric> {
     })
 }
 
-/// Returns a field of the date of a day; `None` for a unit that is no such field.
+/// Returns a field of the date of a day. Returns `None` for a unit that is not such a field.
 fn of_day(unit: Unit, days: i64) -> Option<i64> {
     let (y, m, d) = civil_from_days(days);
     // There is no year 0. The year before year 1 is −1, its century is −1, and its millennium is −1.
@@ -224,8 +224,8 @@ fn of_day(unit: Unit, days: i64) -> Option<i64> {
     })
 }
 
-/// Returns a field of an infinite date: an infinity for a field that grows without bound, NULL for any other
-/// field.
+/// Returns a field of an infinite date. The value is infinite for a field that grows without bound, and NULL
+/// for any other field.
 fn of_infinity(unit: Unit, positive: bool) -> Datum {
     match unit {
         Unit::Year
@@ -359,7 +359,7 @@ pub(crate) fn is_finite(a: &[Datum]) -> Result<Datum> {
 
 /// Returns `(a, b) OVERLAPS (c, d)` for points in time, by the rules of SQL-92
 /// (src/backend/utils/adt/timestamp.c). The earlier end of a period is its start. If one end is NULL, the
-/// other end is the start. The result is NULL if it depends on the unknown value of a NULL end.
+/// other end is the start. The result is NULL if it depends on the unknown value of an end that is NULL.
 pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
     let less = |x: &Datum, y: &Datum| compare(x, y).is_lt();
     let period = |from: usize| match (arg(a, from), arg(a, from + 1)) {
@@ -369,7 +369,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
         ends => Some(ends),
     };
     let (Some((s1, e1)), Some((s2, e2))) = (period(0), period(2)) else { return Ok(Datum::Null) };
-    // The period that starts first overlaps the other if it ends after the start of the other.
+    // The two periods overlap if the period that starts first ends after the start of the other.
     let (first_end, second) = match compare(s1, s2) {
         Ordering::Greater => (e2, (s1, e1)),
         Ordering::Less => (e1, (s2, e2)),
@@ -387,7 +387,7 @@ pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
 }
 
 /// Rounds a time to the number of fractional digits in the modifier of a type. Halves are rounded away from
-/// zero. Of an interval, the fields below the last field in the modifier are cut off.
+/// zero. For an interval, the fields below the last field in the modifier are set to 0.
 pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
     let unit = 10_i64.pow(6 - digits);
@@ -406,12 +406,12 @@ pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
     })
 }
 
-/// Cuts off the fields below the last one of `fields`, which has a bit for each field (`INTERVAL_MASK` in
-/// PostgreSQL's `utils/timestamp.h`).
+/// Sets the fields below the last field of `fields` to 0. `fields` has a bit for each field (`INTERVAL_MASK`
+/// in PostgreSQL's `utils/timestamp.h`).
 fn cut(i: Interval, fields: i64) -> Result<Interval> {
     let has = |bit: u32| fields & (1 << bit) != 0;
     let Interval { months, micros, .. } = i;
-    // An interval whose fields are all the greatest or the least is infinite.
+    // An interval is infinite if all its fields have the greatest value, or all have the least value.
     if (i.months, i.days) == (i32::MAX, i32::MAX) || (i.months, i.days) == (i32::MIN, i32::MIN) {
         return Ok(i);
     }

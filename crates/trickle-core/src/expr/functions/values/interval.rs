@@ -134,7 +134,7 @@ pub(crate) fn divide(a: &[Datum]) -> Result<Datum> {
 /// Returns `interval / double precision`.
 ///
 /// # Errors
-/// Division by zero (22012), overflow (22008).
+/// Fails for a division by zero (22012) or an overflow (22008).
 pub(crate) fn quotient(i: Interval, by: f64) -> Result<Interval> {
     if by == 0.0 {
         return Err(super::number::division_by_zero());

@@ -129,7 +129,7 @@ pub(crate) fn exists_all(a: &[Datum]) -> Result<Datum> {
     let v = json(a, 0)?;
     Ok(Datum::Bool(keys(a)?.all(|k| has(v, k))))
 }
-/// Returns `a || b`: objects are merged, and the right object's values are preferred. Other values become
+/// Returns `a || b`: objects are merged, and values of the right object take precedence. Other values become
 /// arrays and are concatenated.
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
     let joined = match (json(a, 0)?, json(a, 1)?) {

@@ -1,4 +1,5 @@
-//! The values of built-in functions, by family, and the functions by which all families read arguments.
+//! The values of built-in functions, by family. Also the helper functions by which all families read
+//! arguments.
 
 pub(super) mod array;
 pub(super) mod datetime;
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric};
 use std::sync::Arc;
 
-/// Makes the error for an argument whose value is not of the declared type. The plan is then wrongly typed.
+/// Makes the error for an argument whose value is not of the declared type. The plan then has wrong types.
 fn mistyped(d: &Datum) -> Error {
     Error::plan(format!("a function met {d}, which is not of its argument's type"))
 }

@@ -135,7 +135,8 @@ pub(crate) fn dec_sqrt(a: &[Datum]) -> Result<Datum> {
     dec(a, 0)?.square_root().map(numeric)
 }
 
-/// Returns the number of fractional digits to round to, the second argument; 0 without a second argument.
+/// Returns the number of fractional digits to which a value is rounded: the second argument, or 0 if there is
+/// none.
 fn places(a: &[Datum]) -> Result<i32> {
     if a.len() < 2 { Ok(0) } else { Ok(i32::try_from(int(a, 1)?).unwrap_or(i32::MAX)) }
 }
@@ -158,8 +159,8 @@ pub(crate) fn trim_scale(a: &[Datum]) -> Result<Datum> {
     Ok(numeric(dec(a, 0)?.normalized()))
 }
 
-/// Returns a float result in single or double precision. An infinite result is an overflow unless `infinite`,
-/// and a result of 0 is an underflow unless `zero`.
+/// Returns a float result in single or double precision. Unless `infinite` is true, an infinite result is an
+/// overflow. Unless `zero` is true, a result of 0 is an underflow.
 fn checked(single: bool, x: f64, infinite: bool, zero: bool) -> Result<Datum> {
     #[allow(clippy::cast_possible_truncation)]
     let x = if single { f64::from(x as f32) } else { x };
@@ -245,7 +246,7 @@ pub(crate) fn float_ceil(a: &[Datum]) -> Result<Datum> {
 pub(crate) fn float_floor(a: &[Datum]) -> Result<Datum> {
     float(a, 0).map(|x| Datum::Float(x.floor()))
 }
-/// Rounds a float; halves go to the even neighbour.
+/// Rounds a float. Halves are rounded to the even neighbour.
 pub(crate) fn float_round(a: &[Datum]) -> Result<Datum> {
     float(a, 0).map(|x| Datum::Float(x.round_ties_even()))
 }

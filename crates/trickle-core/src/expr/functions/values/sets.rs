@@ -8,7 +8,7 @@ use crate::values::{compare, input};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The greatest number of rows that one call may return, since the evaluator has all of them in memory.
+/// The greatest number of rows that one call may return. The evaluator holds all of them in memory.
 const MOST: usize = 1_000_000;
 
 fn set(rows: impl IntoIterator<Item = Datum>) -> Datum {

@@ -5,8 +5,8 @@ use super::{arg, count, int, mistyped, size, text};
 use crate::error::{Error, Result};
 use crate::types::Datum;
 
-/// The greatest length, in bytes, of a string that a function of this module builds, far below PostgreSQL's 1
-/// GB.
+/// The greatest length, in bytes, of a string that a function of this module builds. PostgreSQL's limit of 1
+/// GB is far greater.
 const LIMIT: usize = 64 << 20;
 
 pub(crate) fn concatenate(a: &[Datum]) -> Result<Datum> {
@@ -22,8 +22,8 @@ pub(crate) fn bytes_concatenate(a: &[Datum]) -> Result<Datum> {
 /// Whether `s` matches the LIKE pattern `p`, in which `\` escapes.
 fn like(s: &[char], p: &[char]) -> Result<bool> {
     let (mut si, mut pi) = (0, 0);
-    // The positions to resume from after a mismatch: the last `%` then matches one more character of the
-    // string.
+    // The positions from which matching resumes after a mismatch: the last `%` then matches one more
+    // character of the string.
     let mut resume: Option<(usize, usize)> = None;
     loop {
         match p.get(pi) {
@@ -66,8 +66,8 @@ fn chars(a: &[Datum], i: usize) -> Result<Vec<char>> {
     Ok(text(a, i)?.chars().collect())
 }
 
-/// Maps a character to its lower or upper case. A character whose other case has several characters stays as
-/// it is.
+/// Maps a character to its lower or upper case. A character whose other case consists of several characters
+/// stays unchanged.
 fn case(c: char, upper: bool) -> char {
     let mut mapped = c.to_lowercase();
     let mut raised = c.to_uppercase();
@@ -125,7 +125,8 @@ pub(crate) fn bit_length(a: &[Datum]) -> Result<Datum> {
     Ok(count(text(a, 0)?.len() * 8))
 }
 
-/// Returns `len` characters from position `start`, which counts from 1 and may lie before the string.
+/// Returns `len` characters from position `start`. Positions count from 1, and `start` may lie before the
+/// string.
 pub(crate) fn substring(a: &[Datum]) -> Result<Datum> {
     let (s, start) = (text(a, 0)?, int(a, 1)?);
     let end = if a.len() > 2 {
@@ -245,7 +246,7 @@ pub(crate) fn chr(a: &[Datum]) -> Result<Datum> {
         None => Err(Error::data("54000", format!("requested character too large for encoding: {n}"))),
     }
 }
-/// Writes an integer in hexadecimal; a negative integer as its two's complement of `BITS` bits.
+/// Writes an integer in hexadecimal. A negative integer is written as its two's complement of `BITS` bits.
 pub(crate) fn to_hex<const BITS: u32>(a: &[Datum]) -> Result<Datum> {
     let n = int(a, 0)?;
     let mask = if BITS == 64 { u64::MAX } else { u64::from(u32::MAX) };
