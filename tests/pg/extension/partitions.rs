@@ -179,7 +179,9 @@ async fn play(s: &Session, test: &str, commands: &[&str], share: u64, followed: 
         .await;
         compare(s, &format!("{about}; UPDATE")).await;
         let anew = count(s, ANEW).await - before;
-        assert_eq!(anew > 0, !followed, "{about}: {anew} readers were recomputed");
+        // Whether a partition that no event trigger saw leaves a mark depends on the mode and on the writes.
+        let unseen = command.contains("session_replication_role");
+        assert!(unseen && !followed || (anew > 0) != followed, "{about}: {anew} readers were recomputed");
         drop_all(s).await;
     }
 }

@@ -117,10 +117,10 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
-/// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot. The
-/// refresh's statements before that change read other rows than those after it. In a caller's session the
-/// statement also fails where a source has a temporary child, since other sessions do not see the child's
-/// rows. Returns `None` if there is nothing to compare.
+/// Makes the statement that fails with `40001` where a source got or lost a partition since the snapshot, or
+/// was emptied. The refresh's statements before that change read other rows than those after it. In a
+/// caller's session the statement also fails where a source has a temporary child, since other sessions do
+/// not see the child's rows. Returns `None` if there is nothing to compare.
 pub(super) fn require_sources(plan: &Plan) -> Option<Statement> {
     let callers = matches!(plan.transaction, Transaction::Callers { .. });
     let sources = plan.members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned || callers);
