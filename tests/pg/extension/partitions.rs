@@ -321,8 +321,7 @@ fn commands_on_partitions_go_on_without_a_buffer() {
         let s = installed(db).await;
         make_roles(&s, "bare").await;
         for ruined in [
-            "DO $$ DECLARE t text; BEGIN SELECT c.oid::regclass INTO t FROM pg_class c WHERE c.relname LIKE 'changes_%_1'; \
-                EXECUTE format('DROP TABLE %s CASCADE', t); END $$",
+            "DO $$ BEGIN EXECUTE format('DROP TABLE pgtrickle_changes.changes_%s_1 CASCADE', 'p'::regclass::oid); END $$",
             "SET track_counts = off",
         ] {
             for command in [
