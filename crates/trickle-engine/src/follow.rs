@@ -101,6 +101,9 @@ impl<C: RefreshDriver> Trickle<C> {
     /// Errors of the server.
     pub async fn partitions_leave(&mut self, removal: &Removal) -> Result<Vec<Followed>> {
         let sources = self.in_one(async |t| capture::sources_of(t, removal).await).await?;
+        if sources.is_empty() {
+            return Ok(Vec::new());
+        }
         let idle = self.db().require_idle(&removal.partitions).is_ok();
         self.in_one(async |t| {
             let mut followed = Vec::new();

@@ -133,6 +133,10 @@ impl Host for ServerConnection {
         ServerConnection::require_idle(self, tables)
     }
 
+    fn lock(&self, tables: &[u32], waits: bool) -> std::result::Result<bool, ServerError> {
+        ServerConnection::lock(self, tables, waits)
+    }
+
     fn is_restricted(&self) -> bool {
         ServerConnection::is_restricted()
     }

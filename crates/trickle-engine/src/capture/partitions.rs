@@ -15,15 +15,15 @@ use std::sync::Arc;
 use trickle_core::catalog::TableDef;
 use trickle_core::cdc::Buffer;
 use trickle_core::sql::Qualified;
-use trickle_core::sql::ast::{Lock, LockMode, Statement};
+use trickle_core::sql::ast::Statement;
 use trickle_core::sql::print;
 
-/// The greatest number of bytes of an added partition whose rows are copied to the buffer. Copying 32 MB of
-/// narrow rows takes 1.5 s. The partition is not in use yet, and ATTACH itself reads it.
+/// The greatest number of bytes of an added partition whose rows are copied to the buffer. Copying takes as
+/// long as INSERT … SELECT. The partition is not in use yet, and ATTACH itself reads it.
 const MOST_COMING: i64 = 32 << 20;
 
-/// The greatest number of bytes of a leaving partition whose rows are copied to the buffer. The parent stays
-/// locked while the rows are copied, which takes 0.4 s for that size.
+/// The greatest number of bytes of a leaving partition whose rows are copied to the buffer. The limit is
+/// lower, since the parent stays locked while the rows are copied.
 const MOST_LEAVING: i64 = 8 << 20;
 
 /// The command that takes the rows of a partition from a table.
@@ -84,10 +84,9 @@ const HELD: &str = "SELECT (SELECT count(*) FROM (SELECT FROM pg_namespace n WHE
 /// The tables that the command locks for partition `$1`, in the order in which the server locks them: the
 /// parent if `$2` is true, its default partition if `$3` is true, and the partition. After these, with false,
 /// the partitions below the partition.
-const LOCKED: &str = "SELECT n.nspname, c.relname, x.level < 3, c.oid FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
+const LOCKED: &str = "SELECT x.oid, x.level < 3 FROM (SELECT 0, h.inhparent FROM pg_inherits h WHERE h.inhrelid = $1 AND $2 \
      UNION ALL SELECT 1, k.partdefid FROM pg_inherits h JOIN pg_partitioned_table k ON k.partrelid = h.inhparent WHERE h.inhrelid = $1 AND $3 \
-     UNION ALL SELECT 2, $1 UNION ALL SELECT 3, unnest(pgtrickle.children($1))) x(level, oid) \
-     JOIN pg_class c ON c.oid = x.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY x.level, x.oid";
+     UNION ALL SELECT 2, $1 UNION ALL SELECT 3, unnest(pgtrickle.children($1))) x(level, oid) WHERE x.oid <> 0 ORDER BY x.level, x.oid";
 
 /// The state of capture of table `$1` within the transaction: the number of rows that the transaction has
 /// captured, and the readers that were refreshed since the transaction began. If two answers are equal,
@@ -137,8 +136,8 @@ struct Named {
     filled: Vec<Qualified>,
 }
 
-/// Returns the names of tables, which stay theirs until the transaction ends: the tables are locked, and so
-/// are the names of their schemas. Returns `None` where another session is changing a schema.
+/// Returns the names of tables that the caller has locked. The tables keep these names until the transaction
+/// ends, since the names of their schemas are locked here. Returns `None` where another session is changing a schema.
 async fn names(t: &dyn Connection, oids: &[u32], doing: &str) -> Result<Option<Named>> {
     if !t.query_one(HELD, &[&oids]).await.map_err(|e| Error::server(doing, e))?.get::<bool>(0) {
         return Ok(None);
@@ -196,62 +195,27 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
 /// command will take, in the same order, and waits for these locks if the command names no other tables.
 /// Takes other locks only if they are free. If one of these is not free, the answer is empty.
 pub(crate) async fn sources_of(t: &Transaction<'_>, removal: &Removal) -> Result<Vec<u32>> {
-    let doing = "lock a partition that goes";
-    let fail = |e| Error::server(doing, e);
+    let fail = |e| Error::server("lock a partition that goes", e);
     let above = t.query(ABOVE, &[&removal.partitions, &removal.parent]).await.map_err(fail)?;
     let above: Vec<u32> = above.iter().map(|r| r.get(0)).collect();
     if above.is_empty() {
         return Ok(above);
     }
-    let before = locked_by(t, removal, doing).await?;
-    let oids: Vec<u32> = before.iter().map(|l| l.oid).collect();
-    if names(&**t, &oids, doing).await?.is_none() {
-        return Ok(Vec::new());
-    }
-    let lock = |first: bool| {
-        let tables = before.iter().filter(|l| first == (removal.alone && l.first)).map(|l| l.name.clone());
-        let tables: Vec<Qualified> = tables.collect();
-        let lock = Lock { tables, mode: LockMode::AccessExclusive, nowait: !first, only: true };
-        (!lock.tables.is_empty()).then(|| print(&Statement::Lock(lock)).text)
-    };
-    if let Some(text) = lock(true) {
-        t.as_catalog_owner(&text).await.map_err(fail)?;
-    }
-    if let Some(text) = lock(false)
-        && t.attempt_as_catalog_owner(&text).await.is_err()
-    {
-        return Ok(Vec::new());
-    }
-    // A table that was renamed before it was locked has another name now: the locked table keeps the old one.
-    let same = locked_by(t, removal, doing).await? == before;
-    Ok(if same { above } else { Vec::new() })
-}
-
-/// A table that a command locks.
-#[derive(Debug, PartialEq, Eq)]
-struct Locked {
-    oid: u32,
-    name: Qualified,
-    /// Whether the server locks the table before it looks at the partitions below.
-    first: bool,
-}
-
-async fn locked_by(t: &Transaction<'_>, removal: &Removal, doing: &str) -> Result<Vec<Locked>> {
     let (with_parent, with_default) = match removal.how {
         Leaving::Dropped => (true, false),
         Leaving::Detached => (true, true),
         Leaving::Emptied => (false, false),
     };
-    let mut locked = Vec::new();
+    let (mut first, mut others) = (Vec::new(), Vec::new());
     for partition in &removal.partitions {
-        let rows = t.query(LOCKED, &[partition, &with_parent, &with_default]).await;
-        locked.extend(rows.map_err(|e| Error::server(doing, e))?.iter().map(|r| Locked {
-            oid: r.get(3),
-            name: Qualified::new(r.get::<String>(0), r.get::<String>(1)),
-            first: r.get(2),
-        }));
+        for row in t.query(LOCKED, &[partition, &with_parent, &with_default]).await.map_err(fail)? {
+            let waits = removal.alone && row.get::<bool>(1);
+            if waits { &mut first } else { &mut others }.push(row.get(0));
+        }
     }
-    Ok(locked)
+    t.lock(&first, true).map_err(fail)?;
+    let locked = t.lock(&others, false).map_err(fail)?;
+    Ok(if locked { above } else { Vec::new() })
 }
 
 /// Captures the rows of partitions that the next command takes from a table: writes them to the buffer as
@@ -279,7 +243,10 @@ pub(crate) async fn let_go(
     let rows: Vec<Statement> = named.filled.iter().flat_map(|p| c.buffer.rows_of(p, -1)).collect();
     make(t, table.id, &rows, doing).await?;
     let Some(witness) = Witness::of(t, source, doing).await? else {
-        return Err(Error::stale("the server does not count rows (track_counts)"));
+        return Err(Error::stale(format!(
+            "the captured rows of {}.{} are not counted",
+            table.schema, table.name
+        )));
     };
     if how != Leaving::Emptied {
         let buffer = knowing(t, c.buffer, &leaving).await?;
@@ -319,20 +286,27 @@ pub(crate) async fn left(t: &Transaction<'_>, followed: &Followed, removal: &Rem
         Leaving::Emptied => {
             let emptied = i64::try_from(here.len()).unwrap_or(i64::MAX);
             expected.iter_mut().for_each(|w| w.captured = w.captured.saturating_add(emptied));
-            let Some(table) = table(t, source, doing).await? else { return Ok(()) };
-            let Some(c) = read(&**t, &table).await? else { return Ok(()) };
-            let Some(taken_back) = c.buffer.take_back_truncates() else { return Ok(()) };
-            let taken_back = t.execute(&print(&taken_back).text, &[]).await.map_err(fail)?;
+            let taken_back = take_back(t, source, doing).await?;
             let filled =
                 "SELECT EXISTS (SELECT FROM unnest($1::oid[]) p(oid) WHERE pg_relation_size(p.oid) > 0)";
             let filled: bool = t.query_one(filled, &[&here]).await.map_err(fail)?.get(0);
-            !filled && i64::try_from(taken_back) == Ok(emptied)
+            !filled && taken_back == Some(emptied)
         }
     };
     if !went || expected.is_none() || witness != expected {
         mark(&**t, source, "its rows were written while a partition of it went").await?;
     }
     Ok(())
+}
+
+/// Deletes the rows that the triggers of emptied partitions wrote, and returns their number. Returns `None`
+/// where the table has no buffer any more.
+async fn take_back(t: &Transaction<'_>, source: u32, doing: &str) -> Result<Option<i64>> {
+    let Some(table) = table(t, source, doing).await? else { return Ok(None) };
+    let Some(c) = read(&**t, &table).await? else { return Ok(None) };
+    let Some(deleted) = c.buffer.take_back_truncates() else { return Ok(None) };
+    let deleted = t.execute(&print(&deleted).text, &[]).await.map_err(|e| Error::server(doing, e))?;
+    Ok(i64::try_from(deleted).ok())
 }
 
 /// Leaves a mark, so that the readers of a table are recomputed. Waits for no refresh, which may itself wait

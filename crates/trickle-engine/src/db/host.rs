@@ -27,6 +27,13 @@ pub trait Host {
         Ok(())
     }
 
+    /// Locks tables by oid in mode ACCESS EXCLUSIVE, in this order. Without `waits`, locks none and returns
+    /// false if another session has a lock on one of them. Only inside the server can a table be locked by
+    /// oid, so elsewhere the answer is always false.
+    fn lock(&self, _tables: &[u32], _waits: bool) -> Result<bool, ServerError> {
+        Ok(false)
+    }
+
     /// Whether this session runs a security-restricted operation. Such an operation acts for a role that did
     /// not start it, and leaves nothing behind in the session.
     fn is_restricted(&self) -> bool {

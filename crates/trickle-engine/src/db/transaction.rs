@@ -48,6 +48,9 @@ impl Host for Transaction<'_> {
     fn require_idle(&self, tables: &[u32]) -> Result<(), ServerError> {
         self.connection.require_idle(tables)
     }
+    fn lock(&self, tables: &[u32], waits: bool) -> Result<bool, ServerError> {
+        self.connection.lock(tables, waits)
+    }
     fn is_restricted(&self) -> bool {
         self.connection.is_restricted()
     }

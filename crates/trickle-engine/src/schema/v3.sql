@@ -168,24 +168,28 @@ COMMENT ON FUNCTION pgtrickle.has_temporary_child(oid) IS 'Whether this session 
 -- moment in which the statement begins, as pg_partition_tree returns it.
 CREATE FUNCTION pgtrickle.require_sources(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
-DECLARE other regclass;
+DECLARE
+    source oid;
+    below oid[];
+    other regclass;
 BEGIN
-    SELECT t.oid INTO other FROM unnest(tables) t(oid)
-    WHERE EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = t.oid)
-        AND pgtrickle.children(t.oid) <> ARRAY(SELECT p.relid::oid FROM pg_partition_tree(t.oid) p WHERE p.relid <> t.oid ORDER BY 1) LIMIT 1;
-    IF other IS NOT NULL THEN
-        RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', other
-            USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
-    END IF;
-    -- A statement with a snapshot from before a TRUNCATE reads the emptied file. pg_class shows the file of the snapshot, and
-    -- pg_relation_filenode returns the present file.
-    SELECT c.oid INTO other FROM unnest(tables) t(oid) CROSS JOIN LATERAL unnest(t.oid || pgtrickle.children(t.oid)) x(oid)
-    JOIN pg_class c ON c.oid = x.oid
-    WHERE c.relkind = 'r' AND c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) LIMIT 1;
-    IF other IS NOT NULL THEN
-        RAISE EXCEPTION 'could not serialize access: % was emptied or rewritten while it was read', other
-            USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
-    END IF;
+    FOREACH source IN ARRAY tables LOOP
+        below := pgtrickle.children(source);
+        IF EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = source)
+            AND below <> ARRAY(SELECT p.relid::oid FROM pg_partition_tree(source) p WHERE p.relid <> source ORDER BY 1)
+        THEN
+            RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', source::regclass
+                USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
+        END IF;
+        -- A statement with a snapshot from before a TRUNCATE reads the emptied file. pg_class shows the file of the snapshot, and
+        -- pg_relation_filenode returns the present file.
+        SELECT c.oid INTO other FROM pg_class c WHERE c.oid = ANY (source || below)
+            AND c.relkind = 'r' AND c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) LIMIT 1;
+        IF other IS NOT NULL THEN
+            RAISE EXCEPTION 'could not serialize access: % was emptied or rewritten while it was read', other
+                USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
+        END IF;
+    END LOOP;
     SELECT t.oid INTO other FROM unnest(tables) t(oid) WHERE pgtrickle.has_temporary_child(t.oid) LIMIT 1;
     IF other IS NOT NULL THEN
         RAISE EXCEPTION '% has a temporary child in this session', other

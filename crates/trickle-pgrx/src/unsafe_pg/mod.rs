@@ -268,6 +268,28 @@ impl ServerConnection {
         })
     }
 
+    /// Locks tables in mode ACCESS EXCLUSIVE, in this order. Without `waits`, locks none and returns false if
+    /// another session has a lock on one of them. The locks last until the subtransaction or the transaction
+    /// ends.
+    pub(crate) fn lock(&self, tables: &[u32], waits: bool) -> Result<bool, ServerError> {
+        self.begin(false);
+        let locked = self.guarded(|| {
+            let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
+            tables.iter().map(|oid| pg_sys::Oid::from(*oid)).all(|table| {
+                // SAFETY: there is a transaction. A table may be gone; then its number alone is locked.
+                unsafe {
+                    if waits {
+                        pg_sys::LockRelationOid(table, mode);
+                    }
+                    waits || pg_sys::ConditionalLockRelationOid(table, mode)
+                }
+            })
+        });
+        // The rollback of the subtransaction releases the locks on the tables before.
+        self.end(matches!(locked, Ok(true)));
+        locked
+    }
+
     /// Whether each statement of the transaction sees everything that was committed before the statement.
     pub(crate) fn is_fresh() -> bool {
         // SAFETY: the variable is read by the thread that writes it.

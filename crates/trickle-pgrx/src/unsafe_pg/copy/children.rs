@@ -18,12 +18,15 @@ pub(super) fn has_unknown(says: &CopyScript) -> bool {
     let permanent = |child: &pg_sys::Oid| Class::of(*child).is_some_and(|c| !c.is_temporary);
     says.parents.iter().any(|parent| {
         let parent = pg_sys::Oid::from(*parent);
-        // SAFETY: there is a transaction; the server's function accepts the oid of a table that is gone.
+        // SAFETY: there is a transaction; the server's function accepts the oid of a table that is gone, and
+        // returns 0 for it.
+        let kind = unsafe { pg_sys::get_rel_relkind(parent) as u8 };
+        // SAFETY: there is a transaction, and the table exists.
         unsafe {
-            match pg_sys::get_rel_relkind(parent) as u8 {
-                pg_sys::RELKIND_PARTITIONED_TABLE => partitions(parent).iter().any(unknown),
-                pg_sys::RELKIND_RELATION => children(parent).iter().any(|c| unknown(c) && permanent(c)),
-                _ => false,
+            if kind == pg_sys::RELKIND_PARTITIONED_TABLE {
+                partitions(parent).iter().any(unknown)
+            } else {
+                kind != 0 && children(parent).iter().any(|c| unknown(c) && permanent(c))
             }
         }
     })
