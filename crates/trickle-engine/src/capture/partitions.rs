@@ -137,7 +137,8 @@ struct Named {
 }
 
 /// Returns the names of tables that the caller has locked. The tables keep these names until the transaction
-/// ends, since the names of their schemas are locked here. Returns `None` where another session is changing a schema.
+/// ends, since the names of their schemas are locked here. Returns `None` where another session is changing a
+/// schema.
 async fn names(t: &dyn Connection, oids: &[u32], doing: &str) -> Result<Option<Named>> {
     if !t.query_one(HELD, &[&oids]).await.map_err(|e| Error::server(doing, e))?.get::<bool>(0) {
         return Ok(None);
