@@ -29,19 +29,20 @@ const HEAD: &str = "# SQL support
 
 <!-- Written by `TRICKLE_BLESS=1 cargo test -p trickle-core --all-features --test sql_support` from the case files. -->
 
-Each line is a case file: a query, changes of its tables, and the rows of the result after each change, judged by
-PostgreSQL. The column \"cost\" tells what a refresh costs after a change of one table, or after time passed for a query
-that reads the clock. It presumes indexes on the columns by which the refresh looks rows up:
+Each line of the tables stands for a case file. The file has a query, changes of the tables that the query reads, and
+the rows of the result after each change, checked by PostgreSQL. The column \"cost\" has the cost of a refresh after a
+change of one table or, for a query that reads the clock, after time has passed. This cost presumes indexes on the
+columns by which the refresh looks rows up:
 
 - **Δ**: the cost follows the change.
 - **group**: the groups that the change touches are recomputed from their rows.
 - **range**: the windows over the rows near the change, in the order of their partition, are recomputed.
 - **partition**: whole partitions of windows and of first rows are recomputed.
-- **scan**: a table, or a stored part of the query, is read as a whole, since no index on columns serves the way in which
-  the query asks for its rows.
-- **refill**: a table is read as a whole only when one of the first rows leaves; otherwise the cost is Δ.
-- **result**: all groups, windows or rounds of a recursion are recomputed. That is a full refresh by another name, and is
-  reported as one.
+- **scan**: a table, or a stored part of the query, is read as a whole, since no index on its columns finds the rows
+  that the refresh needs.
+- **refill**: a table is read as a whole only when one of the first rows is removed; otherwise the cost is Δ.
+- **result**: all groups, windows or rounds of a recursion are recomputed. Such a refresh costs as much as a full
+  refresh, and is reported as one.
 ";
 
 /// The cost of a refresh besides the change itself. A worse class is greater.
