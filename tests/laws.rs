@@ -169,6 +169,30 @@ fn affected_keys_and_their_rows_are_the_change() {
     assert!(found >= TRIPLES.count() / 40, "too few samples say something: {found}");
 }
 
+/// Checks the part of a result that depends on uncaptured changes of a table. Most samples do not show the
+/// column that distinguishes these changes, so the test counts the samples that do.
+#[test]
+fn the_part_of_uncaptured_rows_is_recomputed() {
+    let found = AtomicU64::new(0);
+    for_seeds(&TRIPLES.one_in(2), |seed| {
+        let limits =
+            Limits { operators: 1 + (seed % 5) as usize, opaque: true, raising: seed % 8 == 0, clock: false };
+        let (sample, db) = drawn(seed, &limits);
+        match testing::check_part(&sample, &db) {
+            Ok(with_a_part) => found.fetch_add(u64::from(with_a_part), Ordering::Relaxed),
+            Err(_) => {
+                return Err(report(seed, &limits, |s, d| {
+                    testing::check_part(s, d).err().map(|v| v.to_string())
+                }));
+            }
+        };
+        Ok(())
+    });
+    let found = found.into_inner();
+    println!("{found} of {} samples have a part", TRIPLES.count() / 2);
+    assert!(found >= TRIPLES.count() / 40, "too few samples say something: {found}");
+}
+
 /// Checks that two mutants are noticed. Each of them leaves out a part of the affected keys: the keys that
 /// are looked up, or the keys of the table's own rows.
 #[test]

@@ -66,6 +66,7 @@ pub(crate) fn plan(db: &Database, members: &[TableId], scenario: &Scenario, with
             definition: Some(entry.version.to_string().into()),
             polled: true,
             unseen: None,
+            part: None,
             lock: if entry.state.frontier.is_some() { Lock::Refreshes } else { Lock::Writers },
             kept_by: None,
             settings: Vec::new(),

@@ -125,6 +125,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         definition: None,
         polled: true,
         unseen: None,
+        part: None,
         lock: Lock::default(),
         kept_by: None,
         settings: Vec::new(),

@@ -2,6 +2,7 @@
 
 use crate::alter::{Readers, Replacement, Written, evolve};
 use crate::capture;
+use crate::catalog::PgCatalog;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
 use crate::db::RefreshDriver;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Relation, record_failure};
-use trickle_core::vocabulary::{Activity, Capture, Initiator};
+use trickle_core::vocabulary::{Activity, Capture, Initiator, Mode};
 
 /// The stream tables after adapting: the plan of each fits its sources.
 pub(crate) struct Adapted {
@@ -118,6 +119,7 @@ impl<C: RefreshDriver> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: Initiator) -> Result<Option<Rebuilt>> {
         require_own(e, self.voice())?;
         let name = shown(e);
+        self.follow_parts(e).await?;
         let Replanned { e, new, design, is_renamed } = self.designed_anew(e).await?;
         let e = &e;
         // While somebody alters a relation below a view, no query can tell whether the view stays the same.
@@ -157,6 +159,24 @@ impl<C: RefreshDriver> Trickle<C> {
             }
             other => other.map(|()| None),
         }
+    }
+
+    /// Makes the triggers of partitioned sources again where only their partitions have changed. The stream
+    /// table then recomputes no more than the part of its result that depends on these partitions.
+    async fn follow_parts(&mut self, e: &Entry) -> Result<()> {
+        let sources = e.dependencies.iter().filter(|d| d.partitioned && d.buffer.is_some());
+        for source in sources.filter(|_| e.mode == Mode::Differential) {
+            let name = &source.relation;
+            let table =
+                capture::table_by_oid(self.db(), &mut PgCatalog::new(), &name.schema, &name.name).await?;
+            let Some(table) = table.filter(|t| t.id == name.id) else { continue };
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            patiently(&mut self.connection, patience, &[name.id.0], &*progress, async |t| {
+                capture::follow_parts(t, &table).await
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Returns a stream table, with its sources under their current names, and a new design of it. Planning

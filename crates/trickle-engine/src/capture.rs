@@ -6,12 +6,14 @@
 //! and make them again for another version of the catalog (`versions`).
 
 mod partitions;
+mod parts;
 mod removal;
 mod stored;
 mod versions;
 
 pub use partitions::{Followed, Leaving, Removal};
 pub(crate) use partitions::{adopt, left, let_go, mark, sources_of};
+pub(crate) use parts::follow_parts;
 pub(crate) use removal::{hold_off, release, remove, switch_off};
 pub(crate) use stored::{fresh, note_segments, read, table_by_oid, with_children};
 pub(crate) use versions::stop;
@@ -190,6 +192,14 @@ pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
 pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) -> Result<()> {
     let text = "SELECT pgtrickle.mark_readers($1, NULL, $2)";
     let done = t.execute(text, &[&source, &why]).await;
+    done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
+}
+
+/// Does the same for all readers except for `continuing`.
+async fn rebuild_readers_of(t: &dyn Connection, source: u32, continuing: &[i64], why: &str) -> Result<()> {
+    let text = "SELECT pgtrickle.mark_readers($1, ARRAY(SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d \
+         WHERE d.source_relid = $1 AND d.pgt_id <> ALL ($2)), $3)";
+    let done = t.execute(text, &[&source, &continuing.to_vec(), &why]).await;
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }
 

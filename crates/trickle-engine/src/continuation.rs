@@ -41,7 +41,8 @@ const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_re
 /// The statement that notes in the catalog that stream table `$1` continues with the present definition of
 /// source `$2`.
 const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, keeps_plan = keeps_plan OR $4::bool, \
-     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END) \
+     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END), \
+     parts = pgtrickle.parts(source_relid, false) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
 
 /// A query that finds a buffer of one of the tables `$1` whose triggers were made for a former definition of

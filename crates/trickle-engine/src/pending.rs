@@ -200,8 +200,8 @@ impl Question {
 
 /// Returns a stream table in the form in which a question for changes is built from it.
 pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
-    let (unseen, timed) = (e.unseen().is_some(), e.reads_clock);
-    Reader { id: e.id, sources, polled: options.polls(e), unseen, timed }
+    let (unseen, part) = (e.unseen().is_some(), e.part().is_some());
+    Reader { id: e.id, sources, polled: options.polls(e), unseen, timed: e.reads_clock, part }
 }
 
 /// Returns the sources whose changes a refresh of a stream table reads, as the catalog lists them. The list

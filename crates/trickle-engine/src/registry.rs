@@ -55,6 +55,9 @@ pub struct Dependency {
     /// Whether the plan relies on no more than [`Dependency::relied`], even if the relation has got more
     /// keys since.
     pub(crate) keeps_plan: bool,
+    /// The partitions of which all changes since the last refresh were captured, where some changes of other
+    /// partitions were not (`pgtrickle.parts`). `None` where all changes were captured.
+    pub(crate) stayed: Option<Vec<String>>,
 }
 
 /// A stream table, as the catalog lists it.
@@ -139,6 +142,21 @@ impl Entry {
     pub(crate) fn planned_with(&self) -> BTreeMap<TableId, PlannedWith> {
         let kept = self.dependencies.iter().filter(|d| d.keeps_plan);
         kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
+    }
+
+    /// Returns the sources of which some changes were not captured, although all changes of the partitions
+    /// that stayed were.
+    pub(crate) fn in_part(&self) -> impl Iterator<Item = &Dependency> {
+        self.dependencies.iter().filter(|d| d.stayed.is_some())
+    }
+
+    /// Returns the reason why a part of the result must be recomputed, if there is such a reason.
+    pub(crate) fn part(&self) -> Option<Arc<str>> {
+        let names: Vec<String> = self
+            .in_part()
+            .map(|d| Qualified::new(&d.relation.schema, &d.relation.name).to_string())
+            .collect();
+        (!names.is_empty()).then(|| format!("partitions of {} came or went", names.join(", ")).into())
     }
 
     /// Returns the schemas in which the statements of a refresh look up names without a schema.

@@ -36,11 +36,13 @@ pub enum Strategy {
     FullDifference,
     /// Recomputes everything and replaces the contents.
     Full,
+    /// Recomputes the part that depends on uncaptured changes, and applies the delta to the rest.
+    Part,
 }
 
 impl Strategy {
-    /// The strategies that have a cost, usually the cheapest first. Among strategies with equal costs, the
-    /// earliest is chosen.
+    /// The strategies that are chosen by their cost, usually the cheapest first. Among strategies with equal
+    /// costs, the earliest is chosen.
     pub const COSTED: [Strategy; 4] =
         [Strategy::Delta, Strategy::AffectedGroups, Strategy::FullDifference, Strategy::Full];
 
@@ -57,6 +59,7 @@ impl Strategy {
             Strategy::AffectedGroups => "affected_groups",
             Strategy::FullDifference => "full_difference",
             Strategy::Full => "full",
+            Strategy::Part => "part",
         }
     }
 }
@@ -107,6 +110,7 @@ impl Inputs {
             Strategy::AffectedGroups => 0.2 * delta + self.touched_rows(),
             Strategy::FullDifference => source + 6.0 * result,
             Strategy::Full => source + 10.0 * result,
+            Strategy::Part => delta + source,
         }
     }
 }

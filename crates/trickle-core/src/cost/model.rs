@@ -90,8 +90,7 @@ fn prior(strategy: Strategy) -> (f64, f64) {
         Strategy::NoData => (0.0, 0.0),
         Strategy::Delta => (1.5, 2e-3),
         Strategy::AffectedGroups => (1.5, 5e-3),
-        Strategy::FullDifference => (3.0, 7e-5),
-        Strategy::Full => (3.0, 7e-5),
+        Strategy::FullDifference | Strategy::Full | Strategy::Part => (3.0, 7e-5),
     }
 }
 
@@ -155,7 +154,8 @@ impl Model {
     /// and empty windows, are ignored.
     pub fn observe(&mut self, sample: &Sample) {
         let Sample { strategy, inputs, ms } = *sample;
-        if strategy == Strategy::NoData || !ms.is_finite() || ms <= 0.0 {
+        let is_chosen = !matches!(strategy, Strategy::NoData | Strategy::Part);
+        if !is_chosen || !ms.is_finite() || ms <= 0.0 {
             return;
         }
         let work = inputs.work(strategy);

@@ -10,10 +10,12 @@
 mod affected;
 mod class;
 mod differ;
+mod part;
 mod states;
 
 pub use affected::{Affected, Path};
 pub use differ::{Differ, Rules};
+pub use part::{Captured, part};
 pub use states::{Keep, Kept, Part, kept, prepare};
 
 use crate::error::Result;

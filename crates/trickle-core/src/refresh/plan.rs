@@ -133,6 +133,12 @@ pub trait Program: fmt::Debug {
         false
     }
 
+    /// Whether [`Strategy::Part`] is possible. The strategy is not among [`Program::strategies`], since costs
+    /// never choose it.
+    fn takes_part(&self) -> bool {
+        false
+    }
+
     /// Returns how readers learn of a refresh by this strategy.
     fn feed(&self, strategy: Strategy) -> ReaderView;
 }
@@ -176,6 +182,9 @@ pub struct Member {
     /// table). A refresh reports this reason if it has no other reason. `None` means that the result changes
     /// only with the sources.
     pub unseen: Option<Arc<str>>,
+    /// The reason why a part of the result must be recomputed ([`Strategy::Part`]). `None` if changes of all
+    /// captured sources were captured in full.
+    pub part: Option<Arc<str>>,
     /// The sessions that must not write the stream table during the refresh.
     pub lock: Lock,
     /// The tables with the triggers that keep the stream table up to date, if it is in mode IMMEDIATE. No
@@ -211,12 +220,15 @@ pub struct Reader<'p> {
     pub unseen: bool,
     /// Whether the time alone may change the result ([`Program::reads_clock`]).
     pub timed: bool,
+    /// Whether a part of the result must be recomputed ([`Member::part`]).
+    pub part: bool,
 }
 
 impl<'p> From<&'p Member> for Reader<'p> {
     fn from(m: &'p Member) -> Reader<'p> {
         let timed = m.program.reads_clock();
-        Reader { id: m.id, sources: &m.sources, polled: m.polled, unseen: m.unseen.is_some(), timed }
+        let (unseen, part) = (m.unseen.is_some(), m.part.is_some());
+        Reader { id: m.id, sources: &m.sources, polled: m.polled, unseen, timed, part }
     }
 }
 

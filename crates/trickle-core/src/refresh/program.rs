@@ -2,6 +2,7 @@
 
 use super::plan::{Bind, Program, ReaderView, Template, Windows, Yield};
 use crate::cost::Strategy;
+use crate::delta::Captured;
 use crate::error::{Error, Result};
 use crate::expr::Moment;
 use crate::sql::ast::{Param, Statement};
@@ -40,6 +41,8 @@ pub enum PieceParam {
 pub struct Compiled {
     table: Arc<StreamTable>,
     ways: &'static [Strategy],
+    /// The rows of a source whose changes were captured, where other changes were not.
+    captured: Option<Captured>,
     /// The texts that were printed before. Under a steady stream of changes, each refresh runs the same
     /// statements.
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
@@ -59,7 +62,18 @@ impl Compiled {
             true => &Strategy::COSTED,
             false => &[Strategy::Delta, Strategy::FullDifference, Strategy::Full],
         };
-        Compiled { table, ways, printed: Mutex::default() }
+        Compiled { table, ways, captured: None, printed: Mutex::default() }
+    }
+
+    /// Adds the strategy [`Strategy::Part`], for changes of a source that were captured in part. Returns `None`
+    /// if the strategy is impossible.
+    ///
+    /// # Errors
+    /// The errors of [`StreamTable::part`].
+    pub fn with_part(self, captured: Captured) -> Result<Option<Compiled>> {
+        let sources = self.table.sources_of_refreshes();
+        let possible = self.table.part(&captured, &sources)?.is_some();
+        Ok(possible.then(|| Compiled { captured: Some(captured), ..self }))
     }
 
     /// Returns the stream table.
@@ -99,17 +113,29 @@ impl Compiled {
         self.table.load(size)?.into_iter().map(piece).collect()
     }
 
-    fn print(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
+    /// Returns the statements of a strategy.
+    fn made(&self, strategy: Strategy, windows: &Windows) -> Result<Vec<Statement>> {
+        let changed: BTreeSet<TableId> = windows.keys().copied().collect();
+        let sources = Expecting::new(self.table.sources_of_refreshes(), windows);
         let how = match strategy {
-            Strategy::NoData => return Ok(Arc::new([])),
+            Strategy::NoData => return Ok(Vec::new()),
             Strategy::Delta => Refresh::Delta,
             Strategy::FullDifference => Refresh::Difference,
             Strategy::Full => Refresh::Replace,
             Strategy::AffectedGroups => Refresh::AffectedGroups,
+            Strategy::Part => {
+                let made = match &self.captured {
+                    Some(captured) => self.table.part(captured, &sources)?,
+                    None => None,
+                };
+                return Ok(vec![made.ok_or_else(|| Error::plan("no part of this query can be recomputed"))?]);
+            }
         };
-        let changed: BTreeSet<TableId> = windows.keys().copied().collect();
-        let sources = Expecting::new(self.table.sources_of_refreshes(), windows);
-        let statements = self.table.refresh_from(how, &changed, &sources)?;
+        self.table.refresh_from(how, &changed, &sources)
+    }
+
+    fn print(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
+        let statements = self.made(strategy, windows)?;
         let template = |statement: &Statement| {
             let printed = print(statement);
             let binds = printed.params.iter().map(bind).collect::<Result<Vec<_>>>()?;
@@ -137,6 +163,9 @@ fn bind(param: &Param) -> Result<Bind> {
 impl Program for Compiled {
     fn strategies(&self) -> &[Strategy] {
         self.ways
+    }
+    fn takes_part(&self) -> bool {
+        self.captured.is_some()
     }
 
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {

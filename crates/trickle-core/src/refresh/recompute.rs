@@ -145,9 +145,11 @@ impl Program for Recompute {
     fn feed(&self, strategy: Strategy) -> ReaderView {
         match strategy {
             Strategy::Full => ReaderView::Replaced,
-            Strategy::NoData | Strategy::Delta | Strategy::AffectedGroups | Strategy::FullDifference => {
-                ReaderView::Changes
-            }
+            Strategy::NoData
+            | Strategy::Delta
+            | Strategy::AffectedGroups
+            | Strategy::FullDifference
+            | Strategy::Part => ReaderView::Changes,
         }
     }
 }

@@ -71,6 +71,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         definition: None,
         polled: true,
         unseen: None,
+        part: None,
         lock: Lock::default(),
         kept_by: None,
         settings: vec![

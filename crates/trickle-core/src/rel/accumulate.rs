@@ -1,7 +1,8 @@
 //! Signed sums of groups: the linear part of aggregation.
 
 use super::{
-    Class, Formula, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image, totals,
+    Carried, Class, Formula, Map, Negate, Reduce, Rel, Relational, Union, arity, carried, check_expr,
+    check_keys, image, totals,
 };
 use crate::agg::{Acc, Upkeep};
 use crate::delta::{Differ, Differentiate};
@@ -177,6 +178,9 @@ impl Relational for Accumulate {
         self.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).for_each(|e| f(Formula::Scalar(e)));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys.is_empty() {
             return Class::Global;

@@ -1,7 +1,7 @@
 //! The identity on Z-sets, which merges physical rows. Rows with the same image become one row, and rows of
 //! weight 0 are dropped.
 
-use super::{Class, Formula, Rel, Relational, arity};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
@@ -72,6 +72,9 @@ impl Relational for Consolidate {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::unmoved(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

@@ -1,6 +1,6 @@
 //! δ: the rows of a relation, each of them once.
 
-use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
@@ -64,6 +64,9 @@ impl Relational for Distinct {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone()], output: all }

@@ -1,6 +1,6 @@
 //! Set-returning functions: each input row is joined with the rows that the functions return for this row.
 
-use super::{Class, Formula, Rel, Relational, arity, check_expr};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_expr};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, call, expr};
@@ -180,6 +180,9 @@ impl Relational for Expand {
         self.calls().iter().for_each(|c| f(Formula::Set(c)));
     }
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::unmoved(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

@@ -3,7 +3,7 @@
 //! The condition may read the clock. Rows then enter and leave the result as time passes, although no row of
 //! the input changes (see the delta).
 
-use super::{Class, Formula, Rel, Relational, arity, check_timed};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_timed};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, is_true};
@@ -94,6 +94,9 @@ impl Relational for Filter {
         f(Formula::Scalar(&self.predicate));
     }
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::unmoved(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.predicate.reads_clock() { Class::Global } else { Class::Linear }
     }

@@ -1,7 +1,7 @@
 //! ⋈: the pairs of rows for which a condition is true.
 
 use super::foreign_key::{self, Side};
-use super::{Class, Formula, Rel, Relational, arity, check_predicate};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_predicate};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
@@ -117,6 +117,12 @@ impl Relational for Join {
         f(Formula::Scalar(self.on()));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        match inputs {
+            [Carried::Absent, right] => right.moved(|c| Some(c + nodes[0].schema().len())),
+            _ => carried::from_left(&self.on, inputs, nodes),
+        }
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Bilinear
     }

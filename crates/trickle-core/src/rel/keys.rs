@@ -1,6 +1,6 @@
 //! The values of some columns in a relation.
 
-use super::{Class, Formula, Rel, Relational, arity, check_keys};
+use super::{Carried, Class, Formula, Rel, Relational, arity, check_keys};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, group};
@@ -71,6 +71,12 @@ impl Relational for Keys {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        match inputs {
+            [input] => input.moved(|c| self.cols.iter().position(|k| *k == c)),
+            _ => Carried::Mixed,
+        }
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

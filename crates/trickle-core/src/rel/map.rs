@@ -3,7 +3,7 @@
 //! The expressions may contain conditions on the clock. Rows of the result then change as time passes,
 //! although no row of the input changes.
 
-use super::{Class, Filter, Formula, Rel, Relational, arity, check_columns, label};
+use super::{Carried, Class, Filter, Formula, Rel, Relational, arity, check_columns, label};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
@@ -143,6 +143,12 @@ impl Relational for Map {
         self.exprs.iter().for_each(|e| f(Formula::Scalar(e)));
     }
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        match inputs {
+            [input] => input.moved(|c| self.exprs.iter().position(|e| e.as_column() == Some(c))),
+            _ => Carried::Mixed,
+        }
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.reads_clock() { Class::Global } else { Class::Linear }
     }

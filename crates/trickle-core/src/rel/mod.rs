@@ -6,6 +6,7 @@
 //! where a delta exists that is better than that of the class rule.
 
 mod accumulate;
+mod carried;
 mod consolidate;
 mod distinct;
 mod expand;
@@ -36,6 +37,7 @@ mod widen;
 mod window;
 
 pub use accumulate::Accumulate;
+pub use carried::{Carried, carried};
 pub use consolidate::Consolidate;
 pub use distinct::Distinct;
 pub use expand::{Expand, SetCall};
@@ -103,6 +105,9 @@ pub trait Relational {
     /// follow from its formulas alone, such as [`Rel::can_raise`]. Each such property is therefore defined
     /// once for all operators.
     fn formulas<'a>(&'a self, f: &mut dyn FnMut(Formula<'a>));
+
+    /// Returns where the output has the columns that the inputs carry. The law is that of [`Carried`].
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried;
 
     /// Returns the class of the operator, by which its delta is computed.
     fn class(&self, inputs: &[&Node]) -> Class;

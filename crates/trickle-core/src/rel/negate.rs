@@ -1,6 +1,6 @@
 //! −: the negation of a relation, which changes the sign of every weight.
 
-use super::{Class, Formula, Rel, Relational, arity};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
@@ -50,6 +50,9 @@ impl Relational for Negate {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::unmoved(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

@@ -1,8 +1,8 @@
 //! ⟕ and ⟗: joins that also give the rows without a partner.
 
 use super::{
-    Class, Formula, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate,
-    join_keys, semi_join::flips,
+    Carried, Class, Formula, Join, Map, Rel, Relational, SemiJoin, Union, arity, carried, check_positive,
+    check_predicate, join_keys, semi_join::flips,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
@@ -160,6 +160,9 @@ impl Relational for OuterJoin {
         f(Formula::Scalar(self.on()));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        if self.full { carried::mixed(inputs) } else { carried::from_left(&self.on, inputs, nodes) }
+    }
     fn class(&self, inputs: &[&Node]) -> Class {
         let by = inputs[0].schema().len();
         let keys = join_keys(&self.on, by);

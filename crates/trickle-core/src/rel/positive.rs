@@ -1,6 +1,6 @@
 //! The positive part of a signed relation.
 
-use super::{Class, Formula, Rel, Relational, arity, check_keys, identify};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, identify};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
@@ -60,6 +60,9 @@ impl Relational for Positive {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone()], output: all }

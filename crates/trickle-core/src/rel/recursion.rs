@@ -2,7 +2,10 @@
 
 mod change;
 
-use super::{Class, Formula, Rel, Relational, check_expr, check_keys, check_positive, check_predicate};
+use super::{
+    Carried, Class, Formula, Rel, Relational, carried, check_expr, check_keys, check_positive,
+    check_predicate,
+};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr, group::Matcher};
 use crate::expr::Expr;
@@ -175,6 +178,9 @@ impl Relational for Recursion {
         self.exprs().for_each(|e| f(Formula::Scalar(e)));
     }
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::mixed(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

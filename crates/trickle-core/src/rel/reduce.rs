@@ -1,6 +1,8 @@
 //! γ: one output row for each group.
 
-use super::{Class, Formula, Rel, Relational, arity, check_expr, check_keys, check_positive, extend};
+use super::{
+    Carried, Class, Formula, Rel, Relational, arity, carried, check_expr, check_keys, check_positive, extend,
+};
 use crate::agg::AggCall;
 use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
@@ -116,6 +118,9 @@ impl Relational for Reduce {
         self.aggs().iter().for_each(|a| f(Formula::Aggregate(a)));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys.is_empty() {
             return Class::Global;

@@ -1,6 +1,6 @@
 //! Changes as pairs: an old row and a new row, both computed from one input row.
 
-use super::{Class, Filter, Formula, Map, Rel, Relational, arity, check_columns, check_predicate};
+use super::{Carried, Class, Filter, Formula, Map, Rel, Relational, arity, check_columns, check_predicate};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
@@ -235,6 +235,12 @@ impl Relational for Revise {
         self.exprs().for_each(|e| f(Formula::Scalar(e)));
     }
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        match inputs {
+            [input] => input.moved(|c| (0..self.was.row.len()).find(|o| self.kept(*o) == Some(c))),
+            _ => Carried::Mixed,
+        }
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

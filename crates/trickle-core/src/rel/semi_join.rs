@@ -1,8 +1,8 @@
 //! ⋉ and ▷: the rows that have a partner, and the rows that have none.
 
 use super::{
-    Accumulate, Class, Consolidate, Distinct, Formula, Join, Map, Negate, Rel, Relational, Union, arity,
-    check_positive, check_predicate, join_keys,
+    Accumulate, Carried, Class, Consolidate, Distinct, Formula, Join, Map, Negate, Rel, Relational, Union,
+    arity, carried, check_positive, check_predicate, join_keys,
 };
 use crate::agg::Acc;
 use crate::delta::{Differ, Differentiate, negate, sum};
@@ -103,6 +103,9 @@ impl Relational for SemiJoin {
         f(Formula::Scalar(self.on()));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::from_left(&self.on, inputs, nodes)
+    }
     fn class(&self, inputs: &[&Node]) -> Class {
         let keys = join_keys(&self.on, inputs[0].schema().len());
         let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();

@@ -1,7 +1,8 @@
 //! INTERSECT and EXCEPT, with and without ALL.
 
 use super::{
-    Class, Distinct, Formula, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive,
+    Carried, Class, Distinct, Formula, Negate, Positive, Rel, Relational, Union, arity, carried, check_keys,
+    check_positive,
 };
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
@@ -96,6 +97,9 @@ impl Relational for SetOp {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, inputs: &[&Node]) -> Class {
         let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
         Class::PerKey { keys: vec![all.clone(), all.clone()], output: all }

@@ -1,6 +1,6 @@
 //! The only row of a scalar subquery, and whether the subquery has several rows.
 
-use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
@@ -77,6 +77,9 @@ impl Relational for Single {
     // this error is raised becomes a recompute.
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.keys == 0 {
             return Class::Global;

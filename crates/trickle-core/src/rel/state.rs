@@ -1,6 +1,6 @@
 //! A stored result, which is read instead of being recomputed.
 
-use super::{Class, Formula, Rel, Relational};
+use super::{Carried, Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
@@ -69,6 +69,10 @@ impl Relational for State {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    // Only deltas read states.
+    fn carried(&self, _: &[Carried], _: &[&Node]) -> Carried {
+        Carried::Mixed
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

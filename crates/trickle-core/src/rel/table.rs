@@ -1,6 +1,6 @@
 //! A source table: its previous rows, its current rows, or its change.
 
-use super::{Class, Formula, Rel, Relational};
+use super::{Carried, Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
@@ -128,6 +128,10 @@ impl Relational for Table {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    // Called for other tables than the one whose columns are carried.
+    fn carried(&self, _: &[Carried], _: &[&Node]) -> Carried {
+        Carried::Absent
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

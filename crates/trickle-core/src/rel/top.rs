@@ -1,8 +1,8 @@
 //! LIMIT, OFFSET, DISTINCT ON: the first rows of each partition.
 
 use super::{
-    Class, Formula, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive,
-    same,
+    Carried, Class, Formula, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, carried, check_keys,
+    check_positive, same,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
@@ -101,6 +101,9 @@ impl Relational for Top {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.partition.is_empty() {
             return Class::Global;

@@ -1,6 +1,6 @@
 //! +: the sum of relations, which is UNION ALL.
 
-use super::{Class, Formula, Rel, Relational};
+use super::{Carried, Class, Formula, Rel, Relational, carried};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
@@ -76,6 +76,10 @@ impl Relational for Union {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        let filled = inputs.iter().zip(nodes).filter(|(_, node)| !node.props().empty);
+        carried::agreed(filled.map(|(input, _)| input.clone()))
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }

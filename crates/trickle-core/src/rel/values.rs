@@ -1,6 +1,6 @@
 //! Relations of constant rows.
 
-use super::{Class, Formula, Rel, Relational};
+use super::{Carried, Class, Formula, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
@@ -83,6 +83,9 @@ impl Relational for Values {
         self.rows.iter().flatten().for_each(|e| f(Formula::Scalar(e)));
     }
 
+    fn carried(&self, _: &[Carried], _: &[&Node]) -> Carried {
+        Carried::Absent
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Leaf
     }

@@ -1,6 +1,6 @@
 //! Widening of ranges of order values to neighbouring values, for window functions whose frames count rows.
 
-use super::{Class, Formula, Rel, Relational, arity, check_keys, check_positive, same};
+use super::{Carried, Class, Formula, Rel, Relational, arity, carried, check_keys, check_positive, same};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
@@ -123,6 +123,9 @@ impl Relational for Widen {
     }
     fn formulas<'a>(&'a self, _: &mut dyn FnMut(Formula<'a>)) {}
 
+    fn carried(&self, inputs: &[Carried], _: &[&Node]) -> Carried {
+        carried::mixed(inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Global
     }

@@ -1,7 +1,9 @@
 //! Window functions: each row gets values that are computed over rows of its partition.
 
 use super::near::Near;
-use super::{Class, Formula, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
+use super::{
+    Carried, Class, Formula, Map, Rel, Relational, arity, carried, check_expr, check_keys, check_positive,
+};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
@@ -120,6 +122,9 @@ impl Relational for Window {
         self.calls().iter().for_each(|c| f(Formula::Window(c)));
     }
 
+    fn carried(&self, inputs: &[Carried], nodes: &[&Node]) -> Carried {
+        carried::by_key(&self.class(nodes), inputs)
+    }
     fn class(&self, _: &[&Node]) -> Class {
         if self.partition.is_empty() {
             return Class::Global;

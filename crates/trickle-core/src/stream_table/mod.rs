@@ -12,6 +12,7 @@ use crate::apply::Layout;
 use crate::catalog::Catalog;
 use crate::delta::{self, Differ, Keep, Kept, Rules};
 use crate::error::{Error, Result};
+use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
@@ -224,6 +225,28 @@ impl StreamTable {
         found.into_iter().map(|(def, columns)| (def, columns.into_iter().collect())).collect()
     }
 
+    /// Returns the condition by which the query selects rows of one table, over the columns of the table's
+    /// definition. Returns `None` if the query does anything else than to select rows and columns.
+    pub fn selection(&self) -> Option<Expr> {
+        let (mut node, mut conditions) = (self.query, Vec::new());
+        loop {
+            node = match self.graph.rel(node) {
+                Rel::Map(m) if m.exprs().iter().all(|e| e.as_column().is_some()) && conditions.is_empty() => {
+                    m.input()
+                }
+                Rel::Filter(f) => {
+                    conditions.push(f.predicate().clone());
+                    f.input()
+                }
+                Rel::Table(t) => {
+                    let place = |c: usize| t.columns().get(c).copied().unwrap_or(c);
+                    return Some(Expr::and(conditions).map_columns(place));
+                }
+                _ => return None,
+            };
+        }
+    }
+
     pub(crate) fn differ<'g>(&self, graph: &'g mut Graph, changed: &BTreeSet<TableId>) -> Differ<'g> {
         Differ::new(graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
             .trusting_foreign_keys(self.options.trust_foreign_keys)
@@ -243,12 +266,7 @@ impl StreamTable {
             roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
-        // An optimized plan may guarantee less about its rows than the original plan.
-        for root in &mut roots {
-            if !graph.props(*root).consolidated && !graph.props(*root).empty {
-                *root = graph.add(Consolidate::change(*root))?;
-            }
-        }
+        consolidate(&mut graph, &mut roots)?;
         Ok((graph, roots))
     }
 
@@ -276,4 +294,15 @@ impl StreamTable {
         let delta = |source| Ok((source, self.delta(&BTreeSet::from([source]))?));
         accesses(self.changing().into_iter().map(delta))
     }
+}
+
+/// Consolidates changes whose plans do not guarantee that each row occurs once. An optimized plan may guarantee
+/// less about its rows than the original plan.
+fn consolidate(graph: &mut Graph, roots: &mut [NodeId]) -> Result<()> {
+    for root in roots {
+        if !graph.props(*root).consolidated && !graph.props(*root).empty {
+            *root = graph.add(Consolidate::change(*root))?;
+        }
+    }
+    Ok(())
 }

@@ -1,12 +1,12 @@
 //! The statements of a refresh. Also the recompute of a stream table by other means: as a separate query,
 //! from a table that has the rows already, or in parts that run concurrently.
 
-use super::StreamTable;
+use super::{StreamTable, consolidate};
 use crate::apply::{
     Against, Identity, LayoutSources, Stored, StoredColumn, Summand, affected_statement, change_statement,
     difference, from_stored, full_statements, insert_statement, summands, takes_pairs,
 };
-use crate::delta::Path;
+use crate::delta::{self, Captured, Path};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId};
 use crate::opt;
@@ -79,6 +79,25 @@ impl StreamTable {
         let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
         let against = if how == Refresh::Difference { Against::Stored } else { Against::Plan };
         Ok(vec![change_statement(changed, &tables, against)])
+    }
+
+    /// Returns the statement that recomputes the part of the result that depends on rows of a table whose
+    /// changes were not captured, and applies the delta to the rest. Any source may have changed. The statement
+    /// returns the same row as the last statement of [`StreamTable::refresh`]. Returns `None` where the stored
+    /// tables do not show on which rows of the table they depend.
+    ///
+    /// # Errors
+    /// Fails if a plan breaks an operator's contract, which is a bug in a rule.
+    pub fn part(&self, captured: &Captured, sources: &dyn Sources) -> Result<Option<Statement>> {
+        let tables: Vec<&Stored> = self.layout.tables().collect();
+        let nodes: Vec<NodeId> = tables.iter().map(|t| t.node).collect();
+        let mut graph = self.graph.clone();
+        let mut differ = self.differ(&mut graph, &self.changing());
+        let Some(roots) = delta::part(&mut differ, &nodes, captured)? else { return Ok(None) };
+        let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
+        consolidate(&mut graph, &mut roots)?;
+        let changed = render_changes(&graph, &roots, &|_, _| false, sources, &self.options.profile)?;
+        Ok(Some(change_statement(changed, &tables, Against::Stored)))
     }
 
     /// Returns the statement that makes the result equal to the table `from`, which has the columns of the
@@ -186,5 +205,51 @@ impl StreamTable {
             Ok((insert_statement(table, rows), over))
         };
         parts.iter().map(insert).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::{MemoryCatalog, TableId};
+    use crate::delta::Captured;
+    use crate::stream_table::{Options, StreamTable, compile};
+
+    const TABLES: &str =
+        "CREATE TABLE e (id int, day date NOT NULL, v int); CREATE TABLE d (v int PRIMARY KEY, name text)";
+
+    fn compiled(sql: &str) -> StreamTable {
+        let catalog = MemoryCatalog::from_ddl(TABLES).unwrap();
+        compile(sql, &catalog, &Options::new("public", "st")).unwrap().incremental().unwrap()
+    }
+
+    /// Whether a part of the query's result can be recomputed where rows of other days came or went.
+    fn has_part(sql: &str) -> bool {
+        let condition = |sql: &str| compiled(&format!("SELECT * FROM e WHERE {sql}")).selection().unwrap();
+        let captured = Captured {
+            source: TableId(1),
+            stays: condition("day IS NOT NULL AND day >= '2024-01-01'::date AND day < '2024-02-01'::date"),
+            came: Some(condition("day = '2024-03-01'::date")),
+        };
+        let table = compiled(sql);
+        table.part(&captured, &table.sources_of_refreshes()).unwrap().is_some()
+    }
+
+    #[test]
+    fn a_part_is_recomputed_where_the_result_shows_the_column() {
+        assert!(has_part("SELECT id, day FROM e WHERE v > 0"));
+        assert!(has_part("SELECT day, v, count(*) AS n, sum(id) AS s FROM e GROUP BY day, v"));
+        assert!(has_part("SELECT id, day, rank() OVER (PARTITION BY day ORDER BY v) FROM e"));
+        assert!(has_part("SELECT day, name FROM e LEFT JOIN d USING (v)"));
+        assert!(has_part(
+            "SELECT name, day, max(id) FROM d JOIN e USING (v) GROUP BY name, day HAVING count(*) > 1"
+        ));
+        assert!(has_part("SELECT DISTINCT day FROM e UNION ALL SELECT day FROM e WHERE v = 1"));
+        assert!(!has_part("SELECT count(*) FROM e"));
+        assert!(!has_part("SELECT id FROM e"));
+        assert!(!has_part("SELECT v, max(day) AS day FROM e GROUP BY v"));
+        assert!(!has_part("SELECT name, day FROM d LEFT JOIN e USING (v)"));
+        assert!(!has_part("SELECT day FROM e UNION ALL SELECT date '2024-03-01'"));
+        assert!(!has_part("SELECT day FROM e WHERE day = (SELECT max(day) FROM e)"));
+        assert!(!has_part("SELECT day FROM e WHERE day < now()"));
     }
 }

@@ -105,7 +105,7 @@ pub const VARIANTS: &[Variant<'static>] = &[
 ];
 
 /// Returns `None` if the evaluation raised a data error. Other errors are bugs and are passed on.
-fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
+pub(super) fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(v) => Ok(Some(v)),
         Err(e) if e.is_data() => Ok(None),

@@ -12,6 +12,7 @@ mod exprs;
 mod foreign_keys;
 mod laws;
 mod mutants;
+mod part;
 mod plans;
 mod repro;
 mod shown;
@@ -32,6 +33,7 @@ pub use laws::{
     check_delta, check_properties, check_rewrites, delta_plan, record_changes,
 };
 pub use mutants::{FOREIGN_KEY_MUTANTS, MUTANTS, Mutant};
+pub use part::check_part;
 pub use plans::{Limits, QUERY_OPERATORS, Sample, sample};
 pub use repro::reproduction;
 pub use shown::check_shown;

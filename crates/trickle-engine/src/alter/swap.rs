@@ -451,7 +451,7 @@ async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<
     let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
     require_one(t.execute(text, &[&old.id, &table]).await.map_err(fail)?, old)?;
     // No definition has an empty fingerprint, so every reader of the former table is planned again.
-    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, keeps_plan = false, column_names = NULL, named_columns = NULL \
+    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, keeps_plan = false, column_names = NULL, named_columns = NULL, parts = NULL, stayed = NULL \
          WHERE source_relid = $1";
     t.execute(text, &[&former, &table]).await.map_err(fail)?;
     capture::remove(t, former).await?;

@@ -2,7 +2,7 @@
 //! more, or the user has switched the capture off until further notice.
 
 use super::HIDDEN;
-use crate::db::{Connection, Transaction};
+use crate::db::{Connection, Row, Transaction};
 use crate::error::{Error, Result};
 use trickle_core::vocabulary::Capture;
 
@@ -67,16 +67,7 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
 /// table's row in the catalog.
 async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Result<()> {
     let doing = "stop capturing changes";
-    let triggers = t
-        .query(
-            "SELECT g.tgrelid::regclass::text, quote_ident(g.tgname) FROM pg_trigger g \
-             JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace \
-             JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') \
-             WHERE n.nspname = $1 AND p.proname LIKE $2 AND g.tgparentid = 0 ORDER BY 1, 2",
-            &[&HIDDEN, &format!("capture\\_{source}\\_%")],
-        )
-        .await
-        .map_err(|e| Error::server(doing, e))?;
+    let mut texts = drop_triggers(t, source, &[], doing).await?;
     let objects = t
         .query(
             "SELECT 0, pg_catalog.format('DROP FUNCTION %s CASCADE', p.oid::regprocedure) FROM pg_proc p \
@@ -94,13 +85,31 @@ async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Res
         )
         .await
         .map_err(|e| Error::server(doing, e))?;
-    let mut texts: Vec<String> = triggers
-        .iter()
-        .map(|r| format!("DROP TRIGGER {} ON {}", r.get::<String>(1), r.get::<String>(0)))
-        .collect();
     texts.extend(objects.iter().map(|r| r.get::<String>(1)));
     texts.extend([forgotten, unmark(source)]);
     t.as_catalog_owner(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+}
+
+/// Returns the statements that drop the triggers of a buffer on all tables except for `stay`. Triggers on
+/// tables of other roles are left out.
+pub(super) async fn drop_triggers(
+    t: &dyn Connection,
+    source: u32,
+    stay: &[u32],
+    doing: &str,
+) -> Result<Vec<String>> {
+    let triggers = t
+        .query(
+            "SELECT g.tgrelid::regclass::text, quote_ident(g.tgname) FROM pg_trigger g \
+             JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace \
+             JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') \
+             WHERE n.nspname = $1 AND p.proname LIKE $2 AND g.tgparentid = 0 AND g.tgrelid <> ALL ($3) ORDER BY 1, 2",
+            &[&HIDDEN, &format!("capture\\_{source}\\_%"), &stay.to_vec()],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let text = |r: &Row| format!("DROP TRIGGER {} ON {}", r.get::<String>(1), r.get::<String>(0));
+    Ok(triggers.iter().map(text).collect())
 }
 
 /// Returns the statement that deletes the marks of changes of a table that were not captured. The caller has

@@ -162,14 +162,14 @@ pub(super) async fn note_without(
         buffer.paired_by().iter().filter_map(|c| attnums.get(*c)).map(|n| i64::from(*n)).collect();
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
-         schema_fingerprint, triggers_fingerprint, relied, paired, children) \
+         schema_fingerprint, triggers_fingerprint, relied, paired, children, parts) \
          VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1, 32767::int2, $8), pgtrickle.triggers_fingerprint($1, $8), \
          pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[], $8), $7::int2[], \
-         ARRAY(SELECT unnest(pgtrickle.children($1)) EXCEPT SELECT unnest($8::oid[]) ORDER BY 1)) \
+         ARRAY(SELECT unnest(pgtrickle.children($1)) EXCEPT SELECT unnest($8::oid[]) ORDER BY 1), pgtrickle.parts($1, true, $8)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
-         relied = excluded.relied, paired = excluded.paired, children = excluded.children",
+         relied = excluded.relied, paired = excluded.paired, children = excluded.children, parts = excluded.parts",
         &[
             &buffer.table().id.0,
             &mode.name(),

@@ -201,8 +201,9 @@ impl Design {
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
-                 columns_used, schema_fingerprint, read_through, row_security, column_names, named_columns, relied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-                 $10::text::text[], $11::text::int2[], CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.relied($2, pgtrickle.numbers($2, $6)) END)",
+                 columns_used, schema_fingerprint, read_through, row_security, column_names, named_columns, relied, parts) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
+                 $10::text::text[], $11::text::int2[], CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.relied($2, pgtrickle.numbers($2, $6)) END, \
+                 CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.parts($2, false) END)",
                 &[
                     &id,
                     &d.oid,

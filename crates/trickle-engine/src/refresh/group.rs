@@ -109,6 +109,7 @@ impl<C: RefreshDriver> Trickle<C> {
                 definition: Some(e.definition.as_str().into()),
                 polled: options.polls(e),
                 unseen: e.unseen(),
+                part: e.part(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 kept_by: kept_by(e, options),
                 settings: e.in_force.clone(),

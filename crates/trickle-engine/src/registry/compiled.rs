@@ -1,6 +1,6 @@
 //! Compiles the stored query of a stream table into the program that refreshes run.
 
-use super::{Entry, shown};
+use super::{Dependency, Entry, shown};
 use crate::catalog::{self, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Connection, Row};
@@ -9,6 +9,8 @@ use crate::immediate;
 use std::sync::Arc;
 use trickle_core::apply::Identity;
 use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::delta::Captured;
+use trickle_core::expr::Expr;
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Relation};
 use trickle_core::sql::{Ident, Profile, Qualified};
@@ -90,10 +92,68 @@ pub(crate) async fn compile_entry(
                 return recompute(db, e, &key).await;
             }
         }
-        return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
+        let program = match e.in_part().next() {
+            Some(d) => in_part(db, e, d, &table, &options).await?,
+            None => Compiled::new(table.clone()),
+        };
+        return Ok(Runnable { program: Arc::new(program), table: Some(table) });
     }
     let key = key_of(db, e.relation.id, false).await?;
     recompute(db, e, &key).await
+}
+
+/// Returns the program of a stream table some of whose changes were not captured: those of partitions of `d`
+/// that came or went. The program recomputes the part of the result that depends on these partitions, if it
+/// can.
+async fn in_part(
+    db: &dyn Connection,
+    e: &Entry,
+    d: &Dependency,
+    table: &Arc<StreamTable>,
+    options: &Options,
+) -> Result<Compiled> {
+    let whole = || Compiled::new(table.clone());
+    if e.in_part().count() > 1 {
+        return Ok(whole());
+    }
+    let rows =
+        db.query("SELECT part, condition FROM pgtrickle.part_conditions($1)", &[&d.relation.id.0]).await;
+    let rows = rows.map_err(|err| Error::server("read the bounds of partitions", err))?;
+    let (mut stayed, mut came) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let Some(condition) = row.get::<Option<String>>(1) else { return Ok(whole()) };
+        let known = d.stayed.iter().flatten().any(|part| *part == row.get::<String>(0));
+        if known { &mut stayed } else { &mut came }.push(format!("({condition})"));
+    }
+    let Some(stays) = any_of(db, e, d, &stayed, options).await? else { return Ok(whole()) };
+    let came = match came.as_slice() {
+        [] => None,
+        all => match any_of(db, e, d, all, options).await? {
+            Some(condition) => Some(condition),
+            None => return Ok(whole()),
+        },
+    };
+    let captured = Captured { source: d.relation.id, stays, came };
+    Ok(whole().with_part(captured)?.unwrap_or_else(whole))
+}
+
+/// Returns the condition that one of `conditions` is true for a row of `d`. Returns `None` if there are none,
+/// or if the core does not know a function or an operator in them.
+async fn any_of(
+    db: &dyn Connection,
+    e: &Entry,
+    d: &Dependency,
+    conditions: &[String],
+    options: &Options,
+) -> Result<Option<Expr>> {
+    if conditions.is_empty() {
+        return Ok(None);
+    }
+    let from = Qualified::new(&d.relation.schema, &d.relation.name);
+    let parsed = parse_query(&format!("SELECT * FROM {from} WHERE {}", conditions.join(" OR ")))?;
+    let mut catalog = PgCatalog::under(e.path());
+    let verdict = catalog::compile(db, &mut catalog, &parsed, options).await?;
+    Ok(verdict.incremental().and_then(|t| t.selection()))
 }
 
 /// Returns a program that runs the text of the query, and tells rows apart by the columns `key`.

@@ -58,7 +58,7 @@ SELECT l.*, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.rel
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
-    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false), d.relied IS NOT NULL, d.relied[4], d.relied[5], d.keeps_plan
+    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false), d.relied IS NOT NULL, d.relied[4], d.relied[5], d.keeps_plan, d.stayed
 FROM listed l LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -117,6 +117,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
             false => None,
         },
         keeps_plan: r.get(READ + 14),
+        stayed: r.get(READ + 15),
     })
 }
 

@@ -622,6 +622,77 @@ COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[], oid[]) IS 'The pro
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN keeps_plan bool NOT NULL DEFAULT false;
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan relies only on the keys and the columns without NULL that are in relied. The stored rows from which the plan goes on need not satisfy constraints that were added since.';
 
+-- The partitions of a table that hold rows, as one text for each. The text begins with the oid, and changes if the partition is detached and
+-- attached again, or if its generated columns change; with `triggers`, also if a trigger of the change buffer changes on it or above it. The
+-- first element of the result stands for everything else that plans, or triggers, rely on in the table. The tables in `without` do not count
+-- as partitions. The result is NULL for a table that is not partitioned or has many partitions, and where a default partition or a foreign
+-- table takes rows: the rows of a default partition are those that no other partition takes.
+CREATE FUNCTION pgtrickle.parts(source oid, triggers bool, without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    leaves text[];
+    unfit bool;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = source AND p.partdefid = 0) THEN
+        RETURN NULL;
+    END IF;
+    WITH RECURSIVE own(table_oid, made) AS MATERIALIZED (
+        SELECT g.tgrelid, string_agg(concat_ws(' ', g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.tgname)
+        FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE triggers AND p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
+        GROUP BY g.tgrelid
+    ), tree(child, made) AS (
+        SELECT source, NULL::text
+        UNION ALL SELECT h.inhrelid, concat_ws(E'\n', tree.made, h.inhrelid, h.xmin, (SELECT string_agg(d.adbin::text, ',' ORDER BY d.adnum)
+                FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+                WHERE d.adrelid = h.inhrelid AND a.attgenerated <> ''), (SELECT own.made FROM own WHERE own.table_oid = h.inhrelid)) COLLATE "default"
+            FROM tree JOIN pg_inherits h ON h.inhparent = tree.child WHERE h.inhrelid <> ALL (without) AND NOT h.inhdetachpending
+    )
+    SELECT array_agg(CASE WHEN c.oid = source
+            THEN md5(concat_ws(E'\n', pgtrickle.fingerprint(source, 32767::int2, pgtrickle.children(source)), (SELECT own.made FROM own WHERE own.table_oid = source)))
+            ELSE format('%s %s', c.oid, md5(tree.made)) END ORDER BY c.oid <> source, c.oid) FILTER (WHERE c.oid = source OR c.relkind = 'r'),
+        bool_or(c.relkind NOT IN ('r', 'p') OR coalesce(p.partdefid, 0) <> 0) OR count(*) > 512
+        INTO leaves, unfit
+    FROM tree JOIN pg_class c ON c.oid = tree.child LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid;
+    RETURN CASE WHEN NOT unfit THEN leaves END;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.parts(oid, bool, oid[]) IS 'The partitions of a table that hold rows, each as a text that changes with the partition; first a text for the table itself.';
+
+-- The partitions of a table as pgtrickle.parts returns them, each with the condition that all of its rows fulfil and no other row of the
+-- table. The condition is written in the same way under all settings of the session.
+CREATE FUNCTION pgtrickle.part_conditions(source oid) RETURNS TABLE (part text, condition text) LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3 SET TimeZone = 'UTC'
+SET bytea_output = hex SET standard_conforming_strings = on SET quote_all_identifiers = off AS $$
+BEGIN
+    RETURN QUERY SELECT u.part, pg_get_partition_constraintdef(split_part(u.part, ' ', 1)::oid)
+        FROM unnest((pgtrickle.parts(source, false))[2:]) u(part);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.part_conditions(oid) IS 'The partitions of a table as pgtrickle.parts returns them, each with the condition of its rows.';
+
+-- The partitions of a table all of whose changes are in its change buffer: those for which the triggers were made, and which have stayed
+-- since. NULL where the triggers may have missed other changes. The caller has locked the table and its partitions against writers.
+CREATE FUNCTION pgtrickle.captured_parts(source oid) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now text[] := pgtrickle.parts(source, true);
+    b pgtrickle.pgt_buffers;
+BEGIN
+    SELECT * INTO b FROM pgtrickle.pgt_buffers WHERE source_relid = source AND capture = 'ON';
+    IF b.parts[1] = now[1]
+        AND to_regclass(format('pgtrickle_changes.changes_%s_%s', source, b.segments->-1->>'number')) IS NOT NULL
+        AND NOT (b.trigger_mode <> 'ROW' AND pgtrickle.is_subscribed(source))
+        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = source AND m.pgt_id IS NULL
+            AND m.reason <> 'it has partitions or children that its triggers were not made for')
+    THEN
+        RETURN ARRAY(SELECT split_part(u.part, ' ', 1)::oid FROM unnest(b.parts[2:]) u(part) WHERE u.part = ANY (now) ORDER BY 1);
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.captured_parts(oid) IS 'The partitions of a table all of whose changes are in its change buffer; NULL where other changes may be missing.';
+
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -648,6 +719,11 @@ ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'The properties of the source that the stream table relies on (pgtrickle.relied); NULL where they were not noted.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired int2[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.paired IS 'The key, as attribute numbers, by which the triggers of the change buffer pair old and new rows.';
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN parts text[], ADD COLUMN stayed text[];
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.parts IS 'The partitions of the source for which the stream table was planned (pgtrickle.parts); NULL where they were not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.stayed IS 'The partitions of the source of which all changes since the last refresh were captured, where some changes of others were not; NULL: all changes were captured.';
+ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN parts text[];
+COMMENT ON COLUMN pgtrickle.pgt_buffers.parts IS 'The partitions for which the triggers of the change buffer were made (pgtrickle.parts); NULL where they were not noted.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN children oid[];
 COMMENT ON COLUMN pgtrickle.pgt_buffers.children IS 'The partitions and children, on every level, that the triggers of the change buffer were made for; NULL where they were not noted.';
 UPDATE pgtrickle.pgt_buffers SET children = pgtrickle.children(source_relid);
@@ -732,7 +808,7 @@ BEGIN
                 o.relowner), current_user, CASE WHEN s.refresh_mode = 'FULL' OR EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = s.pgt_relid AND g.tgconstrrelid <> 0)
                 THEN pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL') END, o.relhasrules,
             CASE s.refresh_mode WHEN 'IMMEDIATE' THEN pgtrickle.rights_of(s.pgt_id)::text END,
-            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged, d.stayed)
                 ORDER BY d.source_relid)
              FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
              WHERE d.pgt_id = s.pgt_id))::text)

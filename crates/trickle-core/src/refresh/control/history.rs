@@ -1,9 +1,9 @@
 //! The statements at the end of a refresh: storing the frontier, and writing history.
 
-use super::statement;
+use super::{array, statement};
 use crate::cost::Model;
 use crate::refresh::facts::Facts;
-use crate::refresh::plan::Request;
+use crate::refresh::plan::{Member, Request};
 use crate::refresh::report::{MemberReport, Phases};
 use crate::refresh::{Kind, Phase, Statement, Value};
 use crate::vocabulary::Initiator;
@@ -63,6 +63,17 @@ pub(in crate::refresh) fn store_frontier(json: &str, models: &[Learnt]) -> State
     let mut s = statement(Kind::Frontier, Phase::Cleanup, STORE_FRONTIER);
     s.params = vec![Value::text(json), Value::text(models)];
     s
+}
+
+/// Builds the statement after which all changes of the sources of these members count as captured. Returns
+/// `None` if they did so before. A stored frontier counts all changes, captured or not.
+pub(in crate::refresh) fn forget_parts(members: &[Member]) -> Option<Statement> {
+    let parts = members.iter().filter(|m| m.part.is_some()).map(|m| &m.id);
+    let ids = array(parts);
+    let text = format!(
+        "UPDATE pgtrickle.pgt_dependencies SET stayed = NULL WHERE pgt_id = ANY ({ids}) AND stayed IS NOT NULL"
+    );
+    members.iter().any(|m| m.part.is_some()).then(|| statement(Kind::Frontier, Phase::Cleanup, text))
 }
 
 /// Builds the statement that writes history. Time that was spent once for all members counts for each member.

@@ -20,7 +20,7 @@ const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid
 /// rows. The statement that then reads the buffer reports the error.
 pub fn glance_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
-    let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
+    let may_differ = |m: &&Reader<'_>| m.timed || m.part || (m.polled && m.unseen);
     let mut always: BTreeSet<i64> = members.iter().filter(may_differ).map(|m| m.id).collect();
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
     let mut views: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -10,7 +10,7 @@ mod look;
 
 pub use counted::{PENDING, pending_text, size, stored_frontiers};
 pub use decide::decide_text;
-pub(in crate::refresh) use history::{Learnt, record, store_frontier};
+pub(in crate::refresh) use history::{Learnt, forget_parts, record, store_frontier};
 pub use history::{record_failure, record_skip};
 pub use look::{glance_text, peek_text};
 

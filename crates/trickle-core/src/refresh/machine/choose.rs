@@ -34,6 +34,9 @@ impl Machine {
         } else if member.program.reads_clock() && facts.then.is_none() {
             action = Action::Reinitialize;
             Some("it is not known of which time it is".to_string())
+        } else if let Some(why) = member.part.as_deref().filter(|_| !member.program.takes_part()) {
+            action = Action::Reinitialize;
+            Some(why.to_string())
         } else if self.plan.request.full {
             Some("a full refresh was asked for".to_string())
         } else if let Some(why) = self.must_recompute.get(&member.id) {
@@ -47,6 +50,15 @@ impl Machine {
         let ways = facts.ways(member.program.strategies());
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
+            if let Some(why) = &member.part {
+                let decision = Decision {
+                    strategy: Strategy::Part,
+                    predicted_ms: 0.0,
+                    reason: why.to_string(),
+                    alternatives: Vec::new(),
+                };
+                return (Action::Reinitialize, decision, inputs);
+            }
             // Rows that change by the passing of time alone are not counted, so the choice assumes at least
             // one such row.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };

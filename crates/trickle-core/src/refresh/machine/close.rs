@@ -64,6 +64,7 @@ impl Machine {
             batch.extend(control::require_sources(&self.plan));
             batch.extend(self.plan.request.lease.map(control::hold_lease));
             batch.push(control::store_frontier(&json, &self.learnt()));
+            batch.extend(control::forget_parts(&self.plan.members));
             if self.wrote() {
                 let facts = |id: i64| self.facts.get(&id);
                 batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));

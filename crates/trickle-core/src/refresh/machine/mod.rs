@@ -10,6 +10,7 @@ use super::facts::{self, Facts, Now, give_up};
 use super::plan::{Plan, Template, Transaction};
 use super::report::{Action, Failure, MemberReport, Phases};
 use super::{Answer, Kind, Outcome, Phase, Setting, Statement, Step};
+use crate::cost::Strategy;
 use crate::frontier::Frontier;
 use crate::server_error::ServerError;
 use std::collections::BTreeMap;
@@ -209,7 +210,7 @@ impl Machine {
             }
             self.reports.push(MemberReport::new(member.id, &member.relation, action, decision, inputs));
             if action != Action::NoData {
-                let guarded = action == Action::Differential;
+                let guarded = action == Action::Differential || strategy == Strategy::Part;
                 return self.apply(&member, strategy, guarded, Vec::new());
             }
             self.at += 1;

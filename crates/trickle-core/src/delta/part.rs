@@ -1,0 +1,125 @@
+//! The recompute of a part of a result, where rows of one table came or went without being captured.
+//!
+//! Let `p` be a condition over columns of the table R, such that all changes of rows with `p` were captured, and
+//! nothing is known of other changes. Let the query have these columns in its result ([`carried`]), so that
+//! `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Then the change of the result is `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`, where `q`
+//! is a condition that all present rows without `p` fulfil, and no others. The stored result is Q, so no former
+//! row of the table is needed.
+
+use super::{Differ, negate, sum};
+use crate::error::Result;
+use crate::expr::{Expr, Volatility};
+use crate::graph::{Graph, NodeId};
+use crate::hash::FastMap;
+use crate::rel::{Carried, Consolidate, Filter, Rel, State, carried};
+use crate::table::TableId;
+
+/// The rows of a table whose changes were captured, and the present rows besides. The conditions read the
+/// columns of the table's definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// The table.
+    pub source: TableId,
+    /// The condition `p`: all changes of rows that fulfil it were captured.
+    pub stays: Expr,
+    /// The condition `q`, which all other present rows fulfil, and no captured row. `None` if there are none.
+    pub came: Option<Expr>,
+}
+
+impl Captured {
+    /// Returns the columns that the conditions read. Returns `None` if the conditions can raise, or can
+    /// distinguish equal values.
+    fn columns(&self) -> Option<Vec<usize>> {
+        let conditions = || std::iter::once(&self.stays).chain(&self.came);
+        let tells =
+            |e: &Expr| e.volatility() == Volatility::Immutable && !e.can_raise() && e.respects_equality();
+        if !conditions().all(tells) {
+            return None;
+        }
+        let mut columns: Vec<usize> = conditions().flat_map(Expr::columns).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        Some(columns)
+    }
+}
+
+/// Returns the changes of the stored results `nodes`, by recomputing the parts that depend on rows without `p`.
+/// A node comes after the nodes that it reads. Returns `None` if a result depends on these rows otherwise, or if
+/// the time may change it.
+///
+/// # Errors
+/// Errors of [`Graph::add`].
+pub fn part(differ: &mut Differ<'_>, nodes: &[NodeId], captured: &Captured) -> Result<Option<Vec<NodeId>>> {
+    let Some(columns) = captured.columns() else { return Ok(None) };
+    let timed = |n: &NodeId| differ.graph.props(*n).sources.contains(&TableId::CLOCK);
+    if nodes.iter().any(timed) {
+        return Ok(None);
+    }
+    let mut places = FastMap::default();
+    for n in nodes {
+        match carried(differ.graph, *n, captured.source, &columns) {
+            Carried::At(found) => places.insert(*n, found),
+            Carried::Absent => None,
+            Carried::Mixed => return Ok(None),
+        };
+    }
+    let shown = Shown { captured, columns, places };
+    let mut changes = Vec::new();
+    for node in nodes {
+        let delta = differ.stored_delta(*node)?;
+        changes.push(shown.change(differ.graph, *node, delta)?);
+    }
+    Ok(Some(changes))
+}
+
+/// The places of the columns of the conditions in stored results.
+struct Shown<'c> {
+    captured: &'c Captured,
+    columns: Vec<usize>,
+    /// The places by stored result. A stored result that is missing does not depend on the table.
+    places: FastMap<NodeId, Vec<usize>>,
+}
+
+impl Shown<'_> {
+    /// Returns a condition over columns at these places, which is true or false.
+    fn over(&self, condition: &Expr, places: &[usize]) -> Expr {
+        let place = |c: usize| self.columns.iter().position(|of| *of == c).map_or(c, |i| places[i]);
+        condition.map_columns(place).is_true()
+    }
+
+    /// Returns the change of the stored result of `node`, whose delta is `delta`.
+    fn change(&self, graph: &mut Graph, node: NodeId, delta: NodeId) -> Result<NodeId> {
+        let Some(places) = self.places.get(&node) else { return Ok(delta) };
+        let state = State::new(graph, node);
+        let state = graph.add(state)?;
+        let gone = self.over(&self.captured.stays, places).negated();
+        let gone = graph.add(Filter::new(state, gone))?;
+        let mut parts = vec![self.within(graph, delta)?, negate(graph, gone)?];
+        if let Some(came) = &self.captured.came {
+            let came = self.over(came, places);
+            parts.push(graph.add(Filter::new(node, came))?);
+        }
+        let all = sum(graph, node, parts)?;
+        graph.add(Consolidate::change(all))
+    }
+
+    /// Returns the plan `delta` over the rows of the table that fulfil `p`, and over the stored rows that
+    /// depend on these.
+    fn within(&self, graph: &mut Graph, delta: NodeId) -> Result<NodeId> {
+        graph.rebuild(delta, |g, _, rel| {
+            let condition = match &rel {
+                Rel::Table(t) if t.def().id == self.captured.source => {
+                    let place = |c: usize| t.columns().iter().position(|read| *read == c).unwrap_or(c);
+                    self.captured.stays.map_columns(place).is_true()
+                }
+                Rel::State(s) => match self.places.get(&s.of()) {
+                    Some(places) => self.over(&self.captured.stays, places),
+                    None => return g.add(rel),
+                },
+                _ => return g.add(rel),
+            };
+            let rows = g.add(rel)?;
+            g.add(Filter::new(rows, condition))
+        })
+    }
+}
