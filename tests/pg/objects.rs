@@ -114,6 +114,9 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.view_text",
         "gives the text of a view, and a random one where it would have to wait",
     ),
+    ("function pgtrickle.parts", "tells which partitions of a source stayed, as texts that change with them"),
+    ("function pgtrickle.part_conditions", "tells which rows of a source are in which partition"),
+    ("function pgtrickle.captured_parts", "tells which partitions of a source were captured in full"),
     ("function pgtrickle.new_partitions", "tells the new partitions of a source, if their rows are a delta"),
     (
         "function pgtrickle.leaving_partitions",
