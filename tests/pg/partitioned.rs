@@ -454,6 +454,10 @@ fn a_part_alone_is_recomputed_where_partitions_come_and_go() {
                 "CREATE TABLE e5 PARTITION OF e FOR VALUES FROM ('2024-05-01') TO ('2024-06-01'); INSERT INTO e VALUES (3000, '2024-05-02', 1); DROP TABLE e5; \
                  UPDATE e SET id = id + 3 WHERE day = '2024-03-08'",
                 "CREATE TABLE e6 PARTITION OF e FOR VALUES FROM ('2024-06-01') TO ('2024-07-01')",
+                "CREATE TABLE rest PARTITION OF e DEFAULT; INSERT INTO e VALUES (4000, '2025-01-01', 1), (4001, '2025-02-01', 2)",
+                "DELETE FROM e WHERE day = '2025-01-01'; CREATE TABLE e7 PARTITION OF e FOR VALUES FROM ('2025-01-01') TO ('2025-02-01'); \
+                 INSERT INTO e VALUES (4003, '2025-01-01', 2); UPDATE e SET v = 3 WHERE id = 4001; DROP TABLE e6",
+                "DROP TABLE e7; INSERT INTO e VALUES (4006, '2025-01-01', 2)",
             ] {
                 for text in change.split("; ") {
                     run(&s, text).await;

@@ -13,12 +13,12 @@ use trickle_core::vocabulary::Capture;
 
 /// Notes for the readers of table `$1` which partitions stayed: those in `$2` that the reader knew. Returns
 /// the readers that can continue from their rows. Their plans were made for the same table with other
-/// partitions.
+/// partitions. A default partition never counts as one that stayed, since its bounds may have changed.
 const STAYED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET parts = now.parts, schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END),
     stayed = ARRAY(SELECT u.part FROM unnest(coalesce(d.stayed, d.parts[2:])) u(part)
-        WHERE u.part = ANY (now.parts) AND split_part(u.part, ' ', 1)::oid = ANY ($2) ORDER BY 1)
+        WHERE u.part = ANY (now.parts) AND u.part NOT LIKE '% others' AND split_part(u.part, ' ', 1)::oid = ANY ($2) ORDER BY 1)
 FROM pgtrickle.pgt_stream_tables s, (SELECT pgtrickle.parts($1, false)) now(parts)
 WHERE d.source_relid = $1 AND s.pgt_id = d.pgt_id AND s.refresh_mode = 'DIFFERENTIAL' AND s.is_populated AND NOT s.needs_reinit
     AND d.parts[1] = now.parts[1]

@@ -625,15 +625,15 @@ COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan rel
 -- The partitions of a table that hold rows, as one text for each. The text begins with the oid, and changes if the partition is detached and
 -- attached again, or if its generated columns change; with `triggers`, also if a trigger of the change buffer changes on it or above it. The
 -- first element of the result stands for everything else that plans, or triggers, rely on in the table. The tables in `without` do not count
--- as partitions. The result is NULL for a table that is not partitioned or has many partitions, and where a default partition or a foreign
--- table takes rows: the rows of a default partition are those that no other partition takes.
+-- as partitions. The text of a default partition ends with "others": its bounds change with those of all other partitions. The result is NULL
+-- for a table that is not partitioned, or has many partitions or a foreign one.
 CREATE FUNCTION pgtrickle.parts(source oid, triggers bool, without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     leaves text[];
     unfit bool;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = source AND p.partdefid = 0) THEN
+    IF NOT EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = source) THEN
         RETURN NULL;
     END IF;
     WITH RECURSIVE own(table_oid, made) AS MATERIALIZED (
@@ -641,19 +641,20 @@ BEGIN
         FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
         WHERE triggers AND p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
         GROUP BY g.tgrelid
-    ), tree(child, made) AS (
-        SELECT source, NULL::text
-        UNION ALL SELECT h.inhrelid, concat_ws(E'\n', tree.made, h.inhrelid, h.xmin, (SELECT string_agg(d.adbin::text, ',' ORDER BY d.adnum)
+    ), tree(child, has_others, made) AS (
+        SELECT source, false, NULL::text
+        UNION ALL SELECT h.inhrelid, tree.has_others OR p.partdefid = h.inhrelid, concat_ws(E'\n', tree.made, h.inhrelid, h.xmin, (SELECT string_agg(d.adbin::text, ',' ORDER BY d.adnum)
                 FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
                 WHERE d.adrelid = h.inhrelid AND a.attgenerated <> ''), (SELECT own.made FROM own WHERE own.table_oid = h.inhrelid)) COLLATE "default"
-            FROM tree JOIN pg_inherits h ON h.inhparent = tree.child WHERE h.inhrelid <> ALL (without) AND NOT h.inhdetachpending
+            FROM tree JOIN pg_inherits h ON h.inhparent = tree.child JOIN pg_partitioned_table p ON p.partrelid = tree.child
+            WHERE h.inhrelid <> ALL (without) AND NOT h.inhdetachpending
     )
     SELECT array_agg(CASE WHEN c.oid = source
             THEN md5(concat_ws(E'\n', pgtrickle.fingerprint(source, 32767::int2, pgtrickle.children(source)), (SELECT own.made FROM own WHERE own.table_oid = source)))
-            ELSE format('%s %s', c.oid, md5(tree.made)) END ORDER BY c.oid <> source, c.oid) FILTER (WHERE c.oid = source OR c.relkind = 'r'),
-        bool_or(c.relkind NOT IN ('r', 'p') OR coalesce(p.partdefid, 0) <> 0) OR count(*) > 512
+            ELSE format('%s %s', c.oid, CASE WHEN tree.has_others THEN 'others' ELSE md5(tree.made) END) END ORDER BY c.oid <> source, c.oid) FILTER (WHERE c.oid = source OR c.relkind = 'r'),
+        bool_or(c.relkind NOT IN ('r', 'p')) OR count(*) > 512
         INTO leaves, unfit
-    FROM tree JOIN pg_class c ON c.oid = tree.child LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid;
+    FROM tree JOIN pg_class c ON c.oid = tree.child;
     RETURN CASE WHEN NOT unfit THEN leaves END;
 END
 $$;
