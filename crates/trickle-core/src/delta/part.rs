@@ -1,10 +1,11 @@
 //! The recompute of a part of a result, where rows of one table came or went without being captured.
 //!
-//! Let `p` be a condition over columns of the table R, such that all changes of rows with `p` were captured, and
-//! nothing is known of other changes. Let the query have these columns in its result ([`carried`]), so that
-//! `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Then the change of the result is `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`, where `q`
-//! is a condition that all present rows without `p` fulfil, and no others. The stored result is Q, so no former
-//! row of the table is needed.
+//! Let `p` be a condition over columns of the table R, such that all changes of rows with `p` were captured,
+//! and nothing is known of other changes. Let the query have these columns in its result ([`carried`]), so
+//! that
+//! `Q(R) = Q(σ_p(R)) + Q(σ_¬p(R))`. Then the change of the result is `ΔQ(σ_p(R)) + σ_q(Q′) − σ_¬p(Q)`, where
+//! `q` is a condition that all present rows without `p` fulfil, and no others. The stored result is Q, so no
+//! former row of the table is needed.
 
 use super::{Differ, negate, sum};
 use crate::error::Result;
@@ -43,9 +44,9 @@ impl Captured {
     }
 }
 
-/// Returns the changes of the stored results `nodes`, by recomputing the parts that depend on rows without `p`.
-/// A node comes after the nodes that it reads. Returns `None` if a result depends on these rows otherwise, or if
-/// the time may change it.
+/// Returns the changes of the stored results `nodes`, by recomputing the parts that depend on rows without
+/// `p`. A node comes after the nodes that it reads. Returns `None` if a result depends on these rows
+/// otherwise, or if the time may change it.
 ///
 /// # Errors
 /// Errors of [`Graph::add`].

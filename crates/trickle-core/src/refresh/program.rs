@@ -65,15 +65,15 @@ impl Compiled {
         Compiled { table, ways, captured: None, printed: Mutex::default() }
     }
 
-    /// Adds the strategy [`Strategy::Part`], for changes of a source that were captured in part. Returns `None`
-    /// if the strategy is impossible.
+    /// Adds the strategy [`Strategy::Part`], for changes of a source that were captured in part. Returns
+    /// `None` if the strategy is impossible.
     ///
     /// # Errors
     /// The errors of [`StreamTable::part`].
     pub fn with_part(self, captured: Captured) -> Result<Option<Compiled>> {
         let sources = self.table.sources_of_refreshes();
         let possible = self.table.part(&captured, &sources)?.is_some();
-        Ok(possible.then(|| Compiled { captured: Some(captured), ..self }))
+        Ok(possible.then_some(Compiled { captured: Some(captured), ..self }))
     }
 
     /// Returns the stream table.

@@ -1,5 +1,5 @@
-//! The way of a table's columns through a plan, which tells which rows of a result depend on which rows of the
-//! table.
+//! The way of a table's columns through a plan, which tells which rows of a result depend on which rows of
+//! the table.
 
 use super::{Class, Rel, join_keys};
 use crate::expr::Expr;
@@ -17,8 +17,8 @@ use crate::table::TableId;
 pub enum Carried {
     /// The result does not depend on the table.
     Absent,
-    /// The places of the chosen columns in the result. Each row of the result has there the values of the rows
-    /// of the table that it was computed from.
+    /// The places of the chosen columns in the result. Each row of the result has there the values of the
+    /// rows of the table that it was computed from.
     At(Vec<usize>),
     /// A row of the result may depend on rows of the table with other values.
     Mixed,

@@ -296,8 +296,8 @@ impl StreamTable {
     }
 }
 
-/// Consolidates changes whose plans do not guarantee that each row occurs once. An optimized plan may guarantee
-/// less about its rows than the original plan.
+/// Consolidates changes whose plans do not guarantee that each row occurs once. An optimized plan may
+/// guarantee less about its rows than the original plan.
 fn consolidate(graph: &mut Graph, roots: &mut [NodeId]) -> Result<()> {
     for root in roots {
         if !graph.props(*root).consolidated && !graph.props(*root).empty {

@@ -82,9 +82,9 @@ impl StreamTable {
     }
 
     /// Returns the statement that recomputes the part of the result that depends on rows of a table whose
-    /// changes were not captured, and applies the delta to the rest. Any source may have changed. The statement
-    /// returns the same row as the last statement of [`StreamTable::refresh`]. Returns `None` where the stored
-    /// tables do not show on which rows of the table they depend.
+    /// changes were not captured, and applies the delta to the rest. Any source may have changed. The
+    /// statement returns the same row as the last statement of [`StreamTable::refresh`]. Returns `None` where
+    /// the stored tables do not show on which rows of the table they depend.
     ///
     /// # Errors
     /// Fails if a plan breaks an operator's contract, which is a bug in a rule.

@@ -13,9 +13,9 @@ use crate::rel::{Rel, Table};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Checks the law of [`delta::part`] for every column of every table that the query reads. The changes of rows
-/// with one value in the column are captured. All other rows of the table come or go without being captured.
-/// Returns whether the query shows such a column.
+/// Checks the law of [`delta::part`] for every column of every table that the query reads. The changes of
+/// rows with one value in the column are captured. All other rows of the table come or go without being
+/// captured. Returns whether the query shows such a column.
 ///
 /// # Errors
 /// Fails with the violation, or if a plan breaks an operator's contract.

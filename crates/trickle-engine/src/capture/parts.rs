@@ -1,6 +1,6 @@
-//! Follows partitions that came or went while nobody captured their rows. The triggers are made again, and the
-//! buffer keeps the changes of all other partitions. Readers note which partitions stayed, and recompute the
-//! part of their result that depends on others.
+//! Follows partitions that came or went while nobody captured their rows. The triggers are made again, and
+//! the buffer keeps the changes of all other partitions. Readers note which partitions stayed, and recompute
+//! the part of their result that depends on others.
 
 use super::removal::{drop_triggers, unmark};
 use super::stored::{Captured, attnums, fresh, knowing, note, read, require_known};
