@@ -2,12 +2,11 @@
 
 use super::plan::{Bind, Program, ReaderView, Template, Windows, Yield};
 use crate::cost::Strategy;
-use crate::delta::Captured;
 use crate::error::{Error, Result};
 use crate::expr::Moment;
 use crate::sql::ast::{Param, Statement};
 use crate::sql::{Expecting, print};
-use crate::stream_table::{Refresh, StreamTable};
+use crate::stream_table::{Captured, Refresh, StreamTable};
 use crate::table::TableId;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

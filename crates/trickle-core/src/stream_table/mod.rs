@@ -5,6 +5,7 @@ mod ddl;
 mod drawn;
 mod refresh;
 
+pub use crate::delta::Captured;
 pub use refresh::Refresh;
 
 use crate::access::{Access, accesses};

@@ -1,12 +1,12 @@
 //! The statements of a refresh. Also the recompute of a stream table by other means: as a separate query,
 //! from a table that has the rows already, or in parts that run concurrently.
 
-use super::{StreamTable, consolidate};
+use super::{Captured, StreamTable, consolidate};
 use crate::apply::{
     Against, Identity, LayoutSources, Stored, StoredColumn, Summand, affected_statement, change_statement,
     difference, from_stored, full_statements, insert_statement, summands, takes_pairs,
 };
-use crate::delta::{self, Captured, Path};
+use crate::delta::{self, Path};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId};
 use crate::opt;
@@ -211,8 +211,7 @@ impl StreamTable {
 #[cfg(test)]
 mod tests {
     use crate::catalog::{MemoryCatalog, TableId};
-    use crate::delta::Captured;
-    use crate::stream_table::{Options, StreamTable, compile};
+    use crate::stream_table::{Captured, Options, StreamTable, compile};
 
     const TABLES: &str =
         "CREATE TABLE e (id int, day date NOT NULL, v int); CREATE TABLE d (v int PRIMARY KEY, name text)";

@@ -9,12 +9,11 @@ use crate::immediate;
 use std::sync::Arc;
 use trickle_core::apply::Identity;
 use trickle_core::catalog::{TableId, TableKind};
-use trickle_core::delta::Captured;
 use trickle_core::expr::Expr;
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Relation};
 use trickle_core::sql::{Ident, Profile, Qualified};
-use trickle_core::stream_table::{Options, StreamTable};
+use trickle_core::stream_table::{Captured, Options, StreamTable};
 use trickle_core::vocabulary::Mode;
 use xxhash_rust::xxh64::xxh64;
 
