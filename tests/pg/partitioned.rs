@@ -2,6 +2,7 @@
 //! that is detached or dropped before a refresh reads the rows. The tests also catch rows of a partition that
 //! are not captured or count twice.
 
+use crate::program::Role;
 use crate::support::{
     Driver, assert_equal, count, create, is_todays, name, open_with, run, todays_server, try_refresh,
 };
@@ -495,5 +496,53 @@ fn a_part_alone_is_recomputed_where_partitions_come_and_go() {
             }
             run(&s, "DROP TABLE e, d, e3a").await;
         }
+    });
+}
+
+/// A partition is detached and given to a role of which the owner of the table is no member. The owner cannot
+/// drop its triggers any more. Refreshes of all readers go on, and no trigger stays on the partition.
+#[test]
+fn a_detached_partition_may_be_given_to_another_role() {
+    todays_server(async |db| {
+        if Driver::is_the_servers() {
+            return;
+        }
+        let (owner, archive) = (Role::create(db, "owner").await.name, Role::create(db, "archive").await.name);
+        let s = db.session().await;
+        run(
+            &s,
+            &format!(
+                "CREATE SCHEMA kept AUTHORIZATION {owner}; GRANT USAGE, CREATE ON SCHEMA kept TO {archive}"
+            ),
+        )
+        .await;
+        let mut t = Driver::open_as(db, &owner, Settings::default()).await;
+        run(
+            t.connection(),
+            "CREATE TABLE kept.e (id int, k int) PARTITION BY LIST (k); CREATE TABLE kept.e1 PARTITION OF kept.e FOR VALUES IN (1); \
+             CREATE TABLE kept.e2 PARTITION OF kept.e FOR VALUES IN (2); INSERT INTO kept.e VALUES (1, 1), (2, 2)",
+        )
+        .await;
+        let readers =
+            [("kept.rows", "SELECT id, k FROM kept.e"), ("kept.total", "SELECT count(*) AS n FROM kept.e")];
+        for (table, query) in readers {
+            create(&mut t, table, query).await;
+        }
+        run(
+            &s,
+            &format!("ALTER TABLE kept.e DETACH PARTITION kept.e1; ALTER TABLE kept.e1 OWNER TO {archive}"),
+        )
+        .await;
+        run(&s, "INSERT INTO kept.e1 VALUES (3, 1); INSERT INTO kept.e VALUES (4, 2)").await;
+        for (table, _) in readers {
+            try_refresh(&mut t, table).await.unwrap();
+            assert_equal(&mut t, table).await;
+        }
+        let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'kept.e1'::regclass";
+        assert_eq!(count(&s, triggers).await, 0);
+        for (table, _) in readers {
+            t.drop(&name(table), true).await.unwrap();
+        }
+        run(&s, &format!("DROP SCHEMA kept CASCADE; DROP OWNED BY {archive}")).await;
     });
 }

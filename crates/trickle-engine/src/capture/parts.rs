@@ -24,6 +24,13 @@ WHERE d.source_relid = $1 AND s.pgt_id = d.pgt_id AND s.refresh_mode = 'DIFFEREN
     AND d.parts[1] = now.parts[1]
 RETURNING d.pgt_id";
 
+/// Whether a table of another role, which is none of `$2`, has a trigger of the buffer of table `$1`: a
+/// detached partition that was given away. Only the owner of a table may drop its triggers. Making the whole
+/// capture again drops them with their functions.
+const OUT_OF_REACH: &str = "SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_class c ON c.oid = g.tgrelid \
+     WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, pg_catalog.format('capture_%s_', $1::oid)) \
+     AND g.tgparentid = 0 AND g.tgrelid <> ALL ($2) AND NOT pg_has_role(c.relowner, 'USAGE'))";
+
 /// Makes the triggers of a table again, if nothing but its partitions has changed since they were made.
 /// Readers that cannot continue from their rows are marked for a recompute. Returns false, and changes
 /// nothing, where the triggers fit, or where other changes may be missing in the buffer.
@@ -37,6 +44,9 @@ pub(crate) async fn follow_parts(t: &Transaction<'_>, table: &Arc<TableDef>) -> 
     let buffer = knowing(t, c.buffer, &[]).await?;
     // A detached partition keeps its triggers, which call functions that are about to be dropped.
     let present: Vec<u32> = buffer.known().iter().flat_map(|k| &k.all).copied().chain([table.id.0]).collect();
+    if t.query_one(OUT_OF_REACH, &[&table.id.0, &present]).await.map_err(fail)?.get(0) {
+        return Ok(false);
+    }
     let left = drop_triggers(&**t, table.id.0, &present, &doing).await?;
     t.as_catalog_owner(&left.join(";\n")).await.map_err(fail)?;
     let (renewed, statements) = c.mode.source().widen(&buffer, &[]);
